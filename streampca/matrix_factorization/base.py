@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lazy import cached_property
@@ -80,9 +81,12 @@ class MatrixFactorization(ABC):
     def reconstruction(self, n: int) -> FloatArray:
         """Return B (n, m), dense: the noise of sums 1..n is B z with z standard normal. For tests and audits."""
 
-    @abstractmethod
     def strategy(self, n: int) -> FloatArray:
         """Return C (m, n), dense, with B C = A and columns of norm at most mu / sensitivity. For tests."""
+        # Further columns of B belong to noise that no input needs.
+        decoder = self.reconstruction(n)
+        encoder = solve_triangular(decoder[:, :n], self.workload(n), lower=True)
+        return np.pad(encoder, ((0, decoder.shape[1] - n), (0, 0)))
 
     def _validate(self) -> None:
         for name, value in (("mu", self.mu), ("sensitivity", self.sensitivity)):

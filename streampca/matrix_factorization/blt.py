@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +48,6 @@ class GeometricBLT(_BLT):
 
     @cached_property
     def buffers(self) -> Buffers:
-        """The fitted factorization."""
         return fit_buffers(self.horizon)
 
     @property
@@ -77,15 +75,6 @@ class GeometricBLT(_BLT):
     def stds(self, first: int, last: int) -> FloatArray:
         return self.unit * noise_std(self.horizon, np.arange(first, last + 1))
 
-    def reconstruction(self, n: int) -> FloatArray:
-        self._check(n)
-        steps = self._norms(np.arange(1.0, n + 1))[:, None] * self.buffers.inverse(n)
-        return self.unit * np.cumsum(steps, axis=0)
-
-    def strategy(self, n: int) -> FloatArray:
-        self._check(n)
-        return self.buffers.strategy(n) / (self.unit * self._norms(np.arange(1.0, n + 1)))
-
 
 @dataclass(frozen=True)
 class AnytimeBLT(_BLT):
@@ -111,12 +100,14 @@ class AnytimeBLT(_BLT):
         self._validate()
         check_length("restart_after", self.restart_after)
 
-    buffers = ANYTIME
+    @cached_property
+    def buffers(self) -> Buffers:
+        return ANYTIME
 
     @cached_property
     def scale(self) -> float:
-        """Factor of every step of the noise: sensitivity times the norm of the columns of C, over mu."""
-        return self.sensitivity / self.mu * math.sqrt(float(ANYTIME.column_square(self.restart_after)) * INFLATION)
+        """Factor of every step of the noise."""
+        return self._scale(float(ANYTIME.column_square(self.restart_after)))
 
     @cached_property
     def recurrence(self) -> Recurrence:
@@ -130,19 +121,3 @@ class AnytimeBLT(_BLT):
         squares += ANYTIME.row_square((n - whole * self.restart_after).astype(np.float64))
         stds: FloatArray = self.scale * np.sqrt(squares)
         return stds
-
-    def reconstruction(self, n: int) -> FloatArray:
-        self._check(n)
-        return self.scale * np.cumsum(self._blocks(ANYTIME.inverse(min(n, self.restart_after)), n), axis=0)
-
-    def strategy(self, n: int) -> FloatArray:
-        self._check(n)
-        return self._blocks(ANYTIME.strategy(min(n, self.restart_after)), n) / self.scale
-
-    def _blocks(self, block: FloatArray, n: int) -> FloatArray:
-        """Return the block-diagonal (n, n) matrix of the leading parts of one block."""
-        out = np.zeros((n, n))
-        for start in range(0, n, self.restart_after):
-            length = min(self.restart_after, n - start)
-            out[start : start + length, start : start + length] = block[:length, :length]
-        return out

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import toeplitz
 
 from streampca import _native
 from streampca.linalg.lattice import BITS, TO_LATTICE, GramSum, sum_of_rows
@@ -15,6 +16,7 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import entry_weights
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import InChunks, MatrixFactorization, RunningNoise, next_sum
+from streampca.matrix_factorization.buffers import INFLATION, Buffers
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Draws
 
@@ -58,14 +60,17 @@ class Recurrence:
         return steps, out
 
 
+@dataclass(eq=False)
 class BufferedNoise(RunningNoise):
     """Noise of a BLT after n steps of the recurrence ``rule``; ``buffers`` is a (count, size) array."""
 
     __slots__ = ("buffers", "n", "noise", "rule")
     kept = ("n", "buffers", "noise")
 
-    def __init__(self, rule: Recurrence, n: int, buffers: FloatArray, noise: FloatArray) -> None:
-        self.rule, self.n, self.buffers, self.noise = rule, n, buffers, noise
+    rule: Recurrence
+    n: int
+    buffers: FloatArray
+    noise: FloatArray
 
     def advance(self, draws: Draws) -> BufferedNoise:
         buffers, scale = self._before_next()
@@ -105,12 +110,25 @@ class BufferedNoise(RunningNoise):
 
 
 class BufferedFactorization(MatrixFactorization):
-    """A matrix factorization whose noise is computed by one recurrence."""
+    """A BLT: a Toeplitz strategy C whose noise one recurrence computes.
+
+    With a constant scale of the steps, noise ``A C**-1 z scale`` is mu-GDP per input, also for inputs chosen adaptively
+    (`streampca.matrix_factorization.base`), because no column of C has a larger norm than that in the scale.
+    """
+
+    @cached_property
+    @abstractmethod
+    def buffers(self) -> Buffers:
+        """The fitted factorization."""
 
     @cached_property
     @abstractmethod
     def recurrence(self) -> Recurrence:
         """The recurrence of one step."""
+
+    def _scale(self, column_square: float) -> float:
+        """Return the factor of every step, for a bound on the squared norm of a column of C."""
+        return self.sensitivity / self.mu * math.sqrt(column_square * INFLATION)
 
     def constants(self) -> tuple[object, ...]:
         rule = self.recurrence
@@ -120,3 +138,18 @@ class BufferedFactorization(MatrixFactorization):
     def start(self, size: int, source: NoiseSource | None = None) -> RunningNoise:
         rule = self.recurrence
         return BufferedNoise(rule, 0, np.zeros((rule.mix.size, size)), np.zeros(size))
+
+    def reconstruction(self, n: int) -> FloatArray:
+        self._check(n)
+        # B = A D C**-1, D the scales of the steps. Decay fades C**-1, a restart cuts it into blocks.
+        rule, step = self.recurrence, np.arange(n)
+        lag = step[:, None] - step
+        inverse: FloatArray = toeplitz(self.buffers.inverse_coefficients(n), np.zeros(n)) * rule.keep ** np.maximum(
+            lag, 0
+        )
+        if rule.restart_after is not None:
+            block = step // rule.restart_after
+            inverse *= block[:, None] == block
+        scales = np.array([rule.scale_at(i) for i in range(1, n + 1)])
+        steps: FloatArray = scales[:, None] * inverse
+        return self.workload(n) @ steps

@@ -52,15 +52,11 @@ class Buffers:
         return np.log1p(-self.a_hat)
 
     def column_square(self, n: FloatArray | float) -> FloatArray:
-        """S(n), the squared norm of the first n coefficients of C, for each n."""
+        """S(n), the squared norm of the first n coefficients of C, for each n, also infinity."""
         steps = np.asarray(n, dtype=np.float64)[..., None, None] - 1.0
         faded = -np.expm1(steps * (self.log_theta[:, None] + self.log_theta))
         squares: FloatArray = 1.0 + (faded * (self.omega[:, None] * self.omega / self.gaps)).sum(axis=(-2, -1))
         return squares
-
-    def column_square_limit(self) -> float:
-        """S(infinity)."""
-        return 1.0 + float((self.omega[:, None] * self.omega / self.gaps).sum())
 
     def row_square(self, n: FloatArray | float) -> FloatArray:
         """Squared norm of the first n coefficients of A C**-1, for each n."""
@@ -106,21 +102,6 @@ class Buffers:
         """First n coefficients of C**-1."""
         return _series(self.omega_hat, self.log_theta_hat, n)
 
-    def strategy(self, n: int) -> FloatArray:
-        """Dense C, (n, n)."""
-        return toeplitz(self.strategy_coefficients(n))
-
-    def inverse(self, n: int) -> FloatArray:
-        """Dense C**-1, (n, n)."""
-        return toeplitz(self.inverse_coefficients(n))
-
-
-def toeplitz(column: FloatArray) -> FloatArray:
-    """Return the lower-triangular Toeplitz matrix with this first column."""
-    n = column.size
-    lag = np.arange(n)[:, None] - np.arange(n)
-    return np.where(lag >= 0, column[lag], 0.0)
-
 
 def _others(across: FloatArray, own: FloatArray) -> FloatArray:
     """For each i, the product over j != i of across[i, j] / (own_j - own_i)."""
@@ -149,7 +130,7 @@ def fit_buffers(horizon: int) -> Buffers:
 def fit_lagged(window: int) -> Buffers:
     """Return the geometric BLT with the least noise in differences of prefix sums ``window`` apart, at any time."""
     count = max(1, (window.bit_length() + 2) // 3)
-    return _fit(lambda blt: blt.column_square_limit() * float(blt.lagged_square(window)), window, count)
+    return _fit(lambda blt: float(blt.column_square(math.inf)) * float(blt.lagged_square(window)), window, count)
 
 
 @lru_cache(maxsize=256)

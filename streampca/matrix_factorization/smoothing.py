@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import toeplitz
 
 from streampca import _native
 from streampca.errors import BadParameterError
@@ -99,23 +100,21 @@ class Smoothing:
         return SmoothedSum(self, 0, covariance, np.zeros_like(covariance), zeros, np.zeros((count, size)), zeros, zeros)
 
 
+@dataclass(eq=False)
 class SmoothedSum(State):
     """Estimate of the exact sum after n releases: an immutable value, publishable like the releases."""
 
     __slots__ = ("buffers", "covariance", "mean", "n", "released", "response", "smoothing", "sum")
     kept = ("n", "covariance", "response", "mean", "buffers", "sum", "released")
 
-    def __init__(
-        self, smoothing: Smoothing, n: int, covariance: FloatArray, response: FloatArray, mean: FloatArray,
-        buffers: FloatArray, total: FloatArray, released: FloatArray,
-    ) -> None:  # fmt: skip
-        self.smoothing, self.n = smoothing, n
-        self.covariance = covariance  # P, (buffers + 3, buffers + 3), in the order M, H, u, G
-        self.response = response  # covariance of the noise of the releases in the estimate x, in the same order
-        self.mean = mean  # estimate of M, (size,)
-        self.buffers = buffers  # v - u, (buffers, size): estimate of the buffers of the noise
-        self.sum = total  # estimate of the exact sum G_n, (size,)
-        self.released = released  # Y_n, (size,)
+    smoothing: Smoothing
+    n: int
+    covariance: FloatArray  # P, (buffers + 3, buffers + 3), in the order M, H, u, G
+    response: FloatArray  # covariance of the noise of the releases in the estimate x, in the same order
+    mean: FloatArray  # estimate of M, (size,)
+    buffers: FloatArray  # v - u, (buffers, size): estimate of the buffers of the noise
+    sum: FloatArray  # estimate of the exact sum G_n, (size,)
+    released: FloatArray  # Y_n, (size,)
 
     def after(self, released: FloatArray, share: float = 1.0) -> SmoothedSum:
         """Return the estimate after one more release.
@@ -229,29 +228,24 @@ class WindowSmoothing:
 
     @cached_property
     def _solved(self) -> dict[int, tuple[FloatArray, float]]:
-        """Weights and noise of earlier calls. Both are constant from n = 2W + 1 on."""
+        """Results of `solve`, which are constant from n = 2W + 1 on."""
         return {}
 
-    def _solve(self, n: int) -> tuple[FloatArray, float]:
+    def solve(self, n: int) -> tuple[FloatArray, float]:
+        """Return the weights of the last increments after n releases, oldest first, and the noise of the estimate.
+
+        The second is the exact standard deviation of the noise of the releases in each svec coordinate of the estimate.
+        """
         m = min(n, self.length + 1)
-        solved = self._solved.get(m)
-        if solved is None:
+        if m not in self._solved:
             noise = self.noise_covariance(m)
             inputs = self.input_covariance(len(noise))
             window = np.zeros(len(noise))
             window[-self.mechanism.window :] = 1.0
             weights = np.asarray(np.linalg.solve(inputs + noise, inputs @ window), dtype=np.float64)
             weights.flags.writeable = False
-            solved = self._solved[m] = weights, float(np.sqrt(weights @ noise @ weights))
-        return solved
-
-    def weights(self, n: int) -> FloatArray:
-        """Weights of the last increments after n releases, oldest first, (min(n, 2W),)."""
-        return self._solve(n)[0]
-
-    def noise_std(self, n: int) -> float:
-        """Exact standard deviation of the noise of the releases in each svec coordinate of the estimate."""
-        return self._solve(n)[1]
+            self._solved[m] = weights, float(np.sqrt(weights @ noise @ weights))
+        return self._solved[m]
 
     def input_covariance(self, m: int) -> FloatArray:
         """K_H of m increments, (m, m), for each svec coordinate."""
@@ -266,7 +260,7 @@ class WindowSmoothing:
         """K_N of the last increments after n releases, (min(n, 2W), min(n, 2W))."""
         buffers, scale = self.mechanism.buffers, self.mechanism.scale
         if n <= self.length:
-            inverse = buffers.inverse(n)
+            inverse = toeplitz(buffers.inverse_coefficients(n), np.zeros(n))
             return scale**2 * (inverse @ inverse.T)
         # From n = 2W on: the stationary autocovariance of C^-1 z, by lag.
         lags = np.arange(1.0, self.length)

@@ -81,13 +81,6 @@ class BinaryTree(MatrixFactorization):
             matrix = np.hstack([matrix, np.diag([self.top_up_std(t) for t in range(1, n + 1)])])
         return matrix
 
-    def strategy(self, n: int) -> FloatArray:
-        self._check(n)
-        matrix = np.zeros((2 * n if self.topped_up else n, n))
-        for t in range(1, n + 1):
-            matrix[t - 1, t & (t - 1) : t] = 1.0 / self.node_std
-        return matrix
-
     def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
         return TreeNoise(self, 0, (), np.zeros(size))
 

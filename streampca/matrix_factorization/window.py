@@ -1,4 +1,4 @@
-"""Noise for sums over the last W inputs of an endless stream."""
+"""Noise for sums of an endless stream over the last W inputs, or with weights that decay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streampca.linalg.memory import Recent
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import RunningNoise, check_length
 from streampca.matrix_factorization.buffered_noise import BufferedFactorization, Recurrence
-from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_lagged
+from streampca.matrix_factorization.buffers import Buffers, fit_forgetting, fit_lagged
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws
 
@@ -33,10 +33,7 @@ def _lagged_square(window: int, lag: int) -> tuple[float, FloatArray, FloatArray
 
 @dataclass(frozen=True)
 class _Lagged(BufferedFactorization):
-    """A BLT for an endless stream, fitted to differences of prefix sums ``window`` apart.
-
-    C is Toeplitz with columns of norm sqrt(S(infinity)) at any time, so the scale is constant.
-    """
+    """A BLT for an endless stream, fitted to differences of prefix sums ``window`` apart."""
 
     window: int
     mu: float
@@ -50,13 +47,12 @@ class _Lagged(BufferedFactorization):
 
     @cached_property
     def buffers(self) -> Buffers:
-        """The fitted factorization."""
         return fit_lagged(self.window)
 
     @cached_property
     def scale(self) -> float:
-        """Factor of every step of the noise: sensitivity times the norm of the columns of C, over mu."""
-        return self.sensitivity / self.mu * math.sqrt(self.buffers.column_square_limit() * INFLATION)
+        """Factor of every step of the noise. Columns of C, which is Toeplitz, have norm sqrt(S(infinity))."""
+        return self._scale(float(self.buffers.column_square(math.inf)))
 
     @cached_property
     def recurrence(self) -> Recurrence:
@@ -74,10 +70,6 @@ class _Lagged(BufferedFactorization):
         limit, weights, rates = _lagged_square(self.window, lag)
         return self.scale * math.sqrt(limit - float((weights * np.exp((n - lag) * rates)).sum()))
 
-    def strategy(self, n: int) -> FloatArray:
-        self._check(n)
-        return self.buffers.strategy(n) / self.scale
-
 
 @dataclass(frozen=True)
 class StationaryBLT(_Lagged):
@@ -88,7 +80,7 @@ class StationaryBLT(_Lagged):
 
     Notes
     -----
-    *Guarantee.* C is Toeplitz with columns of norm at most sqrt(S(infinity)), so the noise
+    *Guarantee.* Columns of C have norm at most sqrt(S(infinity)), so the noise
     ``sqrt(S(infinity)) A C**-1 z sensitivity / mu`` makes the endless sequence mu-GDP per input, also for inputs
     chosen adaptively.
     """
@@ -96,10 +88,6 @@ class StationaryBLT(_Lagged):
     def std(self, n: int) -> float:
         self._check(n)
         return self.scale * math.sqrt(float(self.buffers.row_square(n)))
-
-    def reconstruction(self, n: int) -> FloatArray:
-        self._check(n)
-        return self.scale * np.cumsum(self.buffers.inverse(n), axis=0)
 
 
 @dataclass(frozen=True)
@@ -122,10 +110,6 @@ class WindowDifference(_Lagged):
         ones = np.ones((n, n))
         return np.tril(ones) - np.tril(ones, -self.window)
 
-    def reconstruction(self, n: int) -> FloatArray:
-        self._check(n)
-        return self.scale * self.workload(n) @ self.buffers.inverse(n)
-
     def start(self, size: int, source: NoiseSource | None = None) -> TwinNoise:
         if source is None:
             raise BadParameterError("source=None: expected the keys, because WindowDifference draws vectors twice.")
@@ -134,19 +118,83 @@ class WindowDifference(_Lagged):
         return TwinNoise(self.recurrence, source, 0, zeros, zeros, np.zeros(size), names)
 
 
+@dataclass(frozen=True)
+class ForgettingBLT(BufferedFactorization):
+    """Sums of an endless stream that decay by gamma = 1 - 1/memory a step, so that weights add up to ``memory``.
+
+    Notes
+    -----
+    *Guarantee.* With c_k the coefficients of a BLT, C_gamma has coefficients gamma**k c_k, its inverse gamma**k c^_k,
+    and A_gamma C_gamma**-1 gamma**k b_k. Columns of C_gamma have squared norm at most
+    S_gamma = sum_k gamma**2k c_k**2, so ``sqrt(S_gamma) A_gamma C_gamma**-1 z sensitivity / mu`` is mu-GDP per input
+    over the endless sequence, also for inputs chosen adaptively.
+    """
+
+    memory: int
+    mu: float
+    sensitivity: float = 1.0
+
+    horizon = None
+
+    def __post_init__(self) -> None:
+        self._validate()
+        check_length("memory", self.memory)
+
+    @property
+    def decay(self) -> float:
+        """Factor of a sum in each step, gamma."""
+        return 1.0 - 1.0 / self.memory
+
+    @property
+    def _fade(self) -> float:
+        """1 - gamma**2, without cancellation."""
+        return (2.0 - 1.0 / self.memory) / self.memory
+
+    @cached_property
+    def buffers(self) -> Buffers:
+        return fit_forgetting(self.memory)
+
+    @cached_property
+    def scale(self) -> float:
+        """Factor of every step of the noise."""
+        return self._scale(self.buffers.faded_column_square(self._fade))
+
+    @cached_property
+    def recurrence(self) -> Recurrence:
+        # Buffers decay by gamma theta^_i, the noise by gamma.
+        rate = 1.0 / self.memory + self.decay * self.buffers.a_hat  # 1 - gamma theta^_i
+        return Recurrence(self.decay * self.buffers.omega_hat, rate, self.scale, keep=self.decay)
+
+    def std(self, n: int) -> float:
+        self._check(n)
+        if n * self._fade > 40.0:  # equal to the limit in float64
+            return self.limit_std
+        return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade, n))
+
+    @cached_property
+    def limit_std(self) -> float:
+        """Limit of `std` for large n, its largest value."""
+        return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade))
+
+    def workload(self, n: int) -> FloatArray:
+        lag = np.arange(n)[:, None] - np.arange(n)
+        return np.where(lag >= 0, self.decay ** np.maximum(lag, 0), 0.0)
+
+
+@dataclass(eq=False)
 class TwinNoise(RunningNoise):
     """Noise of a `WindowDifference` after n steps of the recurrence ``rule``."""
 
     __slots__ = ("lag", "lead", "n", "names", "noise", "rule", "source")
     kept = ("n", "lead", "lag", "noise", "names")
 
-    def __init__(
-        self, rule: Recurrence, source: NoiseSource, n: int, lead: FloatArray, lag: FloatArray, noise: FloatArray,
-        names: Recent,
-    ) -> None:  # fmt: skip
-        self.rule, self.source, self.n, self.noise = rule, source, n, noise
-        self.lead, self.lag = lead, lag  # buffers after n steps, and after n - W, (count, size)
-        self.names = names  # numbers and names of the last W vectors
+    rule: Recurrence
+    source: NoiseSource
+    n: int
+    lead: FloatArray  # buffers after n steps, (count, size)
+    lag: FloatArray  # buffers after n - W steps
+    noise: FloatArray
+    names: Recent  # numbers and names of the last W vectors
 
     def advance(self, draws: Draws) -> TwinNoise:
         rule, lag, n = self.rule, self.lag, self.n + 1

@@ -33,27 +33,19 @@ NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64
 
 
 class PastRelease(NamedTuple):
-    """The release of an earlier block, from which the map for the next one is chosen. Public.
+    """The release of an earlier block, from which the map for the next one is chosen. Public."""
 
-    Attributes
-    ----------
-    gram : (d, d) array.
-    rows : number of rows of that block.
-    std : root mean square of the sds of its entries' noise, those off the diagonal times sqrt(2).
-    """
-
-    gram: FloatArray
-    rows: int
-    std: float
+    gram: FloatArray  # (d, d)
+    rows: int  # number of rows of that block
+    std: float  # root mean square of the sds of its entries' noise, those off the diagonal times sqrt(2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveCovariance(Mechanism):
     """Gram matrix plus Gaussian noise that adapts to short rows and to decaying spectra.
 
-    The noise of `GaussianCovariance` is calibrated for rows of norm 1. This mechanism spends a part of the budget on
-    the lengths of the rows and the directions in which they vary. The rest is spent on rows clipped to a smaller norm,
-    or mapped so that directions of little variance have larger weights.
+    A part of the budget is spent on the lengths of the rows and the directions in which they vary. The rest is spent on
+    rows clipped to a smaller norm, or mapped so that directions of little variance have larger weights.
 
     Parameters
     ----------
@@ -64,28 +56,24 @@ class AdaptiveCovariance(Mechanism):
     *Theorem.* All releases together are mu-GDP, with the exact ``mu(epsilon, delta)`` of Balle and Wang (2018, Theorem
     8), hence (epsilon, delta)-DP per row.
 
-    *Proof.* Up to four vectors meet Gaussian noise, one after the other; each may depend on what was released before.
-    Given that, number i is mu_i-GDP, with ``mu_i**2`` the share of mu**2 in brackets, and adaptive composition adds the
-    squares (Dong, Roth and Su 2022, Corollary 2). Under zero-out:
+    *Proof.* Up to four vectors meet Gaussian noise, one after the other. Given those before it, number i is mu_i-GDP,
+    with ``mu_i**2`` the share of mu**2 in brackets, and adaptive composition adds the squares (Dong, Roth and Su 2022,
+    Corollary 2). Under zero-out a row moves each by at most 1 in Euclidean or Frobenius norm:
 
-    1. The histogram of row norms [.02]. A row adds 1 to one count, a zero row to none, so a row moves it by at most 1
-       in Euclidean norm. A radius rho is computed from it.
-    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)`` [.04]: a row moves it by at most 1.
-    3. The Gram matrix of rows divided by rho and clipped onto the unit ball [.30]. Each row is clipped independently,
-       so a row moves it by at most 1 in Frobenius norm. rho is a function of 1 and 2.
-    4. The Gram matrix of ``M x`` clipped onto the unit ball [.64]: again at most 1. M is a function of 1 to 3.
+    1. The histogram of row norms [.02]. A row adds 1 to one count, a zero row to none. It gives a radius rho.
+    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)`` [.04].
+    3. The Gram matrix of rows divided by rho, a function of 1 and 2, and each clipped onto the unit ball [.30].
+    4. The Gram matrix of ``M x`` clipped onto the unit ball, M a function of 1 to 3 [.64].
 
     If 1 gives rho = 1 nothing can be lost: there is no 2, and 4 has .68. In both cases the shares of the later vectors
-    add up to .98. Under replace the bounds are sqrt(2), 1, sqrt(2) and sqrt(2). All else is post-processing of released
-    values: the choice of rho and M, by simulation with fixed pseudorandom numbers, the combination of 3 and 4, and the
-    check.
+    add up to .98. Under replace the bounds are sqrt(2), 1, sqrt(2) and sqrt(2). All else is post-processing.
 
     *How rho and M are chosen.* rho minimizes the energy that clipping loses plus the spectral norm of the noise. Long
     rows too few for the histogram may hold the subspace: rho is 1 if the lost energy exceeds that of the histogram by
     more than the spectral norm of the noise of `GaussianCovariance`, and by more than 2.33 standard deviations of its
-    own noise and of that of the counts. If nothing is hidden, noise does so in about 1 % of the releases. M is the map
-    with the least loss in simulated releases (`norm_maps`): a smaller radius, or larger weights for directions of
-    little variance. If 3 shows a direction that the combination lacks, only 3 is released (``details["released"]``).
+    own noise and of that of the counts (about 1 % of the releases if nothing is hidden). M has the least loss in
+    simulated releases (`norm_maps`). If 3 shows a direction that the combination of 3 and 4 lacks, only 3 is released
+    (``details["released"]``).
 
     *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries. Clipping biases the Gram matrix
     towards zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M (``map``), the
@@ -93,7 +81,6 @@ class AdaptiveCovariance(Mechanism):
     of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
 
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
-    stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
     few features `AdaptiveLaplaceCovariance` is better; `adaptive_mechanism` selects between them.
 
     Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of Dong, Liang and Yi
@@ -147,19 +134,11 @@ class AdaptiveCovariance(Mechanism):
     def released_after(
         self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int, past: PastRelease | None
     ) -> tuple[Release, PastRelease]:
-        """Release a block of a longer run, with the map chosen from an earlier block's release if there is one.
+        """Release a block of a longer run, and what the next block needs of it.
 
-        With ``past``, there is no stage one, and its share of mu**2 is spent on the Gram matrix of the mapped rows
-        (.94, or .98 without a lost energy): still mu-GDP given the past, which determines the map.
-
-        Parameters
-        ----------
-        rows, outlet, terms, t : see `Mechanism.released`.
-        past : of a block of other rows.
-
-        Returns
-        -------
-        release, past : the release, and the same as the past of the next block.
+        With the release of an earlier block of other rows, ``past``, there is no stage one, and its share of mu**2 is
+        spent on the Gram matrix of the mapped rows (.94, or .98 without a lost energy): still mu-GDP given the past,
+        which determines the map.
         """
         (n_rows, d), k = rows.shape, self.n_components
         # Standard deviations of the later Gram matrix, by whether the lost energy is released.

@@ -29,8 +29,8 @@ _LESS = 2.0 / 3.0
 class AdaptiveLaplaceCovariance(Mechanism):
     """Gram matrix of rows clipped to an estimated norm, plus the noise of `MatrixLaplaceCovariance`: pure epsilon.
 
-    The noise of other mechanisms is calibrated for rows of norm 1. This one spends a part of epsilon on the lengths of
-    the rows; they are then clipped to a radius rho, and the noise is rho**2 times as large.
+    A part of epsilon is spent on the lengths of the rows. They are then clipped to a radius rho, which multiplies the
+    noise by rho**2.
 
     Parameters
     ----------
@@ -41,25 +41,24 @@ class AdaptiveLaplaceCovariance(Mechanism):
     *Theorem.* All releases together are (epsilon, 0)-DP per row. The Laplace noise of 1 and 2 below is drawn in
     floating point, at a delta of the guarantee's ``floating_delta``.
 
-    *Proof.* Up to three parts, each with a share of epsilon in brackets, which add up to 1; each is pure given what was
-    released before (basic adaptive composition). Under zero-out:
+    *Proof.* Up to three parts, each with a share of epsilon in brackets; each is pure given those before it (basic
+    adaptive composition). Under zero-out:
 
     1. The histogram of row norms with Laplace noise [.03]. A row adds 1 to one count, a zero row to none: l1
        sensitivity 1.
     2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)``, with Laplace noise [.08]: a row moves it by at most 1.
        rho is a function of 1.
-    3. The Gram matrix of rows divided by rho and clipped onto the unit ball, with the noise of
-       `MatrixLaplaceCovariance` [.89, or .97 without 2]. rho is a function of 1 and 2.
+    3. The Gram matrix of rows divided by rho, a function of 1 and 2, and clipped onto the unit ball, with the noise of
+       `MatrixLaplaceCovariance` [.89, or .97 without 2].
 
     If 1 gives rho = 1, there is no 2. Below 500 / epsilon rows, a public number, there is only 3, with all of epsilon.
     Under replace the sensitivities are 2 in 1 and 1 in 2, and the noise in 3 is that for replace. All else is
     post-processing.
 
-    *How rho is chosen, error bars and details*: as by `AdaptiveCovariance`. There are no maps. Long rows with about 40
-    / epsilon of energy, or less, may stay hidden, and are then clipped: do not use it where a few rows matter most.
+    *rho, error bars and details*: as in `AdaptiveCovariance`, without maps. Long rows with about 40 / epsilon of
+    energy, or less, may stay hidden, and are then clipped: do not use it where a few rows matter most.
 
-    *When.* With few features: `adaptive_mechanism` compares the noise of the two. Where all rows are long it is
-    `MatrixLaplaceCovariance` at .97 of epsilon; with few rows, at epsilon.
+    *When.* With few features (`adaptive_mechanism`).
 
     Citation: basic composition; Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006); the noise is the
     symmetrised form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2.

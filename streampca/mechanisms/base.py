@@ -63,7 +63,7 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """Guarantee of one release. Known before any row; its scope is `SCOPE`."""
+        """Guarantee of one release, before any row."""
 
     def guarantee_for(self, n_features: int) -> Guarantee:
         """Return the guarantee of one release of rows with this number of features."""
@@ -76,10 +76,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Return every number that the noise depends on: standard deviations and scales.
-
-        They are part of the label of the noise: configurations that differ in one bit have independent noise.
-        """
+        """Return every number that the noise depends on: standard deviations and scales, for the label of the noise."""
 
     @abstractmethod
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
@@ -130,8 +127,8 @@ class Mechanism(ABC):
         ----------
         rows : (n, d) array of finite numbers. Rows longer than 1 are scaled onto the unit ball, except by a
             `SubspaceFinder`.
-        randomness : the key of the noise; None draws one from the operating system. It is as secret as the rows. Every
-            release also draws fresh bytes from the system, so the key does not reproduce it.
+        randomness : the key of the noise, as secret as the rows; None draws one. Every release also draws fresh bytes
+            from the system, so the key does not reproduce it.
         t : rows of the run so far, counting these; None for n.
         seed : integer in place of ``randomness``, for tests and scenarios: equal seed, rows and t give equal releases.
             Not private against a reader of the seed.
@@ -175,9 +172,7 @@ class Mechanism(ABC):
 
 
 class SubspaceFinder(Mechanism):
-    """A mechanism that releases a subspace that holds nearly all rows, or nothing.
-
-    Rows are neither scaled nor rounded.
+    """A mechanism that releases a subspace that holds nearly all rows, or nothing. Rows are not scaled nor rounded.
 
     Attributes
     ----------
@@ -203,7 +198,7 @@ class SubspaceFinder(Mechanism):
 
     @property
     def _largest(self) -> int:
-        return self.n_components if self.n_components is not None else self.max_components
+        return self.n_components or self.max_components
 
 
 def checked_rows(rows: Any) -> FloatArray:

@@ -1,12 +1,10 @@
 """Private estimate of the size of a covariance: subsamples vote for a bin of a statistic.
 
-Alg. 4 of Liu, Kong, Jain and Oh 2022. Differences of consecutive vectors have no mean. Disjoint subsamples of them each
-compute a statistic and vote for its bin on a logarithmic scale; a stability histogram releases the bin with most votes.
-No bound on the vectors is needed.
+Alg. 4 of Liu, Kong, Jain and Oh 2022. Disjoint subsamples of differences of consecutive vectors, which have no mean,
+vote for a bin on a logarithmic scale; a stability histogram releases the bin with most votes. Vectors need no bound.
 
 *Guarantee.* (epsilon, delta)-DP under zero-out and under replacement of one vector. A vector is in one subsample, so
-one vote changes its bin, or none: votes *move*, also when a vector is only zeroed out, and the histogram is calibrated
-for that.
+one vote *moves*, also when a vector is only zeroed out, and the histogram is calibrated for that.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ class PrivateEigenvalue:
         return 2 * self.pairs * self.votes
 
     def cast(self, vectors: FloatArray) -> IntArray:
-        """Return the votes of full subsamples of ``2 * pairs`` vectors, of `votes` at most. Exact: curator only."""
+        """Return the votes of at most `votes` full subsamples of ``2 * pairs`` vectors. Exact: curator only."""
         size = 2 * self.pairs
         count = min(vectors.shape[0] // size, self.votes)
         labels = np.full(count, _ZERO, dtype=np.int64)
@@ -92,9 +90,10 @@ class PrivateEigenvalue:
 
         It is the middle of the winning bin for the top eigenvalue, else its upper end.
         """
-        winner = self.histogram.winner(labels.tolist(), outlet, kind)
-        if winner is None:
+        shown = self.histogram.release(labels.tolist(), outlet, kind)
+        if not shown:
             return None
+        winner = shown[0][0]
         if winner == _ZERO:
             return 0.0
         place = 0.5 if self.statistic == "top" else 1.0

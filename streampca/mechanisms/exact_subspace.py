@@ -30,10 +30,9 @@ CITATION = "Singhal and Steinke 2021, Algorithm 1, corrected; Bun, Dwork, Rothbl
 class ExactSubspace(SubspaceFinder):
     """The k-dimensional subspace that holds nearly all rows exactly, or nothing.
 
-    The release is that subspace to the last digit, for any number of features, or *null*: a `Release` of the empty
-    subspace (``n_components == 0``, a basis of no columns, ``details["null"]`` true). It is null if no subspace stands
-    out. With enough rows (`rows_needed`) it is the subspace with probability 1, and a subspace that one row brought in
-    has probability 0.
+    The release is that subspace to the last digit, for any number of features, or *null* if no subspace stands out: a
+    `Release` of the empty subspace (``n_components == 0``, ``details["null"]`` true). With enough rows (`rows_needed`)
+    it is the subspace with probability 1, and a subspace that one row brought in has probability 0.
 
     Parameters
     ----------
@@ -48,24 +47,22 @@ class ExactSubspace(SubspaceFinder):
 
     Notes
     -----
-    *Rows* are neither scaled nor rounded. They may be integers, fractions (`fractions.Fraction`) or floats (at their
-    exact binary value). Rounding would destroy the subspace, and privacy does not rest on norms. Through `Stream`, rows
-    are scaled by ``row_norm`` and truncated to multiples of 2**-20: use integer rows, and for ``row_norm`` a power of
-    two, at most 2**20, that no row exceeds; then nothing changes.
+    *Rows* may be integers, fractions (`fractions.Fraction`) or floats, at their exact value: rounding would destroy the
+    subspace, and privacy does not rest on norms. `Stream` scales rows by ``row_norm`` and truncates to multiples of
+    2**-20: use integer rows and a power of two, at most 2**20, that no row exceeds; then nothing changes.
 
     *Method "all"*: (epsilon, delta)-DP per row. The score of a k-dimensional subspace s is the number of non-zero rows
     in it, less the largest number in a proper subspace. Zeroing a row changes every score by 0 or -1, replacing one by
     -1, 0 or 1, so the gap g between the two best scores changes by at most D = 1 (zero-out) or 2 (replace). The best s
     is released if g + N > T, N ~ TLap(D, epsilon, delta) bounded by A and T = D + A. If both neighbors have the same
-    best s, this is a post-processing of g + N, which is (epsilon, delta)-DP. If they differ, their gaps add up to at
-    most D, so neither is ever released. (The printed algorithm is not private: ``docs/theory/ss21.md``.) If all rows
-    but l lie in s, and no smaller subspace holds more than l, then g >= n - 3 l, and s is released for certain when g >
-    D + 2 A.
+    best s, this is a post-processing of g + N. If they differ, their gaps add up to at most D, so neither is ever
+    released. (The printed algorithm is not private: ``docs/theory/ss21.md``.) If all rows but l lie in s, and no
+    smaller subspace holds more than l, then g >= n - 3 l, and s is released for certain when g > D + 2 A.
 
     *Method "blocks"*: (epsilon, delta)-DP per row. A row is in one block, independently of its value, so one block's
-    vote moves (under zero-out too) and two counts change by 1. Each count gets its own TLap(1, epsilon/2, delta/2),
-    bounded by A', and the most popular span above 1 + A' is released: a span of one vote never. A span with more than 1
-    + 2 A' votes passes for certain, and wins for certain if all others have 2 A' fewer.
+    vote moves (under zero-out too) and two counts change by 1. Each gets its own TLap(1, epsilon/2, delta/2), bounded
+    by A', and the most popular span above 1 + A' is released: a span of one vote never. A span with more than 1 + 2 A'
+    votes passes for certain, and wins for certain if all others have 2 A' fewer.
 
     The basis is a function of the subspace only, through its reduced row echelon form. The running time is not covered:
     it depends on the rows.
@@ -94,14 +91,14 @@ class ExactSubspace(SubspaceFinder):
         return TruncatedLaplace(1.0 if self.adjacency == "zero-out" else 2.0, self.epsilon, self.delta)
 
     @property
-    def gap_threshold(self) -> float:
-        """Noisy gap above which the best subspace is released: a gap due to one row never passes."""
-        return self.gap_noise.sensitivity + self.gap_noise.bound
-
-    @property
     def vote_noise(self) -> TruncatedLaplace:
         """Noise of each span's votes: one vote moves, so two counts share the budget."""
         return TruncatedLaplace(1.0, self.epsilon / 2.0, self.delta / 2.0)
+
+    @property
+    def gap_threshold(self) -> float:
+        """Noisy gap above which the best subspace is released: a gap due to one row never passes."""
+        return self.gap_noise.sensitivity + self.gap_noise.bound
 
     @property
     def vote_threshold(self) -> float:
@@ -115,10 +112,9 @@ class ExactSubspace(SubspaceFinder):
         )
 
     def rows_needed(self, outliers: int = 0) -> int:
-        """Return the fewest rows that release the subspace with probability 1.
+        """Return the fewest rows that release the subspace with probability 1, for "all" if the method is "auto".
 
         For k = n_components (or max_components) and rows in general position except for ``outliers`` arbitrary ones.
-        Method "auto" counts as "all".
         """
         if self.method != "blocks":
             spoiled = max(outliers, self._largest - 1)
@@ -143,12 +139,9 @@ class ExactSubspace(SubspaceFinder):
             by_blocks = float(n) ** self._largest > (EASY if enough else HARD)
         span = (self._most_voted if by_blocks else self._best)(rows, outlet)
         details = {
-            "mechanism": type(self).__name__,
-            "rows": n,
-            "null": not span,
-            "method": "blocks" if by_blocks else "all",
+            "mechanism": type(self).__name__, "rows": n, "null": not span, "method": "blocks" if by_blocks else "all",
             "integer_basis": [list(line) for line in span],
-        }
+        }  # fmt: skip
         basis = orthonormal_basis(span, d)
         return Release(t=t, n_components=len(span), terms=terms, basis=basis, details=details)
 
@@ -173,15 +166,15 @@ class ExactSubspace(SubspaceFinder):
 
     @property
     def _block_rows(self) -> int:
-        return self.block_rows if self.block_rows is not None else self._largest
+        return self.block_rows or self._largest
 
 
 @dataclass(frozen=True)
 class TruncatedLaplace:
-    """TLap(sensitivity, epsilon, delta): (epsilon, delta)-DP noise of bounded support.
+    """TLap(sensitivity, epsilon, delta): (epsilon, delta)-DP noise of bounded support, delta in (0, 0.5).
 
     The density is proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <= bound = (sensitivity / epsilon) ln(1
-    + (e**epsilon - 1) / (2 delta))``. delta is in (0, 0.5).
+    + (e**epsilon - 1) / (2 delta))``.
 
     *Theorem.* Added to a number that a neighbor changes by at most ``sensitivity`` it is (epsilon, delta)-DP, and no
     smaller delta holds: the ratio of densities is at most e**epsilon where both are positive, and the mass beyond the

@@ -41,8 +41,7 @@ class GaussianCovariance(CovarianceMechanism):
     *Guarantee.* The whole matrix is released: (epsilon, delta)-DP per row, mu-GDP with the exact ``mu(epsilon, delta)``
     of Balle and Wang (2018, Theorem 8). One row changes the Gram matrix by at most 1 in Frobenius norm under zero-out,
     ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under replace. ``svec`` is an isometry, so noise N(0,
-    sigma**2) in its coordinates with ``sigma = sensitivity / mu`` is mu-GDP. It is GOE noise, of spectral norm ``sigma
-    * sqrt(2 d)``.
+    sigma**2) in its coordinates with ``sigma = sensitivity / mu`` is mu-GDP: GOE noise of norm ``sigma sqrt(2 d)``.
 
     Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Algorithm 1.
     """
@@ -86,9 +85,9 @@ class GaussianCovariance(CovarianceMechanism):
         return self.sigma, lattice_sigma(self.sigma) if self.discrete_noise else None
 
     def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
-        if not self.discrete_noise:
-            return super()._noisy(gram, outlet)
-        return outlet.release("gram", LatticeGram(gram), gram_noise(self.sigma, gram.n_features).draw, self.sigma)
+        if self.discrete_noise:
+            return outlet.release("gram", LatticeGram(gram), gram_noise(self.sigma, gram.n_features).draw, self.sigma)
+        return super()._noisy(gram, outlet)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         return self.sigma * draws.normal(svec_size(n_features))

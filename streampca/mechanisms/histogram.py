@@ -39,22 +39,16 @@ class StabilityHistogram:
     A neighbor moves one vote to another bin. The votes of subsamples move even when a row is only zeroed out: with
     noise for a vote that appears or vanishes, Lap(1/epsilon), the true delta would be 0.24 at epsilon = 1.
 
-    Parameters
-    ----------
-    epsilon : positive float.
-    delta : float in (0, 0.5).
-
     Notes
     -----
-    *Theorem.* (epsilon, delta)-DP per vote, and no smaller delta holds.
+    *Theorem.* (epsilon, delta)-DP per vote, delta in (0, 0.5), and no smaller delta holds.
 
     *Proof.* Let b = 2 / epsilon be the scale of the noise and 1 + b ln(1 / (2 delta)) the threshold. A bin occupied on
     one side only has count 1 there, and shows with probability P(1 + Lap(b) > threshold) = delta. Bins occupied on both
     sides change by 1, at a cost of 1/b each. So two common bins cost 2/b = epsilon together; one common bin costs
     epsilon/2 beside one that shows with probability delta, and ``max(0, 1 - exp(epsilon/4) sqrt(1 - delta)) <= delta``
-    bounds the other direction; with a lone bin on each side, both release nothing with the same probability. Every case
-    gives at most delta, a lone bin gives exactly delta. (Bun, Nissim and Stemmer 2019, Theorem 3.5, with the constants
-    of this case.)
+    bounds the other direction; with a lone bin on each side, both release nothing with the same probability. A lone bin
+    gives exactly delta. (Bun, Nissim and Stemmer 2019, Theorem 3.5, with the constants of this case.)
     """
 
     epsilon: float
@@ -89,14 +83,11 @@ class StabilityHistogram:
     def shown(self, exact: Counts, outlet: Outlet, kind: str) -> FloatArray:
         """Release noisy counts of bins, rounded by `coarsen`; ``-inf`` where a bin is empty or hidden."""
         size, scale = exact.counts.size, self.scale
-        noisy = outlet.release(kind, exact, lambda draws: _on_grid(scale * draws.laplace(size)), scale)
+        noisy = outlet.release(kind, exact, lambda draws: np.rint(scale * draws.laplace(size) / GRID) * GRID, scale)
         return coarsen(_above(exact.counts, noisy, self.threshold), scale)
 
     def release(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> list[tuple[Label, float]]:
-        """Return the popular bins and their noisy counts, largest first.
-
-        ``labels`` holds one label per vote, in any order: strings, numbers, bytes, or tuples of them.
-        """
+        """Return the popular bins and their noisy counts, largest first, from one label per vote in any order."""
         # Sorted by their encoding: the order of the votes must not show, nor select noise.
         tally = {encoded(label): (label, count) for label, count in Counter(labels).items()}
         names = sorted(tally)
@@ -104,11 +95,6 @@ class StabilityHistogram:
         noisy = self.shown(Counts(counts, encoded(*names), names=names), outlet, kind)
         shown = [(tally[name][0], float(count)) for name, count in zip(names, noisy, strict=True) if count > -math.inf]
         return sorted(shown, key=lambda pair: -pair[1])
-
-    def winner(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> Label | None:
-        """Return the most popular released bin, or None if no bin is popular enough."""
-        shown = self.release(labels, outlet, kind)
-        return shown[0][0] if shown else None
 
 
 @dataclass(frozen=True)
@@ -129,10 +115,9 @@ class GaussianHistograms:
     *Theorem.* mu-GDP with ``delta`` added at every epsilon >= 5 delta.
 
     *Proof.* Counts common to both sides move by at most sqrt(c n) in Euclidean norm (c = 1 under zero-out, 2 under
-    replace); the noise has standard deviation sqrt(c n) / mu. At most n bins have a vote on one side only, and one vote
-    there; each is released with probability delta / n, so that any of them is released with probability at most delta.
-    Such bins of the other side, if not released, lower epsilon by no more than -ln(1 - delta/n) each, which is less
-    than the shift that they no longer cause if delta <= epsilon / 5.
+    replace). At most n bins have a vote on one side only, and one vote there; each is released with probability delta /
+    n, so that any of them is with at most delta. Such bins of the other side, if not released, lower epsilon by at most
+    -ln(1 - delta/n) each, less than the shift that they no longer cause if delta <= epsilon / 5.
     """
 
     n_histograms: int
@@ -163,17 +148,13 @@ class GaussianHistograms:
 
         def draw(draws: Draws) -> FloatArray:
             noise = np.zeros(counts.shape)
-            noise[occupied] = _on_grid(self.std * draws.normal(occupied[0].size))
+            noise[occupied] = np.rint(self.std * draws.normal(occupied[0].size) / GRID) * GRID
             return noise
 
         table = _above(counts, outlet.release(kind, Counts(counts), draw, self.std), self.threshold)
         best = table.argmax(axis=1).astype(np.int64)
         found = table[np.arange(self.n_histograms), best] > -np.inf
         return np.where(found, best, 0), found
-
-
-def _on_grid(noise: FloatArray) -> FloatArray:
-    return np.rint(noise / GRID) * GRID
 
 
 def _above(counts: IntArray, noisy: FloatArray, threshold: float) -> FloatArray:

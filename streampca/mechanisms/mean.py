@@ -1,9 +1,8 @@
-"""Private mean of vectors or products, in two steps: a center, and the mean of vectors clipped to a ball around it.
+"""Private mean of vectors or products: a center, and the mean of vectors clipped to a ball around it.
 
-Alg. 5 of Liu, Kong, Jain and Oh 2022. The center is the most popular bin of each coordinate, by Gaussian counts of all
-coordinates jointly in place of d composed histograms. The vectors are then clipped to a ball of public radius and
-summed with Gaussian noise, which follows the radius and not the length of the vectors. Clipping is always done: privacy
-does not depend on a good radius or center.
+Alg. 5 of Liu, Kong, Jain and Oh 2022, with Gaussian counts of all coordinates jointly in place of d composed
+histograms. The noise follows the public radius and not the length of the vectors. Clipping is always done: privacy does
+not depend on a good radius or center.
 """
 
 from __future__ import annotations
@@ -61,10 +60,7 @@ class PrivateCenter:
         return math.ceil(self.histograms.count_needed(_FAILURE) / _SHARE)
 
     def count(self, vectors: FloatArray, width: float, around: FloatArray) -> IntArray:
-        """Return the votes of (n, d) vectors, (d, BINS). Exact: curator only. Votes of blocks add up.
-
-        Bins have the public ``width``; ``around``, (d,), is a public guess, the middle of the middle bin.
-        """
+        """Return the votes of vectors, (d, BINS), for bins of a width about a public guess. Exact: curator only."""
         voting = vectors[vectors.any(axis=1)] if self.adjacency == "zero-out" else vectors
         bins = np.rint((voting - around) / width)
         near = np.abs(bins) <= WINDOW
@@ -75,10 +71,7 @@ class PrivateCenter:
     def decide(
         self, counts: IntArray, width: float, around: FloatArray, outlet: Outlet, kind: str
     ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Return the center, (d,), and the coordinates for which there is one; the others have the public guess.
-
-        ``counts`` is a sum of votes from `count`, with the same ``width`` and ``around``.
-        """
+        """Return the center, (d,), and the coordinates that have one and not the guess, from sums of `count`."""
         winners, found = self.histograms.winners(counts, outlet, kind)
         center: FloatArray = around + np.where(found, winners - WINDOW, 0) * width
         return center, found
@@ -87,6 +80,8 @@ class PrivateCenter:
 @dataclass(frozen=True)
 class ClippedMean:
     """The noisy mean of clipped vectors or matrices, from exact sums of blocks, which can be added.
+
+    Bounds of the blocks must not depend on the rows.
 
     *Guarantee.* mu-GDP for one release. Zero-out: a zero vector adds nothing (it counts as lying at the center), so one
     vector moves the sum by at most ``radius``. Replace: by at most twice that, or the diameter of the set of vectors
@@ -121,10 +116,7 @@ class ClippedMean:
         return (moved * (1.0 + 1e-9) + math.sqrt(self.size) * self.grid) / self.mu
 
     def vectors(self, vectors: FloatArray, center: FloatArray) -> FloatArray:
-        """Return the exact sum of (n, d) vectors, clipped about a public center, less the center. Curator only.
-
-        The bounds of the block must not depend on the vectors.
-        """
+        """Return the exact sum of (n, d) vectors, clipped about a public center, less the center. Curator only."""
         apart = vectors - center
         weights = self._weights(np.einsum("ij,ij->i", apart, apart))
         if self.adjacency == "zero-out":
@@ -132,18 +124,12 @@ class ClippedMean:
         return np.rint(weights @ apart / self.grid) * self.grid
 
     def products(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """Return the exact sum of the clipped products of rows of (n, d) and (n, k), a (d, k) matrix. Curator only.
-
-        The bounds of the block must not depend on the rows. The product of a zero row is zero.
-        """
+        """Return the exact (d, k) sum of the clipped products of rows of (n, d) and (n, k). Curator only."""
         squares = np.einsum("ij,ij->i", left, left) * np.einsum("ij,ij->i", right, right)
         return np.rint(left.T @ (right * self._weights(squares)[:, None]) / self.grid) * self.grid
 
     def release(self, total: FloatArray, count: int, outlet: Outlet, kind: str) -> FloatArray:
-        """Return the noisy mean, less the center.
-
-        ``total`` is a sum of results of `vectors` or `products`, of ``count`` rows, a public number of at least 1.
-        """
+        """Return the noisy mean, less the center, from a sum over ``count`` rows, a public number of at least 1."""
         return outlet.gaussian(kind, total, self.std, self.grid) / count
 
     def _weights(self, squares: FloatArray) -> FloatArray:

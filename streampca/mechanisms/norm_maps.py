@@ -1,10 +1,8 @@
 """Linear maps applied to rows before they are clipped, and the choice of the one with the least predicted loss.
 
-Everything in this module but `norm_counts` and `lost_energy` is a function of released numbers and of fixed
-pseudorandom numbers (a constant seed, equal for every data set), so it is post-processing: it costs no budget.
-
-Rows are modeled as Gaussian directions with an estimated spectrum, whose norms follow a released histogram (the longest
-row gets the longest norm). Clipping, noise and the subspace computed from the noisy sum are then simulated.
+All but `norm_counts` and `lost_energy` is a function of released numbers and of fixed numbers, hence post-processing.
+The model has Gaussian directions with an estimated spectrum and norms of a released histogram (the longest row has the
+longest norm). Clipping, noise and the subspace of the noisy sum are simulated.
 """
 
 from __future__ import annotations
@@ -42,25 +40,15 @@ _CAUTION = 0.5
 
 
 class Norms(NamedTuple):
-    """The significant bins of a noisy histogram of row norms.
+    """The significant bins of a noisy histogram of row norms."""
 
-    Attributes
-    ----------
-    upper : (m,) array, the upper edges of the bins, descending.
-    counts : (m,) array of positive counts.
-    octaves : width of a bin.
-    """
-
-    upper: FloatArray
-    counts: FloatArray
-    octaves: float
+    upper: FloatArray  # (m,) upper edges of the bins, descending
+    counts: FloatArray  # (m,) positive counts
+    octaves: float  # width of a bin
 
     @classmethod
     def read(cls, noisy: FloatArray, std: float, n_rows: int) -> Norms | None:
-        """Return the bins that hold 3/4 of the rows; None if the significant ones hold fewer than 0.4 of them.
-
-        ``noisy`` holds BINS counts with noise of this ``std``.
-        """
+        """Return bins that hold 3/4 of the rows, from BINS counts with noise; None if they hold less than 0.4."""
         # Wider bins have more rows against noise that grows by the square root only.
         for width in (1, 2, 4, 8):
             counts = noisy.reshape(-1, width).sum(axis=1)
@@ -78,25 +66,23 @@ class Norms(NamedTuple):
         below = np.cumsum(self.counts[::-1])[::-1]  # rows in this bin and in those of shorter rows
         return float(self.upper[np.flatnonzero(below >= 0.5 * below[0])[-1]])
 
-    @property
-    def middle(self) -> FloatArray:
-        """Geometric middle of each bin."""
-        middle: FloatArray = self.upper * 2.0 ** (-0.5 * self.octaves)
-        return middle
+    def _lost(self, radius: float) -> FloatArray:
+        """Squared norm that clipping removes from a row at the geometric middle of each bin."""
+        lost: FloatArray = np.maximum((self.upper * 2.0 ** (-0.5 * self.octaves)) ** 2 - radius**2, 0.0)
+        return lost
 
     def lost_energy(self, radius: float) -> float:
         """Return the part of the sum of squared norms that clipping to a radius removes."""
-        return float(self.counts @ np.maximum(self.middle**2 - radius**2, 0.0))
+        return float(self.counts @ self._lost(radius))
 
     def lost_energy_std(self, radius: float, std: float) -> float:
         """Return the standard deviation of the noise in it, for ``std`` in each count of 1/8 octave."""
-        lost = np.maximum(self.middle**2 - radius**2, 0.0)
-        return std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(lost))
+        return std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(self._lost(radius)))
 
     def best_radius(self, noise_norm: float) -> float:
-        """Return the radius, not below the median, of the least sum of the lost energy and the norm of the noise.
+        """Return the radius from the median on with the least lost energy plus norm of the noise.
 
-        ``noise_norm`` is the spectral norm of the noise of the Gram matrix of rows in the unit ball.
+        ``noise_norm`` is the spectral norm of the noise in the Gram matrix of rows in the unit ball.
         """
         edges = self.upper[self.upper >= self.median]
         costs = [self.lost_energy(edge) + edge**2 * noise_norm for edge in edges]
@@ -114,10 +100,7 @@ class Norms(NamedTuple):
 
 
 def norm_counts(rows: FloatArray) -> FloatArray:
-    """Return the exact histogram of the norms of rows, (BINS,). Curator only.
-
-    Each row adds 1 to one bin or, if it is zero, nothing, independently of the other rows.
-    """
+    """Return the exact histogram of norms, (BINS,): a row adds 1 to one bin, a zero row to none. Curator only."""
     squares = np.vecdot(rows, rows)
     squares = squares[squares > 0.0]
     bins = np.clip(np.floor(-0.5 * _PER_OCTAVE * np.log2(squares)), 0, BINS - 1).astype(np.int64)
@@ -131,20 +114,12 @@ def lost_energy(rows: FloatArray, radius: float) -> FloatArray:
 
 
 class NormEstimate(NamedTuple):
-    """Released estimate of the lengths of rows, before their Gram matrix.
+    """Released estimate of the lengths of rows, before their Gram matrix."""
 
-    Attributes
-    ----------
-    norms : None if too few rows are in significant bins.
-    radius : clipping radius; 1 if rows are not to be clipped.
-    hidden : energy that may be in long rows that the histogram does not show.
-    details : of the release; the lost energy is among them if it was released.
-    """
-
-    norms: Norms | None
-    radius: float
-    hidden: float
-    details: dict[str, Any]
+    norms: Norms | None  # None if too few rows are in significant bins
+    radius: float  # for clipping; 1 if rows are not to be clipped
+    hidden: float  # energy that may be in long rows that the histogram does not show
+    details: dict[str, Any]  # of the release; the lost energy is among them if it was released
 
     @property
     def has_lost_energy(self) -> bool:
@@ -153,21 +128,14 @@ class NormEstimate(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        rows: FloatArray,
-        release: Callable[[str, FloatArray], FloatArray],
-        norms_std: float,
-        lost_std: float,
-        clipped_norm: float,
-        noise_norm: float,
-    ) -> NormEstimate:
-        """Release the histogram of norms and, where rows may be clipped, the lost energy.
+        cls, rows: FloatArray, release: Callable[[str, FloatArray], FloatArray], norms_std: float, lost_std: float,
+        clipped_norm: float, noise_norm: float,
+    ) -> NormEstimate:  # fmt: skip
+        """Release the histogram of norms and, where rows of the unit ball may be clipped, the lost energy.
 
         Parameters
         ----------
-        rows : in the unit ball.
-        release : adds noise to values, of a kind "norms" or "lost".
-        norms_std, lost_std : standard deviations of that noise.
+        release : adds noise to values, of a kind "norms" or "lost", of standard deviation ``norms_std``, ``lost_std``.
         clipped_norm : spectral norm of the noise in the Gram matrix of rows clipped and scaled to norm 1.
         noise_norm : the same without clipping.
         """
@@ -186,12 +154,9 @@ class NormEstimate(NamedTuple):
 
 
 def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, float]:
-    """Return the most energy of a released matrix in a direction outside the top k directions of another.
+    """Return the most energy of a released ``other`` in a direction outside the top k of another matrix, ``own``.
 
-    Returns
-    -------
-    found : that energy, of ``other``.
-    expected : the energy of ``own`` in that direction, scaled up to the energy of ``other`` in the k directions.
+    The second number is the energy of ``own`` in that direction, scaled up to that of ``other`` in the k directions.
     """
     basis = top_eigh(own, k)[1]
     off = np.eye(len(own)) - basis @ basis.T
@@ -203,33 +168,19 @@ def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, f
 
 
 class Map(NamedTuple):
-    """A map diag(sqrt(weights)) in the eigenbasis of stage one, before clipping to norm 1.
-
-    Attributes
-    ----------
-    name : in words.
-    weights : (d,) array.
-    radius : the clipping radius where all weights are equal; None for other maps.
-    """
+    """A map diag(sqrt(weights)) in the eigenbasis of stage one, before clipping to norm 1."""
 
     name: str
-    weights: FloatArray
-    radius: float | None
+    weights: FloatArray  # (d,)
+    radius: float | None  # the clipping radius where all weights are equal
 
 
 class Choice(NamedTuple):
-    """The map of stage two.
-
-    Attributes
-    ----------
-    map : the map.
-    factor : factor of the first stage's estimate before the two are combined; 0 drops it.
-    loss : predicted share of the best subspace's variance that the release misses, if there is a prediction.
-    """
+    """The map of stage two."""
 
     map: Map
-    factor: float
-    loss: float | None
+    factor: float  # of the first stage's estimate before the two are combined; 0 drops it
+    loss: float | None  # predicted share of the best subspace's variance that the release misses
 
 
 class Model:
@@ -253,15 +204,9 @@ class Model:
     """
 
     def __init__(
-        self,
-        values: FloatArray,
-        n_components: int,
-        radius: float,
-        norms: Norms,
-        noise: tuple[float, float],
-        hidden: float,
-        combine: bool = True,
-    ) -> None:
+        self, values: FloatArray, n_components: int, radius: float, norms: Norms, noise: tuple[float, float],
+        hidden: float, combine: bool = True,
+    ) -> None:  # fmt: skip
         d, k = values.size, n_components
         self._hidden, self._combine = hidden, combine
         self.values, self.k, self.radius, self.norms, self.noise = values, k, radius, norms, noise
@@ -282,13 +227,10 @@ class Model:
         clipped = np.maximum(np.minimum.accumulate(shrunk), floor)
 
         # Rows with this spectrum show the share that clipping kept of each direction; dividing by it undoes clipping.
-        z = _numbers("rows", _ROWS * d).reshape(_ROWS, d)
-        self._rows = self._with_norms(z * np.sqrt(clipped))
-        self._first_kept = self.kept(np.full(d, 1.0 / radius**2))
+        self._model_rows(clipped)
         unclipped = clipped / np.maximum(self._first_kept, 0.1)
         self.spectrum = np.maximum(np.minimum.accumulate(unclipped), floor)
-        self._rows = self._with_norms(z * np.sqrt(self.spectrum))
-        self._first_kept = self.kept(np.full(d, 1.0 / radius**2))
+        self._model_rows(self.spectrum)
 
         # The posterior: possible covariances of the rows given stage one, (d, d) in its eigenbasis.
         gap = np.maximum(values - tail, 1e-300)
@@ -301,13 +243,14 @@ class Model:
             drawn *= min(1.0, float(self.spectrum.sum()) / max(float(drawn.sum()), 1e-300))
             self._truths.append((vectors * drawn) @ vectors.T)
 
-    def _with_norms(self, rows: FloatArray) -> FloatArray:
-        """Scale rows in place so that their norms follow the histogram, in the same order."""
+    def _model_rows(self, spectrum: FloatArray) -> None:
+        """Model rows of a spectrum, whose norms follow the histogram in the order of their lengths."""
+        rows = _numbers("rows", _ROWS * spectrum.size).reshape(_ROWS, -1) * np.sqrt(spectrum)
         lengths = np.linalg.norm(rows, axis=1)
-        wanted = np.empty(lengths.size)
-        wanted[np.argsort(-lengths, kind="stable")] = self.norms.quantiles(lengths.size)
-        rows *= (wanted / lengths)[:, None]
-        return rows
+        wanted = np.empty(_ROWS)
+        wanted[np.argsort(-lengths, kind="stable")] = self.norms.quantiles(_ROWS)
+        self._rows = rows * (wanted / lengths)[:, None]
+        self._first_kept = self.kept(np.full(spectrum.size, 1.0 / self.radius**2))
 
     def kept(self, weights: FloatArray) -> FloatArray:
         """Return the share of each direction's energy that remains after a map and clipping, (d,)."""
@@ -352,25 +295,23 @@ class Model:
             for c in (0.7, 1.0, 1.5, 2.5):
                 yield Map(f"{name}, {c}", shape / (c * float(shape @ xi)), None)
 
-    def factor(self, one: Map, kept: FloatArray) -> float:
-        """Return the factor by which the first stage's estimate is clipped as the second's; 0 drops it."""
-        if not self._combine:
-            return 0.0
-        if one.radius is not None:
-            return 1.0 if one.radius == self.radius else 0.0
-        head = self.spectrum[: self.k]
-        return float(head @ kept[: self.k]) / float(head @ self._first_kept[: self.k])
-
     def losses(self, one: Map) -> tuple[float, float, float]:
         """Return the predicted losses of a map, under the estimated spectrum and under the posterior; and the factor.
 
-        Each is a mixture with the loss if the longest rows lie in the first k directions and hidden ones in the last.
+        The factor clips the first stage's estimate as the second's; 0 drops it. Each loss is a mixture with that if the
+        longest rows lie in the first k directions and hidden ones in the last.
         """
+        k, truth = self.k, np.diag(self.spectrum)
         kept = self.kept(one.weights)
-        factor = self.factor(one, kept)
-        truth = np.diag(self.spectrum)
+        if not self._combine:
+            factor = 0.0
+        elif one.radius is not None:
+            factor = 1.0 if one.radius == self.radius else 0.0
+        else:
+            head = self.spectrum[:k]
+            factor = float(head @ kept[:k]) / float(head @ self._first_kept[:k])
         plug_in = self._fresh_loss(one, truth, kept, self._first_kept, factor)
-        posterior = self._simulated_loss(one, kept, factor, self._truths, [np.diag(self.values)] * _RELEASES)
+        posterior = self._loss(one, kept, factor, self._truths, [np.diag(self.values)] * _RELEASES)
         with_hidden = self.spectrum.copy()
         with_hidden[-1] += self._hidden
         first_kept = self._kept_if_long(np.full(kept.size, 1.0 / self.radius**2), self._first_kept)
@@ -387,9 +328,9 @@ class Model:
         """Return the loss with new noise in both stages."""
         roots = np.sqrt(first_kept)
         firsts = [roots[:, None] * truth * roots + self._std * goe for goe in _goes("first", len(truth))]
-        return self._simulated_loss(one, kept, factor, [truth] * _RELEASES, firsts)
+        return self._loss(one, kept, factor, [truth] * _RELEASES, firsts)
 
-    def _simulated_loss(
+    def _loss(
         self, one: Map, kept: FloatArray, factor: float, truths: list[FloatArray], firsts: list[FloatArray]
     ) -> float:
         """Return the mean loss over pairs of a truth and an estimate of stage one, with new noise in stage two."""
@@ -404,10 +345,9 @@ class Model:
     def choose(self) -> Choice:
         """Return the map with the least loss; a scalar unless another is better by a tenth in both predictions."""
         tried = [(one, *self.losses(one)) for one in self.maps()]
-        scalars = [entry for entry in tried if entry[0].radius is not None]
-        safe = min(scalars, key=lambda entry: entry[1] + entry[2])
+        safe = min((entry for entry in tried if entry[0].radius is not None), key=lambda entry: entry[1] + entry[2])
         best, best_ratio = safe, 0.9
-        for entry in tried[len(scalars) :]:
+        for entry in (entry for entry in tried if entry[0].radius is None):
             ratio = max(entry[1] / safe[1], entry[2] / safe[2])
             if ratio < best_ratio:
                 best, best_ratio = entry, ratio

@@ -1,8 +1,7 @@
 """Spans of rows in exact arithmetic: integers only, no tolerance.
 
-Every finite float is a dyadic rational, so scaling each row by a power of two makes it a vector of integers on the same
-line. A span is identified by its reduced row echelon form over the rationals, each row cleared of denominators: equal
-subspaces have equal forms.
+Finite floats are dyadic rationals, so a row times a power of two is a vector of integers on the same line. A span is
+identified by its reduced row echelon form over the rationals, each row cleared of denominators.
 """
 
 from __future__ import annotations
@@ -31,18 +30,15 @@ _EXACT = 2**53
 def exact_rows(rows: npt.ArrayLike | Sequence[Sequence[Any]]) -> FloatArray:
     """Return rows of integers, fractions or floats as floats on exactly the same lines.
 
-    Floats have their exact binary value. Rows of integers or fractions are cleared of denominators and common factors;
-    one that is not rational, or needs integers beyond 2**53, raises `BadRowError`.
+    Integers and fractions are cleared of denominators and common factors; a row that is not rational, or needs integers
+    beyond 2**53, raises `BadRowError`.
     """
     try:
         table = np.asarray(rows)
     except ValueError as problem:
         raise BadRowError(f"rows are not one table ({problem}). Pass an (n, d) array of finite numbers.") from problem
-    if (
-        table.dtype.kind in "fb"
-        or table.size == 0
-        or (table.dtype.kind in "iu" and table.min() >= -_EXACT and table.max() <= _EXACT)
-    ):
+    whole = table.dtype.kind in "iu" and table.size and table.min() >= -_EXACT and table.max() <= _EXACT
+    if table.dtype.kind in "fb" or table.size == 0 or whole:
         return table.astype(np.float64)
     if table.ndim != 2 or table.dtype.kind not in "iuO":
         return checked_rows(rows)  # raises with the reason

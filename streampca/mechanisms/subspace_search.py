@@ -1,13 +1,12 @@
-"""Scores of all subspaces spanned by weighted points, exactly.
+"""Scores of all subspaces spanned by weighted points, exactly (Singhal and Steinke 2021, Section 2).
 
-The score of a subspace s is the weight of the points in it, less the weight in its heaviest proper subspace (Singhal
-and Steinke 2021, Section 2). Only subspaces spanned by some of the points have a positive score. A subspace is
-represented by the indices of the points in it.
+The score of a subspace is the weight of the points in it, less that in its heaviest proper subspace. Only spans of
+points have a positive score. A subspace is represented by the indices of the points in it.
 
 The search works modulo a prime on a projection to few dimensions. Dependent points stay dependent there, so groups of
-points can only be too large; every group that affects the result is then verified over the integers, and after a false
-one the search restarts with the next prime. The result therefore depends neither on the prime nor on chance, and the
-search ends: a false group needs a prime that divides one of finitely many integers.
+points can only be too large; every group that affects the result is verified over the integers, and after a false one
+the search restarts with the next prime. So the result depends neither on the prime nor on chance. The search ends,
+because a false group needs a prime that divides one of finitely many integers.
 """
 
 from __future__ import annotations
@@ -27,16 +26,10 @@ Worth = Callable[[int, IntArray], Mask]
 
 
 def two_best(points: Sequence[Line], weights: Sequence[int], ranks: Sequence[int]) -> tuple[int, int, Span]:
-    """Return the two largest scores over all subspaces of the given dimensions, and the best subspace.
+    """Return the two largest scores over all subspaces of the given dimensions, at least 0, and the best subspace.
 
     ``points`` are distinct non-zero lines; ``weights`` count the rows on each. The time is of order ``len(points) **
-    max(ranks)``.
-
-    Returns
-    -------
-    best, second : scores, at least 0 (there is always a subspace of score 0).
-    span : the best subspace; empty if no score is positive. One of the best if there are several, and then ``best ==
-        second``.
+    max(ranks)``. The subspace is empty if no score is positive, and one of the best if there are several.
     """
     attempt = 0
     while points:

@@ -33,8 +33,8 @@ class ApproximateSubspace(SubspaceFinder):
 
     Disjoint blocks of consecutive rows compute their own top subspaces and project public random reference points on
     them. The projections of blocks that agree fall into one cell of a public grid, which a stability histogram finds.
-    The number of rows needed does not depend on the number of features (`rows_needed`), but the rows must be very close
-    to the subspace: their standard deviation off the subspace about 1e-5 of that in it.
+    The number of rows needed does not depend on the number of features (`rows_needed`), but the standard deviation of
+    rows off the subspace must be about 1e-5 of that in it.
 
     The release is a subspace, or *null* if no cell is popular enough: the empty subspace (``n_components == 0``,
     ``details["null"]`` true). ``details["error_bound"]`` bounds the sine of the largest angle to the subspace of every
@@ -53,9 +53,8 @@ class ApproximateSubspace(SubspaceFinder):
     -----
     *Guarantee.* (epsilon, delta)-DP per row. A row is in one block for any value, and zeroing or replacing it changes
     the vote of that block only: in each of the G histograms one vote *moves*. Each is a `StabilityHistogram` at
-    (epsilon / G, delta / G): noise Lap(2 G / epsilon), threshold ``1 + (2 G / epsilon) ln(G / (2 delta))``. Basic
-    composition gives the total. The rest is post-processing; grid and reference points are public. No norm is used, so
-    rows are neither scaled nor rounded.
+    (epsilon / G, delta / G), and basic composition gives the total. Grid and reference points are public. No norm is
+    used, so rows are neither scaled nor rounded.
 
     References: Singhal and Steinke, "Privately Learning Subspaces", NeurIPS 2021.
     """
@@ -120,13 +119,9 @@ class ApproximateSubspace(SubspaceFinder):
                 center = ((np.frombuffer(cell, dtype=np.int64) + 0.5 - offset) * width).reshape(points.shape)
                 left, singular, _ = np.linalg.svd(center, full_matrices=False)
                 error = 0.5 * width * math.sqrt(center.size)
-                details |= {
-                    "null": False,
-                    "width": width,
-                    "noisy_votes": noisy_votes,
-                    # (I - P_Y) U_C = (I - P_Y) (C - Y) V_C / S_C for every Y of rank k in the cell.
-                    "error_bound": min(1.0, error / float(singular[rank - 1])),
-                }
+                # (I - P_Y) U_C = (I - P_Y) (C - Y) V_C / S_C for every Y of rank k in the cell.
+                bound = min(1.0, error / float(singular[rank - 1]))
+                details |= {"null": False, "width": width, "noisy_votes": noisy_votes, "error_bound": bound}
                 return Release(t=t, n_components=rank, terms=terms, basis=fix_signs(left[:, :rank]), details=details)
         return Release(t=t, n_components=0, terms=terms, basis=np.zeros((d, 0)), details=details | {"null": True})
 

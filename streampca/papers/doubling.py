@@ -2,9 +2,7 @@
 
 A new epoch begins when X, the private estimate of OPT, passes the guess of OPT less a quantile of the noise in X; the
 first guess is doubled until that threshold is at least half of it. (The paper's threshold: ``docs/theory/dttz14.md``.)
-
-The last releases of the epochs before are added to those of the epoch: there are few (about log2 of OPT), so they add
-little noise, and what was learnt from earlier rows is kept. No regret bound is proved for it.
+The last releases of the epochs before, about log2 of OPT of them, are added to those of the epoch.
 """
 
 from __future__ import annotations
@@ -83,8 +81,13 @@ class DoublingFPL(Leader):
 
     def first_epoch(self, n_features: int) -> Doubling:
         """Return the first epoch of a run."""
-        leaves = self.leaves(self.horizon)
-        return Doubling.first(self.budget, self.n_components, n_features, self.horizon, leaves)
+        leaves, budget, nothing = self.leaves(self.horizon), self.budget, np.zeros(svec_size(n_features))
+        epoch = Doubling(budget, self.n_components, n_features, self.horizon, 0, 0, leaves, 0.0, nothing)
+        epoch = replace(epoch, opt_guess=epoch.scale / budget.epsilon**2)
+        # The guess is doubled until the threshold is at least half of it.
+        while epoch.opt_guess < 2.0 * epoch.quantile(leaves):
+            epoch = replace(epoch, opt_guess=2.0 * epoch.opt_guess)
+        return epoch
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         first = self.first_epoch(n_features)
@@ -172,23 +175,16 @@ class Doubling(State):
     released: FloatArray  # sum of the last releases of the epochs before, packed
     variance: float = 0.0  # of a diagonal entry of its noise
 
-    @classmethod
-    def first(cls, budget: Budget, n_components: int, n_features: int, rows: int, leaves: int) -> Doubling:
-        scale = n_components * math.sqrt(n_features) * math.log(rows / budget.delta) ** 2
-        nothing = np.zeros(svec_size(n_features))
-        epoch = cls(budget, n_components, n_features, rows, 0, 0, leaves, scale / budget.epsilon**2, nothing)
-        # The guess is doubled until the threshold is at least half of it.
-        while epoch.opt_guess < 2.0 * epoch.quantile(leaves):
-            epoch = replace(epoch, opt_guess=2.0 * epoch.opt_guess)
-        return epoch
+    @property
+    def scale(self) -> float:
+        """The paper's k sqrt(d) log^2(m/delta)."""
+        return self.n_components * math.sqrt(self.n_features) * math.log(self.rows / self.budget.delta) ** 2
 
     @cached_property
     def mechanism(self) -> GeometricBLT:
         """Matrix factorization of this epoch."""
-        scale = self.n_components * math.sqrt(self.n_features) * math.log(self.rows / self.budget.delta) ** 2
-        epsilon = min(self.budget.epsilon, math.sqrt(scale / self.opt_guess))
-        mu = mu_of(epsilon, self.budget.delta)
-        return GeometricBLT(self.leaves, mu, self.budget.sensitivity(center=False))
+        epsilon = min(self.budget.epsilon, math.sqrt(self.scale / self.opt_guess))
+        return GeometricBLT(self.leaves, mu_of(epsilon, self.budget.delta), self.budget.sensitivity(center=False))
 
     def passed(self, packed: FloatArray, leaf: int) -> bool:
         """True if the private estimate of the epoch's OPT, from its own released matrix, passes the threshold."""

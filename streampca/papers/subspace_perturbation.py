@@ -87,11 +87,6 @@ class SubspacePerturbation(Mechanism):
         return Budget(self.epsilon, self.delta * (1.0 - self.failure_share), self.adjacency).mu
 
     @property
-    def failure(self) -> float:
-        """Probability that the gap is overestimated, delta1."""
-        return self.delta * self.failure_share
-
-    @property
     def gap_std(self) -> float:
         """Standard deviation of the noise in the measured gap, without the allowance for rounding."""
         return _MOVES[self.adjacency] / (self.mu * math.sqrt(self.gap_share))
@@ -110,7 +105,7 @@ class SubspacePerturbation(Mechanism):
             "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix",
             "after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2",
             self.mu,
-            self.failure,
+            self.delta * self.failure_share,
         )
 
     @property
@@ -129,7 +124,8 @@ class SubspacePerturbation(Mechanism):
 
     def _lower_bound(self, gap: float, gap_std: float, rounding: float) -> float:
         """Return the g that exceeds the true gap with probability at most delta1."""
-        margin = -float(ndtri(self.failure)) + 2.0**-19  # the released gap is rounded to 2**-20 of its noise
+        # The released gap is rounded to 2**-20 of its noise.
+        margin = -float(ndtri(self.delta * self.failure_share)) + 2.0**-19
         return gap - margin * gap_std - rounding
 
     def projector_loses_less(self, sigma: float, n_rows: int) -> bool:
@@ -157,23 +153,14 @@ class SubspacePerturbation(Mechanism):
             error = 4.0 * math.sqrt(k) * rounding / (bound - moves)
             sigma = (projector_shift(bound, self.adjacency) + error) / self._mu2
         if not self.projector_loses_less(sigma, n_rows):
-            return Release(
-                t=t,
-                n_components=k,
-                terms=terms,
-                packed_gram=outlet.gram("gram", gram, svec_size(d), self._gram_std),
-                noise_std=self._gram_std,
-                details={**details, "released": "gram"},
-            )
+            packed, std = outlet.gram("gram", gram, svec_size(d), self._gram_std), self._gram_std
+            details |= {"released": "gram"}
+            return Release(t=t, n_components=k, terms=terms, packed_gram=packed, noise_std=std, details=details)
         top = basis[:, :k]
         projector = outlet.gram("projector", _Computed(svec(top @ top.T), *causes), svec_size(d), sigma)
-        return Release(
-            t=t,
-            n_components=k,
-            terms=terms,
-            basis=top_eigh(unsvec(projector, d), k)[1],
-            details={**details, "released": "projector", "projector_noise_std": sigma},
-        )
+        details |= {"released": "projector", "projector_noise_std": sigma}
+        basis = top_eigh(unsvec(projector, d), k)[1]
+        return Release(t=t, n_components=k, terms=terms, basis=basis, details=details)
 
 
 class _Computed:

@@ -400,7 +400,7 @@ def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowP
     # Response of the filter to the inputs, to the noise, and to the scatter of the rows.
     every, leaves = algorithm.release_every, algorithm.leaves
     smoothing = WindowSmoothing(algorithm.followed.noise, question.n_features, question.n_components, every)
-    weights, window = smoothing.weights(releases), np.zeros(min(releases, smoothing.length))
+    weights, window = smoothing.solve(releases)[0], np.zeros(min(releases, smoothing.length))
     window[-leaves:] = 1.0
     rows = every * window.sum()
     std = math.sqrt(weights @ smoothing.noise_covariance(min(releases, smoothing.length + 1)) @ weights)

@@ -1,13 +1,13 @@
 """Events, and the privacy that they spend together.
 
-Every access to rows is recorded as an `Event`: which mechanism ran, not what it cost. The epsilon of a list of events
-can therefore be computed at any delta, and recomputed when better theorems are known. `epsilon_of` computes it:
+Every access to rows is recorded as an `Event`: which mechanism ran, not what it cost. So the epsilon of a list can be
+computed at any delta, and recomputed when better theorems are known (`epsilon_of`):
 
 - Gaussian events compose exactly: ``mu**2`` adds up, and the exact profile gives epsilon (`privacy.gaussian`). A whole
   stream is one event, because a tree or a matrix mechanism has one mu, whatever its depth.
-- If other kinds are among them, all are composed as privacy loss distributions by Google's ``dp-accounting``, an upper
-  bound. A pure or (epsilon, delta) event is the worst mechanism of that claim (Kairouz, Oh and Viswanath 2015). Without
-  the extra ``accounting``, epsilons and deltas are added, which is a larger bound.
+- Other kinds are composed as privacy loss distributions by Google's ``dp-accounting``, an upper bound. A pure or
+  (epsilon, delta) event is the worst mechanism of that claim (Kairouz, Oh and Viswanath 2015). Without the extra
+  ``accounting``, epsilons and deltas are added, which is a larger bound.
 
 Composition is adaptive: the next mechanism and its parameters may depend on everything released before (Dong, Roth and
 Su 2022; Zhu, Dong and Wang 2022, Theorem 10).

@@ -1,12 +1,10 @@
 """The discrete Gaussian on the integers, sampled exactly, fast and in integers only.
 
-``P(x)`` is proportional to ``exp(-x**2 / (2 sigma**2))`` over all integers x. Canonne, Kamath and Steinke (2020)
-propose this noise; their sampler is exact but draws one number at a time by long chains of coin flips. This one draws
-|x| from an envelope of equally wide bins with integer heights and accepts it under the curve. All but one draw in a
+``P(x)`` is proportional to ``exp(-x**2 / (2 sigma**2))`` over all integers x (Canonne, Kamath and Steinke 2020). |x| is
+drawn from an envelope of equally wide bins with integer heights and accepted under the curve. All but one draw in a
 thousand fall below the lowest point of the curve within their bin and cost two words and a table look-up; the others
 are compared with the curve exactly (`is_below`). Beyond the bins the envelope continues in blocks, each of half the
-height of the one before, without end. The distribution is therefore exact: no truncation, no floating point, no
-approximation other than that the words come from AES.
+height of the one before, without end. So there is no truncation, no floating point, and no approximation but AES.
 
 *Privacy.* A sum of integers plus such noise is as private as with the continuous Gaussian. Let Z be continuous of
 variance sigma**2 - r**2, and round it at random to an integer X with probability proportional to ``exp(-(x - Z)**2 / (2
@@ -18,10 +16,9 @@ variances sigma_i**2 - r**2, up to a factor (1 + eta) per coordinate drawn. With
 enlarges sigma by a part in 1e9, which covers r and more coordinates than could ever be drawn.
 
 *Gram matrices.* Admitted rows are multiples of 2**-20, so Gram matrices are multiples of 2**-40 and exact. Noise on the
-same lattice (`gram_noise`) makes the release an exact sample of the mechanism of the theorem; the integers become
-floats afterwards. The default noise is a float64 Gaussian, rounded to the lattice before it is added exactly: its
-52-bit uniforms miss values that a real normal has, an error of about 2**-52 per draw, which no theorem covers. No
-attack on it is known.
+same lattice (`gram_noise`) makes the release an exact sample of the mechanism; the integers become floats afterwards.
+The default noise, a float64 Gaussian rounded to the lattice, misses values of a real normal because of its 52-bit
+uniforms: an error of about 2**-52 per draw, which no theorem covers. No attack on it is known.
 """
 
 from __future__ import annotations

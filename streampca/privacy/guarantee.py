@@ -20,18 +20,14 @@ _LAPLACE_DELTA = 2.0**-32
 def laplace_delta(numbers: int, epsilon: float) -> float:
     """Return a bound on the delta that floating-point Laplace noise adds to pure epsilon.
 
-    Parameters
-    ----------
-    numbers : numbers with such noise that one row changes.
-    epsilon : spent on all of them together.
+    ``numbers`` with such noise change by one row, and ``epsilon`` is spent on all of them together.
 
     Notes
     -----
     A sampled Laplace variable is the logarithm of one of 2**53 uniform numbers (`randomness.Draws.laplace`), released
     on a grid of at least 2**-20 of its scale. The probability of each cell is off by less than 2**-54; that of the
     neighbor counts exp(e) times, if the row spends e on this number. Summed over all cells (counted, in a test), that
-    is below 2**-32 (1 + exp(e)): 4e-10 for small e. It is convex in e, so numbers that share epsilon cost no more than
-    if one of them had all of it.
+    is below 2**-32 (1 + exp(e)), convex in e: numbers that share epsilon cost no more than if one had all of it.
     """
     return min(1.0, _LAPLACE_DELTA * (2.0 * numbers - 1.0 + math.exp(min(epsilon, 30.0)))) if numbers else 0.0
 
@@ -101,10 +97,7 @@ class Guarantee:
         return math.isfinite(self.epsilon)
 
     def epsilon_at(self, delta: float) -> float:
-        """Return the smallest epsilon that this guarantee supports at another delta.
-
-        Exact for Gaussian mechanisms. Otherwise it is `epsilon` from the stated delta on, and infinite below.
-        """
+        """Return the smallest epsilon known at another delta: exact with `mu`; else `epsilon`, or infinite below."""
         if not 0.0 <= delta < 1.0:
             raise BadParameterError(f"delta={short(delta)}: expected a number in [0, 1).")
         if not self.is_private:
@@ -151,7 +144,7 @@ class Guarantee:
 
     @property
     def caveats(self) -> str:
-        """All conditions that weaken the claim, in words: `caveat`, and the delta that floating point adds."""
+        """All conditions that weaken the claim: `caveat`, and the delta that floating point adds."""
         if self.floating_delta == 0.0:
             return self.caveat
         per_number = f"at least {2.0 * _LAPLACE_DELTA:.2g} for each number that is released"

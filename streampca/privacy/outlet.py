@@ -12,15 +12,12 @@ of the noise and 16 bytes of the start.
 *One run.* The number n makes every input of the pseudorandom function new, so the noise is independent of everything
 released before, whatever the hash does.
 
-*Two continuations of one run* (a fork, a copy, a store restored from a backup, another run under one key) have
-different fresh bytes, so their noise is independent: they cost as much as two runs. Where the fresh bytes are equal too
-(a seed, a cloned virtual machine), different rows still give independent noise, by the hash; equal noise then reveals
-whether and from which row on two histories differ.
+*Two continuations of one run* (a fork, a copy, a restored store, another run under one key) have different fresh bytes,
+so their noise is independent: they cost as much as two runs. Where the fresh bytes are equal too (a seed, a cloned
+virtual machine), different rows still give independent noise, by the hash; equal noise then reveals whether and from
+which row on two histories differ.
 
-*Replay.* The fresh bytes are stored with their rows, and passed as ``recorded`` in a replay: the same rows then give
-the same bits.
-
-As secret as the key: chain values, and the 16 bytes s_n of a vector.
+*Replay.* The fresh bytes are stored with their rows, and passed as ``recorded``: the same rows then give the same bits.
 """
 
 from __future__ import annotations
@@ -105,8 +102,7 @@ class NoiseSource:
     ----------
     randomness : the master key or the seed.
     label : every public parameter; runs that differ in one of them have independent noise.
-    start : the 16 bytes of the start of a run that is continued. If None, fresh bytes, or with a seed a function of it
-        and the label.
+    start : the 16 bytes of a run that is continued; None for fresh bytes, or with a seed a function of it.
     """
 
     def __init__(self, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
@@ -167,10 +163,7 @@ class NoiseSource:
 class Outlet:
     """The place where exact values meet noise, for one block of rows. Used once, by one thread.
 
-    Attributes
-    ----------
-    chain : chain value after the vectors drawn so far.
-    fresh : fresh bytes drawn so far, one entry a vector.
+    ``chain`` is the chain value after the vectors drawn so far, and ``fresh`` has the fresh bytes of each.
     """
 
     __slots__ = ("_recorded", "_source", "chain", "fresh")
@@ -232,14 +225,9 @@ class Outlet:
         return self.release(kind, exact, lambda draws: std * draws.normal(size), std)
 
     def release(self, kind: str, exact: Exact[Value], draw: Callable[[Draws], Any], std: float = 0.0) -> Value:
-        """Release exact values with noise of any distribution.
+        """Release exact values with noise of any distribution, which ``draw`` computes from the fresh vector.
 
-        Parameters
-        ----------
-        kind : name of the release.
-        exact : the exact values, and how noise is added to them.
-        draw : computes the noise from the fresh vector.
-        std : standard deviation of the noise, for the grid of the release, where `Exact.noisy` needs it.
+        ``std`` is its standard deviation, for the grid of the release, where `Exact.noisy` needs it.
         """
         draws, tape = self.hide(kind, *exact.hidden), self._source.tape
         noise = draw(draws)

@@ -1,12 +1,8 @@
 """Noise as a function of secret keys and 16 bytes.
 
-`Randomness` holds a 256-bit master key: fresh from the operating system by default, derived from a seed for tests and
-scenarios. It has two uses.
-
-- The noise of releases comes from an outlet (`streampca.privacy.outlet`), which derives 16 secret bytes s for every
-  vector of noise. Block i of the vector is AES-256(K, s xor i), so a vector is a pure function of K and s (`Draws`).
-- `Randomness.stream` gives numbers named by a label and an index, for simulations and tests, never as noise of a
-  release.
+The noise of releases comes from an outlet (`streampca.privacy.outlet`), which derives 16 secret bytes s for every
+vector of noise from the 256-bit master key K of `Randomness`. Block i of the vector is AES-256(K', s xor i), K' derived
+from K: a pure function of keys and s (`Draws`).
 
 A *word* is a random 64-bit integer. Words become normals by a 4096-layer ziggurat (Marsaglia and Tsang 2000 in the form
 of Doornik 2005). A coordinate that needs more than its first word draws more under a second key, addressed by
@@ -115,9 +111,9 @@ class Randomness:
 
     Parameters
     ----------
-    key : bytes or None, default=None 32 secret bytes; None draws them from `secrets`. A reader of the key can subtract
-        the noise of its runs: it is as secret as the rows. A key does not reproduce a run, since every vector of noise
-        also depends on 16 fresh bytes from the system.
+    key : 32 secret bytes; None draws them from `secrets`. A reader of the key can subtract the noise of its runs: it is
+        as secret as the rows. A key does not reproduce a run, since every vector of noise also depends on 16 fresh
+        bytes from the system.
 
     Attributes
     ----------
@@ -172,13 +168,8 @@ class DrawKeys:
 class Draws:
     """One vector of independent random numbers: a pure function of the keys and of 16 secret bytes.
 
-    `words`, `uniform`, `normal`, `laplace` and `permutation` all begin with the same words: call one of them, once, for
-    each object.
-
-    Attributes
-    ----------
-    n : number of the vector. Public.
-    name : its 16 bytes. As secret as the keys.
+    All methods but `more` begin with the same words: call one of them, once, for each object. The number ``n`` of the
+    vector is public; its 16 bytes, ``name``, are as secret as the keys.
     """
 
     __slots__ = ("_keys", "_pair", "n", "name")
@@ -258,41 +249,27 @@ class Draws:
 
 
 class Note(NamedTuple):
-    """One vector of noise on a tape. As secret as the rows.
+    """One vector of noise on a tape. As secret as the rows."""
 
-    Attributes
-    ----------
-    kind : name of the hidden values.
-    draws : the random numbers.
-    exact : the exact values, as passed to the outlet; None for coins and permutations.
-    noise : the noise that was added, in the outlet's coordinates.
-    value : the released value.
-    std : standard deviation that was passed to the outlet, or 0.
-    """
-
-    kind: str
+    kind: str  # name of the hidden values
     draws: Draws
-    exact: Any = None
-    noise: Any = None
-    value: Any = None
-    std: float = 0.0
+    exact: Any = None  # as passed to the outlet; None for coins and permutations
+    noise: Any = None  # in the outlet's coordinates
+    value: Any = None  # as released
+    std: float = 0.0  # as passed to the outlet, or 0
 
 
 class Tape:
     """A record of everything that the outlets of a run hide and release, for an audit.
 
     A key created while a tape records (`recording`) refers to it, and so do all streams, threads, copies and resumed
-    runs that draw from the key.
+    runs that draw from the key. ``notes`` has one note a vector of noise, in order.
 
     Parameters
     ----------
     forced : the tape of another run. Keys, starts, fresh bytes and random numbers are then those of that run, and
         outlets return its values; the exact values of this run are still recorded.
     seed : for reproducible keys and fresh bytes; None draws them from the system.
-
-    Attributes
-    ----------
-    notes : one a vector of noise, in order.
     """
 
     def __init__(self, forced: Tape | None = None, seed: bytes | None = None) -> None:
@@ -375,35 +352,29 @@ def recording_tape() -> Tape | None:
 
 
 class NoiseStream:
-    """Random numbers for simulations and tests. ``index`` names a draw: equal indices give equal numbers."""
+    """Random numbers for simulations and tests, as those of `Draws`: equal indices give equal numbers."""
 
     def __init__(self, key: bytes) -> None:
         self._keys = DrawKeys(key)
 
     def draws(self, index: int) -> Draws:
-        """Return the vector of an index."""
         if not 0 <= index < 2**63:
             raise BadParameterError(f"index={index!r}: expected an integer in [0, 2**63).")
         return Draws(self._keys, index, _PAIR.pack(index, 0))
 
     def words(self, index: int, count: int) -> Words:
-        """Return ``count`` independent uniform 64-bit words."""
         return self.draws(index).words(count)
 
     def uniform(self, index: int, count: int) -> FloatArray:
-        """Return ``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
         return self.draws(index).uniform(count)
 
     def normal(self, index: int, count: int) -> FloatArray:
-        """Return ``count`` independent standard normals."""
         return self.draws(index).normal(count)
 
     def laplace(self, index: int, count: int) -> FloatArray:
-        """Return ``count`` independent Laplace variables of scale 1."""
         return self.draws(index).laplace(count)
 
     def permutation(self, index: int, count: int) -> npt.NDArray[np.int64]:
-        """Return a uniform permutation of ``range(count)``."""
         return self.draws(index).permutation(count)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,33 +22,37 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.forgetting import ForgettingBLT
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
-from streampca.matrix_factorization.window import WindowDifference
+from streampca.matrix_factorization.window import ForgettingBLT, WindowDifference
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms, centered_fields
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
+Method = Literal["histogram", "ring", "smoothed", "forgetting", "once"]
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
 class WindowAlgorithm(Algorithm):
     """The parameters that the methods read. `SlidingWindowPCA` documents them."""
 
     window: int
+    n_components: int
     epsilon: float
     delta: float
-    adjacency: Adjacency
-    method: str
-    eta: float
-    release_every: int
-    checkpoint_every: int | None
-    overhang: float
-    sketch_rank: int | None
-    failure_rate: float
-    horizon: int | None
+    n_features: int | None = None
+    eta: float = 0.25
+    method: Method = "histogram"
+    adjacency: Adjacency = "zero-out"
+    release_every: int = 1
+    checkpoint_every: int | None = None
+    overhang: float = 0.125
+    sketch_rank: int | None = None
+    failure_rate: float = 0.01
+    horizon: int | None = None
+    center: bool = field(default=False, repr=False)
 
     @cached_property
     def budget(self) -> Budget:
@@ -302,8 +307,8 @@ class SmoothedRingProcessor(RingProcessor):
         if leaving > 0:
             increment += increments.item(leaving)
         self.increments, self.released = increments.append(increment), view.packed
-        total = sum_of_rows(self.increments.latest * self.smoothing.weights(self.increments.n)[:, None])
-        std = self.terms.of_unit(self.smoothing.noise_std(self.increments.n))
+        weights, noise_std = self.smoothing.solve(self.increments.n)
+        total, std = sum_of_rows(self.increments.latest * weights[:, None]), self.terms.of_unit(noise_std)
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
 
 

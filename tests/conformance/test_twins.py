@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.forgetting import ForgettingBLT
 from streampca.matrix_factorization.tree import BinaryTree, ExactTree
-from streampca.matrix_factorization.window import StationaryBLT, WindowDifference
+from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 

@@ -7,9 +7,8 @@ import pytest
 
 from streampca.errors import BadParameterError
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.forgetting import ForgettingBLT
 from streampca.matrix_factorization.tree import BinaryTree
-from streampca.matrix_factorization.window import StationaryBLT, WindowDifference
+from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 

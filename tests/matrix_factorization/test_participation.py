@@ -14,11 +14,7 @@ from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import StationaryBLT
 
 T = 12
-KNOWN = [
-    GeometricBLT(T, 0.5, 1.5),
-    BinaryTree(T, 0.5, 1.5),
-    AnytimeBLT(0.5, 1.5, restart_after=2**20),
-]
+KNOWN = [GeometricBLT(T, 0.5, 1.5), BinaryTree(T, 0.5, 1.5), AnytimeBLT(0.5, 1.5, restart_after=2**20)]
 
 
 def worst(mechanism, m, b=1):

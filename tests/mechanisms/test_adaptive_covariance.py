@@ -241,18 +241,6 @@ def test_the_standard_deviation_for_the_next_block_is_that_of_the_release():
     assert np.sqrt(np.mean(np.square(errors))) / np.mean(stds) == pytest.approx(1.0, abs=0.08)
 
 
-def test_blocks_of_a_stream():
-    rows = onto_ball(np.vstack([0.25 * spikes(6000, 6, 2), spikes(6000, 6, 2, seed=1)]))
-    algorithm = Tumbling(AdaptiveCovariance(n_components=2, epsilon=2.0, delta=1e-6), release_every=6000)
-    processor, made = algorithm.start(6, Randomness.from_seed(0)), []
-    for block in np.split(rows, 4):
-        processor, release = processor.absorb(block, processor.outlet())
-        made += [release] if release else []
-    assert [release.t for release in made] == [6000, 12_000]
-    assert made[0].details["clip_radius"] < 0.5 < made[1].details["clip_radius"]
-    assert made[0].guarantee.mu == algorithm.mechanism.mu
-
-
 def test_the_map_of_the_block_before_leaves_the_budget_to_the_block():
     mechanism = AdaptiveCovariance(n_components=1, epsilon=0.3, delta=1e-6)
     rng = np.random.default_rng(0)

@@ -106,7 +106,6 @@ def test_cells_cover_the_line_without_overlap():
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        ({"n_components": 0}, "n_components=0"),
         ({"max_components": 0}, "max_components=0"),
         ({"widths": ()}, "widths"),
         ({"widths": (0.1, -1.0)}, "widths"),
@@ -138,9 +137,3 @@ def test_the_stated_error_over_a_hundred_draws(gamma, nulls):
         missing += release.details["null"]
         assert release.details["null"] or angle(release, basis) <= release.details["error_bound"]
     assert missing == nulls
-
-
-def test_domains_of_block_rows_and_widths():
-    assert ApproximateSubspace(n_components=3, block_rows=3, **BUDGET).block_rows == 3
-    with pytest.raises(BadParameterError, match="widths"):
-        ApproximateSubspace(n_components=1, widths=(0.1, -0.1), **BUDGET)

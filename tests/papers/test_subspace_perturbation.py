@@ -60,13 +60,13 @@ def test_the_bound_is_nearly_attained():
 
 
 def test_the_budget_is_split_exactly():
-    assert delta_at(MECHANISM.mu, 1.0) + MECHANISM.failure == pytest.approx(1e-6, rel=1e-9)
+    assert delta_at(MECHANISM.mu, 1.0) + MECHANISM.guarantee.slack == pytest.approx(1e-6, rel=1e-9)
     mu1, mu2 = 1.0 / MECHANISM.gap_std, MECHANISM._mu2
     assert math.hypot(mu1, mu2) == pytest.approx(MECHANISM.mu)
     replace = SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6, adjacency="replace")
     assert replace.gap_std == 2.0 * MECHANISM.gap_std
     assert MECHANISM.guarantee.epsilon_at(1e-6) == pytest.approx(1.0, rel=1e-9)
-    assert MECHANISM.guarantee.epsilon_at(MECHANISM.failure) == math.inf
+    assert MECHANISM.guarantee.epsilon_at(MECHANISM.guarantee.slack) == math.inf
 
 
 def spiked(n, gap_share):

@@ -41,15 +41,8 @@ def make(method, adjacency="zero-out"):
     given = {"overhang": 1.0, "eta": 0.9} if method == "histogram" else {}
     if method == "once":
         given = {"horizon": T}
-    return SlidingWindowPCA(
-        window=W,
-        n_components=1,
-        epsilon=EPSILON,
-        delta=delta_at(MU, EPSILON),
-        method=method,
-        adjacency=adjacency,
-        **given,
-    )
+    budget = {"epsilon": EPSILON, "delta": delta_at(MU, EPSILON), "adjacency": adjacency}
+    return SlidingWindowPCA(window=W, n_components=1, method=method, **budget, **given)
 
 
 def transcripts(method, having, seeds, adjacency="zero-out", stretch=1.0):

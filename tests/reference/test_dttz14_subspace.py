@@ -36,6 +36,6 @@ def test_the_corrected_mechanism_refuses_and_passes():
     corrected = SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6)
     told, mistaken = points_at_first_axis(corrected, FIRST), points_at_first_axis(corrected, SECOND)
     # mu-GDP plus delta1 bounds the advantage of any test
-    assert told - mistaken - 2.0 * SLACK <= delta_at(corrected.mu, 0.0) + corrected.failure
+    assert told - mistaken - 2.0 * SLACK <= delta_at(corrected.mu, 0.0) + corrected.guarantee.slack
     # and the same attack would still catch the printed one by a wide margin
     assert told - mistaken < 0.3
