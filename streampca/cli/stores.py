@@ -9,8 +9,8 @@ from typing import Annotated
 
 from streampca.cli.files import ReleaseFile
 from streampca.cli.inputs import open_source, passphrase_of
+from streampca.cli.messages import console
 from streampca.cli.options import NEIGHBORS, Force, HyphenPath, LedgerPath, ReadOptions, StoreOptions, StorePath, about
-from streampca.cli.terminal import console
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.release import Terms
