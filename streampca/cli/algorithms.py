@@ -59,6 +59,7 @@ def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str
     """
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
     accepted = inspect.signature(kind).parameters
+    # What `Tumbling` does not accept belongs to its mechanism.
     if "mechanism" in accepted and "mechanism" in given:
         own = {key: given.pop(key) for key in list(given) if key not in accepted}
         given["mechanism"] = _create(_public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism), own)
@@ -106,6 +107,7 @@ def _create(kind: type, given: dict[str, Any]) -> Any:
             raise BadParameterError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
         if isinstance(accepted[key].default, bool):
             given[key] = yes_or_no(str(value), f"--set {key}")
+    # All that are missing together: a message for each would take as many runs.
     missing = [_flag(key) for key, it in accepted.items() if it.default is it.empty and key not in given]
     if missing:
         raise BadParameterError(f"{kind.__name__} needs {', '.join(missing)}")

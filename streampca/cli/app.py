@@ -100,7 +100,7 @@ def run_command(argv: Sequence[str]) -> int:
         with warnings.catch_warnings(action="ignore", category=StreamPCAWarning):  # commands print them
             app = application(argv[0] if argv else "")
             code = app(argv, exit_on_error=False, print_error=False)
-        sys.stdout.flush()
+        sys.stdout.flush()  # a closed pipe is reported here, and not at exit
         return code if isinstance(code, int) else 0
     except BudgetExhaustedError as problem:  # the figures of a ledger are no options
         message = str(problem)
@@ -126,6 +126,7 @@ def run_command(argv: Sequence[str]) -> int:
 
 def _install(module: str) -> str:
     """The command that installs a module: the smallest extra with its package, or the package."""
+    # Extras name distributions, and imports name modules.
     package = {"sklearn": "scikit-learn"}.get(module, module.replace("_", "-"))
     extras: dict[str, list[str]] = {}
     for requirement in requires("streampca") or ():

@@ -11,9 +11,9 @@ import numpy as np
 
 from streampca.cli.files import Files
 from streampca.cli.live import view
+from streampca.cli.messages import terminal_width
 from streampca.cli.options import LIVE, about
 from streampca.cli.session import Session, card_of, conclude
-from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.regret import RegretLog

@@ -139,11 +139,6 @@ class Files:
                 self._early += line
 
     def flush(self) -> None:
-        """Flush the files."""
+        """Flush the files, for readers that follow them."""
         for file in self.all:
             file.flush()
-
-    def close(self) -> None:
-        """Finish the files."""
-        for file in self.all:
-            file.close()

@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl, urlsplit
 from streampca import sources
 from streampca.cli.messages import ADD
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
-from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, StreamPCAError
 from streampca.processors.base import Algorithm
 from streampca.rows.bounds import NONE_GIVEN, Ranges, read_bounds
@@ -65,6 +64,7 @@ def open_source(
             given["names"] = [name.strip() for name in reading.names.split(",") if name.strip()]
         return open_rows("-" if str(source) == "-" else source, **common, **given)
 
+    # Topics and databases have names and types of their own: other settings of text files do not apply.
     common["follow"] = given.pop("follow", False)
     if chosen is not None:
         common["columns"] = [str(name) for name in chosen]
@@ -80,7 +80,7 @@ def open_source(
     features = common.pop("columns")
     if features is None:
         raise BadParameterError("a topic has no header line; name the numbers of a message with --columns")
-    config = dict(parse_qsl(parts.query))
+    config = dict(parse_qsl(parts.query))  # of the client, but for its group
     group = config.pop("group", "streampca")
     return from_kafka(parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common)
 
@@ -112,8 +112,9 @@ def missing_options(path: Path | Address, options: PrivateOptions) -> str:
     and standard error may be a log that others read.
     """
     reading = options.reading()
-    if not isinstance(path, Path) or not is_terminal(sys.stderr):
+    if not isinstance(path, Path) or not sys.stderr.isatty():
         return ""
+    # Only a table with a header line has names to propose.
     is_table = reading.format == "csv" or (reading.format is None and _TABLES.intersection(path.suffixes))
     if not (is_table and path.is_file() and reading.header is not False and reading.names is None):
         return ""

@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from streampca.cli.terminal import console, is_terminal
+from streampca.cli.messages import console
 from streampca.linalg.memory import History
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
@@ -141,7 +141,7 @@ class LiveView(_ConsoleView):
         if total := min((n for n in (self.total, progress.expected) if n), default=None):
             share, left = self.so_far(progress, total)
             rows = Table.grid(padding=(0, 2), expand=True)
-            for ratio in (None, 1, None):
+            for ratio in (None, 1, None):  # the bar takes the room that both texts leave
                 rows.add_column(ratio=ratio, no_wrap=ratio is None)
             bar = ProgressBar(total, min(progress.t, total))
             rows.add_row(f"{count} of {grouped(total)} ({share})", bar, f"{speed}  {seconds}{left}")
@@ -183,7 +183,7 @@ class PlainView(_ConsoleView):
         super().show(progress)
         # The end of a batch depends on the bytes of cells and on bad rows: a log counts thousands of rows.
         rows = progress.t - progress.t % 1000
-        if is_terminal(self.console.file):
+        if self.console.file.isatty():
             self._show(progress)
         elif rows > self._shown:
             self._shown = rows
@@ -194,7 +194,7 @@ class PlainView(_ConsoleView):
             self._show(progress)
 
     def _show(self, progress: Progress, releases: str | None = None) -> None:
-        terminal, total, record = is_terminal(self.console.file), self.total, progress.record
+        terminal, total, record = self.console.file.isatty(), self.total, progress.record
         if terminal:  # a text file's expected number of rows is estimated from the bytes of its cells: not for a log
             total = min((n for n in (self.total, progress.expected) if n), default=None)
         share, left = self.so_far(progress, total)
@@ -223,7 +223,7 @@ def view(live: bool | None, title: str, guarantee: Guarantee, n_components: int,
 
 def is_live(live: bool | None) -> bool:
     """Return True if the view is the live one: standard error is a terminal, and it is not switched off."""
-    return live is not False and is_terminal(sys.stderr)
+    return live is not False and sys.stderr.isatty()
 
 
 def _least_and_bound(record: RegretRecord) -> tuple[str, str]:
@@ -247,6 +247,7 @@ def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[t
     if progress.private is not None:
         lines.append(("public", publishable(progress.private)))
     report = progress.admitted
+    # The feature that is clamped most stands for all: the card at the end lists them.
     if report is not None and (report.share_scaled > 0.0 or any(report.share_clamped.values())):
         name, most = max(report.share_clamped.items(), key=lambda item: item[1], default=("", 0.0))
         worst = f"; {share_text(most)} of {printable(name)} clamped" if most > 0.0 else ""
@@ -284,6 +285,6 @@ def grouped(number: float) -> str:
 def trend(values: Sequence[float], width: int) -> str:
     """Draw positive values as bars of eight heights on a logarithmic scale, the latest on the right."""
     places = np.linspace(0, len(values) - 1, max(1, min(width, len(values)))).astype(int)
-    logs = np.log(np.array(values)[places])
+    logs = np.log(np.array(values)[places])  # regret a row falls by orders of magnitude
     heights = (logs - logs.min()) / max(float(np.ptp(logs)), 1e-9) * 7.0
     return "".join("▁▂▃▄▅▆▇█"[int(height)] for height in heights)

@@ -1,4 +1,9 @@
-"""Messages of the library on standard error, with options in place of parameters."""
+"""Consoles, and messages of the library on standard error, with options in place of parameters.
+
+Standard output and standard error may be files that others read, so exact figures of the rows go to a terminal only.
+`isatty()` of the stream decides. The environment does not: rich regards a file as a terminal if FORCE_COLOR or
+TTY_COMPATIBLE is set.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,12 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from dataclasses import fields
+from typing import IO, TYPE_CHECKING
 
 from streampca.cli.options import ReadSettings, RunOptions
-from streampca.cli.terminal import is_terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: The words of a message before options to be copied.
 ADD = "All of them, by what the first rows hold: add "
@@ -35,9 +43,25 @@ _PARAMETER = re.compile(
 )
 
 
+def console(stream: IO[str]) -> Console:
+    """Return a console of rich without markup. Off a terminal, every fact is one line."""
+    from rich.console import Console  # loads slowly
+
+    terminal = stream.isatty()
+    return Console(
+        file=stream, force_terminal=terminal, force_interactive=terminal, soft_wrap=not terminal, markup=False,
+        highlight=False,
+    )  # fmt: skip
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal; 100 where there is none."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
 def say(line: str) -> None:
     """Print a line on standard error; in a terminal, broken between words, but for options to be copied."""
-    if is_terminal(sys.stderr):
+    if sys.stderr.isatty():
         text, add, options = line.partition(ADD)
         width = shutil.get_terminal_size().columns
         line = textwrap.fill(text + add, width, break_long_words=False, break_on_hyphens=False)

@@ -173,7 +173,7 @@ def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set",
         hint, text = hints[known[key]], given.pop(key)
         if NoneType in get_args(hint):  # None is for settings that are not given
             (hint,) = (one for one in get_args(hint) if one is not NoneType)
-        value: Any = None
+        value: Any = None  # stays so if the text is none of this type
         if hint is bool:
             value = yes_or_no(text, f"{flag} {key}")
         elif get_origin(hint) is Literal:
@@ -190,6 +190,7 @@ def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set",
 
 def _key_option(name: str, purpose: str, kind: type, *parts: str) -> Parameter:
     """An option that takes KEY=VALUE texts. Its help lists the keys with their meanings."""
+    # The docstring of the class has an entry a line, with indented continuations.
     text = re.sub(r"\n +", " ", cleandoc(kind.__doc__ or "").partition("----------\n")[2])
     meanings = dict(line.split(" : ", 1) for line in text.splitlines())
     listed = " ".join(f"{key}: {meanings[field]}" for key, field in _keys(kind, parts).items())

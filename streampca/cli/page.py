@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -24,13 +25,13 @@ from streampca.views.server import Server
 _EVERY, _QUIET = 0.5, 3.0
 
 
+@dataclass(eq=False)
 class CuratorView(View):
     """View of a run on the curator's page: exact regret, rows and their speed, and changes of rows. Curator only."""
 
     period = PERIOD
 
-    def __init__(self, page: CuratorPage) -> None:
-        self.page = page
+    page: CuratorPage
 
     def add(self, record: RegretRecord) -> None:
         self.page.add([record])

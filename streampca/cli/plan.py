@@ -9,8 +9,8 @@ from rich.table import Table
 
 from streampca import planning
 from streampca.cli.algorithms import command_of
+from streampca.cli.messages import console
 from streampca.cli.options import NEIGHBORS, about
-from streampca.cli.terminal import console
 from streampca.errors import BadParameterError
 from streampca.privacy.budget import Adjacency
 

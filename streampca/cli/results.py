@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
+from streampca.cli.messages import terminal_width
 from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, about
-from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.release.release import Release
 from streampca.views.card import card

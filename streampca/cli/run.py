@@ -33,7 +33,6 @@ from streampca.cli.options import (
     take,
 )  # fmt: skip
 from streampca.cli.session import NEVER, Ending, Session, card_lines, card_of, conclude, parameters_of_run
-from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
@@ -66,6 +65,7 @@ def run(
     files and exit code 130. Every run with fresh noise on the same rows spends the
     budget anew.
     """
+    # Everything is checked before a file is written or a budget pays: settings, algorithm, page, rows, files, ledger.
     given = pairs(options.set_)
     for key in given:
         if (part := key.partition(".")[0]) in ("store", "serve") and not getattr(options, part):
@@ -88,7 +88,7 @@ def run(
     d = len(rows.features)
     horizon: int | None = getattr(algorithm, "horizon", None)
     # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
-    known = rows.expected_rows if is_terminal(sys.stderr) else getattr(rows, "n_rows", None)
+    known = rows.expected_rows if sys.stderr.isatty() else getattr(rows, "n_rows", None)
     n_rows = min((n for n in (horizon, known) if n is not None), default=None)
     warned = advice.settings_warnings(algorithm.guarantee, n_rows) + advice.dimension_warnings(k, d)
     warned += advice.memory_warnings(algorithm.square_bytes, d)
@@ -134,11 +134,13 @@ def run(
             database.close()
             lines.append(f"curator only: {options.store}, {options.store}.key")
         print(*lines, sep="\n", file=sys.stderr)
+        # These follow from the releases and from the public number of rows.
         caution([] if stream.release is None else advice.release_warnings(stream.release))
         if n_rows is None and stream.t:
             caution(advice.delta_warnings(algorithm.guarantee, stream.t))
         if page is not None:
             page.close(stay=not ending.signal and ending.problem is None, budget=budget)
+    # A proposal of options helps before the first release only: afterwards the rows are read as they should be.
     if isinstance(ending.problem, SourceError) and not ending.progress.releases:
         raise SourceError(f"{ending.problem}{inputs.missing_options(source, options)}")
     return ending.exit_code()
@@ -176,6 +178,7 @@ def resume(
         before, features = stream.t, stream.features
         print(f"Resumed after {before} rows; next is row {before + 1}.", file=sys.stderr)
         reading, columns = options.reading(), options.columns
+        # A file that continues the first one is not remembered: the next resume needs all rows from the first one.
         if source is not None:
             inputs.remember(database, None if continues and isinstance(source, Path) else source, reading, columns)
         elif (stored := database.source) is None:
@@ -219,7 +222,7 @@ def release(
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
         try:
-            blocks = list(source.blocks())
+            blocks = list(source.blocks())  # a bad row raises here, before anything is paid
         except SourceError as problem:
             raise SourceError(f"{problem}{inputs.missing_options(file, options)}") from None
         if not blocks:
@@ -248,7 +251,7 @@ def release(
         releases = stream.push_many(rows).releases  # checks all rows, then pays
         files.begin(stream.engine.processor.terms, parameters_of_run(stream, source))
         files.releases.add(releases)
-        files.close()
+        files.releases.close()
         ending = Ending(Progress(
             stream.t, time.perf_counter() - started, len(releases), stream.admission.bad_rows, None,
             release=releases[0], admitted=stream.admission,

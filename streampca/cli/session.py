@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streampca.cli.files import Files
 from streampca.cli.live import Progress, View, publishable, spent
-from streampca.cli.terminal import is_terminal, terminal_width
+from streampca.cli.messages import terminal_width
 from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.regret.private_regret import PrivateRegretRecord
@@ -128,7 +128,7 @@ class Session:
         with Interrupts() as interrupts:
             try:
                 self._loop(interrupts)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # while waiting for rows, or the second one: the stream is before or after a push
                 pass
             except StreamPCAError as raised:
                 problem = raised
@@ -139,7 +139,8 @@ class Session:
                         finish()
                     except StreamPCAError as raised:
                         problem = problem or raised
-                self.files.close()
+                for file in self.files.all:
+                    file.close()
                 progress = self._progress(self._record)
                 for view in self.views:
                     view.end(progress)
@@ -156,6 +157,7 @@ class Session:
             if batch is None:
                 self._is_complete = True
                 return
+            # Rows of a durable run wait for their commit: releases that a crash would forget are not published.
             self._waiting.extend(push(self.stream.engine, batch))
             self._write()
             if self.followed and self.stream.t % self.every == 0:
@@ -168,6 +170,7 @@ class Session:
 
     def _rest(self, blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
         """Yield the rows after those that are passed over. Refuse another file than that of a durable run."""
+        # Rows of a resumed run are admitted again and compared with the digest of those that the store holds.
         skip, admission, passed = self.skip, self.stream.engine.now.admission, None
         if self.store is not None and self.stream.t:
             passed = self.store.passed_rows()
@@ -209,9 +212,10 @@ class Session:
             for release in releases:
                 before = 0 if self._release is None else self._release.t
                 self._release = release
+                # The first release after each multiple of ``every`` rows: a rule from public numbers only.
                 if release.t // self.every != before // self.every:
                     self._take_private_record()
-            self.files.flush()  # for readers that follow the file
+            self.files.flush()
         if last and self._is_complete and self.stream.t:
             self._begin()  # a complete run without a release has its header, too
 
@@ -265,6 +269,7 @@ class Session:
 def conclude(title: str, ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
     """Write the summary of a run, and return its last lines: files with their readers, and its card or its cost."""
     progress, card, lines = ending.progress, card_of(ending, budget), []
+    # A run that absorbed no row has nothing to conclude: its error is the message.
     if ending.problem is not None and not progress.t:
         return []
     if card is not None:
@@ -304,7 +309,7 @@ def card_of(ending: Ending, budget: str = "") -> Card | None:
 
 def card_lines(card: Card, elsewhere: str = "") -> list[str]:
     """Return the card of a run for standard error. Without the curator's figures unless that is a terminal."""
-    if card.is_publishable or is_terminal(sys.stderr):
+    if card.is_publishable or sys.stderr.isatty():
         return [card.text(terminal_width())]
     # Standard error may be a log that others read.
     hint = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."

@@ -9,12 +9,13 @@ from typing import Annotated
 
 from streampca.cli.files import ReleaseFile
 from streampca.cli.inputs import open_source, passphrase_of
+from streampca.cli.messages import console
 from streampca.cli.options import NEIGHBORS, Force, HyphenPath, LedgerPath, ReadOptions, StoreOptions, StorePath, about
-from streampca.cli.terminal import console
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.release import Terms
 from streampca.store import reading
+from streampca.store.config import load
 from streampca.store.database import Database
 from streampca.store.ledger import Ledger
 from streampca.store.reading import Verification
@@ -51,7 +52,8 @@ def verify(
     """
     settings = opening.settings()
     with closing(Verification(store, passphrase_of(settings))) as check:
-        print(f"{check.file()}: every page and every release is whole")
+        check.file()
+        print(f"{store}: every page and every release is whole")
         print(reading.check_witness(store, settings.store_witness))
         print(f"bases by {check.kernels}")
         print(f"{check.replay()} rows since the snapshot, played again: the same releases")
@@ -91,7 +93,7 @@ def export(
                 file.header(release.terms, parameters)
             file.add([release])
         if not file.count:
-            file.header(Terms(guarantee, features=reading.features_of(database)), parameters)
+            file.header(Terms(guarantee, features=load(database.fact("config"))["features"]), parameters)
     print(f"{file.written} releases", *([] if str(out) == "-" else ["in", out]), file=sys.stderr)
     return 0
 

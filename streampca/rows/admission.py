@@ -169,7 +169,7 @@ class Admission:
     Raises
     ------
     BadParameterError
-        If a parameter is outside its domain, features repeat a name, or bounds do not fit them.
+        If a parameter is outside its domain, or bounds do not fit the features.
     """
 
     row_norm: float = 1.0
@@ -217,10 +217,7 @@ class Admission:
             put(self, "factor", 1.0 / (0.5 * upper - 0.5 * lower))
 
     def fixed(self, features: Sequence[str] | None, n_features: int | None = None) -> Admission:
-        """Return the same admission with its features fixed.
-
-        Raises `BadParameterError` if they repeat a name, or differ from those fixed before, or the bounds do not fit.
-        """
+        """Return the same admission with its features fixed; `BadParameterError` if others were fixed before."""
         count = len(features) if features is not None else n_features
         if count is None or (features is None and count == self.n_features):
             return self
@@ -311,10 +308,7 @@ class Admission:
         return admitted, marks.counts()
 
     def values(self, row: Any, number: int) -> FloatArray:
-        """Check one row and return its numbers, (d,), not admitted; not all finite if it is bad and may be zeroed.
-
-        Raises `BadRowError` if the row is bad and ``on_bad_row="raise"``.
-        """
+        """Check one row as `row` does and return its numbers, (d,), not admitted; not all finite if it is bad."""
         try:
             values = self._vector(row, number)
         except BadRowError as problem:
@@ -400,8 +394,7 @@ class Admission:
     def table(self, table: Any) -> FloatArray:
         """Return the columns of a pandas or polars table by name in this stream's order, (n, d).
 
-        The array holds objects if bad rows may be zeroed and a cell is no number. Raises `BadRowError` if a feature is
-        missing or unknown, or a column is not numeric.
+        The array holds objects if bad rows may be zeroed and a cell is no number.
         """
         columns = table_columns(table.columns, self.features, BadRowError)
         return frame_values(table, columns, BadRowError, mixed=self.on_bad_row == "zero")
@@ -468,7 +461,9 @@ class Admission:
         except _NO_NUMBER:
             values = self._one_by_one(row, number)
         if values.ndim == 0:
-            raise _no_row(row, number)
+            raise BadRowError(
+                f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping."
+            )
         if values.ndim != 1:
             raise BadRowError(f"row {number}: shape {values.shape}, expected 1-D. Use push_many for a block.")
         return values
@@ -491,7 +486,9 @@ class Admission:
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
         """Convert a row of cells of any kind, and name the cell that is no number."""
         if isinstance(row, (str, bytes, set, frozenset)) or not hasattr(row, "__iter__"):
-            raise _no_row(row, number)
+            raise BadRowError(
+                f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping."
+            )
         found = []
         for j, value in enumerate(row):
             try:
@@ -504,11 +501,6 @@ class Admission:
     def _name(self, j: int) -> str:
         has_name = self.features is not None and j < len(self.features)  # a row may be too long
         return f"feature {short(self.features[j]) if self.features and has_name else j}"
-
-
-def _no_row(row: Any, number: int) -> BadRowError:
-    text = f"{reprlib.repr(row)} is not a row of numbers. Pass an array, a sequence or a mapping."
-    return BadRowError(f"row {number}: {text}")
 
 
 def _real(value: Any) -> float:

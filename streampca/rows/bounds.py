@@ -39,21 +39,25 @@ def column_bounds(
 ) -> tuple[FloatArray, FloatArray]:
     """Return checked lower and upper bounds as two arrays of shape (n_features,).
 
-    Parameters
-    ----------
-    bounds : in any form. Names of features are compared as text.
-    n_features, features : number of features, and their names if they have any.
-    known : other names that a mapping may hold; None for any.
-
-    Raises
-    ------
-    BadParameterError
-        If they do not fit the features, or are not finite with the lower below the upper.
+    A mapping may hold other ``known`` names; None for any. Names are compared as text. Raises `BadParameterError` if
+    bounds do not fit the features, or are not finite with the lower below the upper.
     """
     lower: Any
     upper: Any
     if isinstance(bounds, Mapping):
-        lower, upper = _by_name(bounds, features, known)
+        if features is None:
+            raise BadParameterError(
+                "bounds by name: expected named features. Pass features=, or bounds=(lower, upper)."
+            )
+        pairs = {str(name): pair for name, pair in bounds.items()}
+        for name, pair in pairs.items():
+            if known is not None and name not in features and name not in known:
+                raise BadParameterError(f"bounds= names {short(name)}, not a feature; {close_names(name, features)}")
+            if np.shape(pair) != (2,):
+                raise BadParameterError(f"bounds= of {short(name)}: expected (lower, upper), not {short(pair)}.")
+        if missing := [name for name in features if name not in pairs]:
+            raise BadParameterError(f"bounds are missing for {listed(missing)}. Pass public ranges of all features.")
+        lower, upper = zip(*(pairs[name] for name in features), strict=True)
     else:
         try:
             lower, upper = bounds
@@ -79,23 +83,6 @@ def column_bounds(
     return lower, upper
 
 
-def _by_name(
-    bounds: Mapping[str, tuple[float, float]], features: Sequence[str] | None, known: Collection[str] | None
-) -> tuple[list[float], list[float]]:
-    if features is None:
-        raise BadParameterError("bounds by name: expected named features. Pass features=, or bounds=(lower, upper).")
-    given = {str(name): pair for name, pair in bounds.items()}
-    for name, pair in given.items():
-        if known is not None and name not in features and name not in known:
-            raise BadParameterError(f"bounds= names {short(name)}, not a feature; {close_names(name, features)}")
-        if np.shape(pair) != (2,):
-            raise BadParameterError(f"bounds= of {short(name)}: expected (lower, upper), not {short(pair)}.")
-    missing = [name for name in features if name not in given]
-    if missing:
-        raise BadParameterError(f"bounds are missing for {listed(missing)}. Pass public ranges of all features.")
-    return [given[name][0] for name in features], [given[name][1] for name in features]
-
-
 def close_names(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the closest known names, or the first few."""
     known = list(dict.fromkeys(known))
@@ -106,35 +93,24 @@ def close_names(name: str, known: Iterable[str]) -> str:
 def read_bounds(text: str) -> Ranges:
     """Parse bounds of the command line: ``lo:hi``, ``name=lo:hi,...`` or a JSON file."""
     if text.endswith(".json"):
-        return _from_file(Path(text))
-    if "=" in text:
-        pairs = (part.partition("=") for part in text.split(","))
-        return {name.strip(): _range(value, text) for name, _, value in pairs}
-    return _range(text, text)
-
-
-def _range(value: str, text: str) -> tuple[float, float]:
-    lower, sign, upper = value.partition(":")
-    try:
-        if sign:
-            return float(lower), float(upper)
-    except ValueError:
-        pass
-    raise BadParameterError(f"--bounds {text}: {short(value)} is not a range; {_FORMS}")
-
-
-def _from_file(path: Path) -> Ranges:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as problem:
-        raise BadParameterError(f"--bounds {path}: {reason(problem)}; {_FORMS}") from problem
-    empty = [name for name, pair in data.items() if pair == [None, None]] if isinstance(data, dict) else []
-    if empty:
-        raise BadParameterError(f"--bounds {path}: fill in the ranges of {listed(empty)}; {_FORMS}")
-    try:
-        return {str(name): (float(lower), float(upper)) for name, (lower, upper) in data.items()}
-    except (AttributeError, TypeError, ValueError) as problem:
-        raise BadParameterError(f"--bounds {path}: {reason(problem)}; {_FORMS}") from problem
+        try:
+            data = json.loads(Path(text).read_text(encoding="utf-8"))
+            empty = [name for name, pair in data.items() if pair == [None, None]]
+            ranges = {} if empty else {str(name): (float(low), float(high)) for name, (low, high) in data.items()}
+        except (AttributeError, TypeError, ValueError, RecursionError) as problem:
+            raise BadParameterError(f"--bounds {text}: {reason(problem)}; {_FORMS}") from problem
+        if empty:
+            raise BadParameterError(f"--bounds {text}: fill in the ranges of {listed(empty)}; {_FORMS}")
+        return ranges
+    ranges, named = {}, "=" in text
+    for part in text.split(",") if named else [text]:
+        name, _, value = part.partition("=") if named else ("", "", text)
+        lower, _, upper = value.partition(":")
+        try:
+            ranges[name.strip()] = float(lower), float(upper)
+        except ValueError:
+            raise BadParameterError(f"--bounds {text}: {short(value)} is not a range; {_FORMS}") from None
+    return ranges if named else ranges[""]
 
 
 # -- private bounds -----------------------------------------------------------------

@@ -126,22 +126,14 @@ _TILE_NUMBERS, _LEAST_TILE = 2**16, 64
 def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool = False) -> RowSource | None:
     """Return the rows of a table as a source; a source unchanged; None for anything else.
 
-    Parameters
-    ----------
-    rows : a pandas or polars frame; an Arrow table, record batch or reader, or anything with an Arrow C stream or a
-        ``fetch_arrow_reader``, such as a DuckDB relation; a scipy sparse matrix.
-    features : names of its columns in order.
-    mixed : see `frame_column`; blocks of a frame hold objects if a cell is no number.
-
-    Raises
-    ------
-    SourceError
-        If a column does not hold numbers, columns are not the features, or pyarrow is missing.
+    Tables are pandas and polars frames, with columns ``features`` in any order and cells as in `frame_column`; Arrow
+    tables, batches, readers, and objects that convert to them, such as a DuckDB relation; scipy sparse matrices. Raises
+    `SourceError` if a column does not hold numbers, columns are not the features, or pyarrow is missing.
     """
     if isinstance(rows, RowSource):
         return rows
     if is_sparse(rows):
-        return TableRows((), None, lambda _: sparse_blocks(rows))
+        return _TableRows((), None, lambda _: sparse_blocks(rows))
     if is_frame(rows):
         columns = table_columns(rows.columns, features, SourceError)
 
@@ -150,7 +142,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
                 part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
                 yield frame_values(part, columns, SourceError, mixed=mixed)
 
-        return TableRows(list(rows.columns), features, blocks)
+        return _TableRows(list(rows.columns), features, blocks)
     if not is_arrow(rows):
         return None
     unread = [arrow_reader(rows)]  # the first reading uses this reader, as a stream can be read only once
@@ -163,18 +155,11 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
         for batch in arrow_reader(unread.pop() if unread else rows):
             yield from arrow_rows(batch, names)
 
-    return TableRows(schema.names, features, read)
+    return _TableRows(schema.names, features, read)
 
 
-class TableRows:
-    """A `RowSource` of a table.
-
-    Parameters
-    ----------
-    labels : labels of its columns; none if features have no names.
-    features : their names in order, or None.
-    read : yields the blocks of columns of these names, from the start.
-    """
+class _TableRows:
+    """A `RowSource` of a table with such columns; ``read`` yields the blocks of columns of these names."""
 
     bounds: Bounds | None = None
 
@@ -188,7 +173,6 @@ class TableRows:
         self._read = read
 
     def blocks(self) -> Iterator[FloatArray]:
-        """Yield the rows from the start, in blocks."""
         return self._read(self.features)
 
     def __iter__(self) -> Iterator[FloatArray]:

@@ -55,11 +55,7 @@ class AdmissionReport:
         return ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
 
     def warnings(self) -> list[str]:
-        """Return sentences of advice. Curator only: they depend on raw rows.
-
-        One each on: bad rows, features with more than 1 % of their values clamped, more than 5 % of the rows scaled,
-        less than 10 % of the ball used.
-        """
+        """Return sentences of advice. Curator only: they depend on raw rows."""
         found = []
         if self.zero_rows_by_reason:
             found.append(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,6 @@ NAME_THEM = "if they are names, choose the columns by name with columns="
 BLOCK_ROWS = 8192
 REMEDY = "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
 
-OnBadRow = Literal["raise", "zero"]
 BoundsLike = GivenBounds | None
 
 
@@ -151,26 +150,26 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
             known[name].append(at)
     places: list[int] = []
     for column in columns:
-        if not isinstance(column, str):
-            if isinstance(column, bool) or not isinstance(column, (int, np.integer)):
-                raise BadParameterError(f"columns= holds {short(column)}: expected names or positions from 0")
-            if not 0 <= column < len(header):
-                raise SourceError(f"{where}: no column at position {column}; there are {len(header)}, counted from 0")
+        if isinstance(column, str):
+            found = known[column]
+            if not found and isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):
+                found = [int(column) - 1]
+            if not found:
+                raise SourceError(f"{where}: no column {short(column)}; {close_names(column, header)}")
+            if len(found) > 1:
+                raise SourceError(f"{where}: {short(column)} names {len(found)} columns; choose by position")
+            places += found
+        elif isinstance(column, bool) or not isinstance(column, (int, np.integer)):
+            raise BadParameterError(f"columns= holds {short(column)}: expected names or positions from 0")
+        elif 0 <= column < len(header):
             places.append(int(column))
-        elif len(known[column]) > 1:
-            count = len(known[column])
-            raise SourceError(f"{where}: {short(column)} names {count} columns; choose by position, columns=[0, ...]")
-        elif known[column]:
-            places.append(known[column][0])
-        elif isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):
-            places.append(int(column) - 1)
         else:
-            raise SourceError(f"{where}: no column {short(column)}; {close_names(column, header)}")
+            raise SourceError(f"{where}: no column at position {column}; there are {len(header)}, counted from 0")
     if not places:
         raise BadParameterError("columns=[]: expected at least one column, or None for all")
-    place, count = Counter(places).most_common(1)[0]
-    if count > 1:
-        raise BadParameterError(f"columns= holds {short(header[place])} twice: expected each column once")
+    if len({*places}) < len(places):
+        name = header[Counter(places).most_common(1)[0][0]]
+        raise BadParameterError(f"columns= holds {short(name)} twice: expected each column once")
     return tuple(places)
 
 

@@ -106,8 +106,7 @@ class CellParser:
 
     def parse(self, text: bytes) -> FloatArray | None:
         """Return the rows of whole records, one a record, or None if `number` must read any of them."""
-        cells = self._cells(text)
-        return None if cells is None else self._rows(cells)
+        return self._rows(self._cells(text))
 
     def parse_all(self, texts: Iterator[bytes], *, live: bool) -> Iterator[tuple[bytes, FloatArray | None]]:
         """Yield each text with its rows as by `parse`. A `SourceError` of the texts follows those before it.
@@ -120,13 +119,13 @@ class CellParser:
         while problem is None:
             done: list[tuple[bytes, FloatArray | None]] = []
             with ThreadPoolExecutor(1) as pool:
-                begun: list[tuple[bytes, _Cells | None, Future[FloatArray | None] | None]] = []
+                begun: list[tuple[bytes, _Cells | None, Future[FloatArray | None]]] = []
                 count = 0
                 try:
                     while len(begun) < (1 if live else _AHEAD) and count <= _TOGETHER:
                         text = next(texts)
                         cells = self._cells(text)
-                        begun.append((text, cells, None if cells is None or live else pool.submit(self._rows, cells)))
+                        begun.append((text, cells, pool.submit(self._rows, cells)))
                         count += 0 if cells is None else cells[1].size // 2
                 except StopIteration:
                     texts = iter(())
@@ -134,19 +133,16 @@ class CellParser:
                     problem = error
                 # From the last: this thread converts the texts that the other has not begun.
                 for text, cells, rows in reversed(begun):
-                    if cells is None:
-                        done.append((text, None))
-                    else:
-                        done.append((text, self._rows(cells) if rows is None or rows.cancel() else rows.result()))
+                    done.append((text, self._rows(cells) if rows.cancel() else rows.result()))
             if not done:
                 break
             yield from reversed(done)
         if problem is not None:
             raise problem
 
-    def _rows(self, cells: _Cells) -> FloatArray | None:
-        values = self._by_python(*cells) if self._arrow is None else self._by_arrow(*cells)
-        if values is None:
+    def _rows(self, cells: _Cells | None) -> FloatArray | None:
+        convert = self._by_python if self._arrow is None else self._by_arrow
+        if cells is None or (values := convert(*cells)) is None:
             return None
         rows = values.reshape(-1, self._width if self._every else self._order.size)
         return rows if self._every else rows.take(self._order, axis=1)

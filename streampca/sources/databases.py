@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -173,24 +174,16 @@ def connector(url: str) -> Callable[[], Any]:
         raise BadParameterError(
             f"{scheme}: the address cannot be read; write @ / ? # % and blanks as %40 %2F %3F %23 %25 %20"
         )
-    path = Path()
-    if not scheme.startswith("postgres"):
-        parts = urlsplit(url)
-        path = Path(unquote(parts.path.removeprefix("/") if parts.netloc == "" else parts.path))
 
     def connect() -> Any:
         try:
-            if scheme == "sqlite":
-                import sqlite3
-
-                return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            if scheme.startswith("postgres"):
+                return import_module("psycopg").connect(url, autocommit=True)
+            parts = urlsplit(url)
+            path = Path(unquote(parts.path.removeprefix("/") if parts.netloc == "" else parts.path))
             if scheme == "duckdb":
-                import duckdb
-
-                return duckdb.connect(str(path), read_only=True)
-            import psycopg
-
-            return psycopg.connect(url, autocommit=True)
+                return import_module("duckdb").connect(str(path), read_only=True)
+            return import_module("sqlite3").connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         except ImportError as error:
             extra = "duckdb" if scheme == "duckdb" else "postgres"
             raise SourceError(f"{scheme} needs another package: pip install 'streampca[{extra}]'") from error

@@ -64,11 +64,8 @@ class KafkaRows(PositionedRows):
     Notes
     -----
     *Order.* Partitions take turns, in ascending order. Without ``follow``, reading ends at the last messages at its
-    start, so that the rows are a function of the topic only. With ``follow``, a partition without a message at its turn
-    is skipped, so that the order also depends on when messages arrive. Durable rows keep their order.
-
-    *Once.* The position (the next offset of every partition, and the current turn) is in the transaction of its rows.
-    The run assigns all partitions to itself and does not subscribe, so that a rebalance moves no partition away.
+    start, so that the rows are a function of the topic only. With ``follow``, their order also depends on when messages
+    arrive, as a partition without a message at its turn is skipped. Durable rows keep their order.
     """
 
     def __init__(

@@ -37,25 +37,21 @@ _DAMAGE = (ValueError, TypeError, KeyError, OverflowError, MemoryError)
 
 
 class ColumnarRows(BlockSource):
-    """Rows of typed columns: the base class of `ParquetRows` and `ArrowRows`.
-
-    ``path`` is the file and ``columns`` are the names of the features as the file spells them.
-    """
+    """Rows of typed columns of the file ``path``: the base class of `ParquetRows` and `ArrowRows`."""
 
     def __init__(
         self, path: Any, schema: Any, columns: Sequence[str | int] | None, bounds: BoundsLike, reading: dict[str, Any]
     ) -> None:
         options = Reading(**reading).only(type(self).__name__, "on_bad_row", "missing", "chunk_rows", "times")
         # In a typed column, the only bad values are missing and infinite ones: to absorb them is to pass them on.
-        self._lenient, self._chunk_rows, times = options.is_lenient, options.chunk_rows, options.times
-        self.path = path
+        self._lenient, self._chunk_rows, self.path = options.is_lenient, options.chunk_rows, path
         with damage(path, "cannot be read"):  # a name that is not UTF-8
             names = list(schema.names)
         if not names:
             raise SourceError(f"{path}: no columns; check the path")
         places = choose_named(names, columns, str(path), NAME_THEM, given=columns)
         self.features = feature_names(names, places)
-        timed = () if times is None else choose(names, [times], str(path))
+        timed = () if options.times is None else choose(names, [options.times], str(path))
         kinds = [(names[place], schema.field(place).type, place in timed) for place in places]
         bad = [(name, kind) for name, kind, timed in kinds if not is_number(kind) and not (timed and is_time(kind))]
         if bad:
@@ -103,8 +99,7 @@ class ParquetRows(ColumnarRows):
     Parameters
     ----------
     path : the file.
-    columns : names or positions of the columns to read, in that order; None for all.
-    bounds : public bounds of the columns, as in `from_csv`.
+    columns, bounds : as in `from_csv`.
     reading : ``on_bad_row``, ``missing``, ``chunk_rows`` and ``times`` of `Reading`. In typed columns a row can be bad
         only by a null, NaN or infinite value, so that ``on_bad_row="zero"`` is the same as ``missing="nan"``.
 
@@ -115,8 +110,8 @@ class ParquetRows(ColumnarRows):
     Raises
     ------
     SourceError
-        By the constructor, if pyarrow is missing, the file cannot be read, has no rows or lacks a column, or a column
-        does not hold numbers. While reading, at the first row that is missing a value, after every row before it.
+        By the constructor, if the file cannot be read, has no rows or lacks a column, or a column does not hold
+        numbers. While reading, at the first row that is missing a value, after every row before it.
     """
 
     def __init__(
@@ -144,7 +139,7 @@ class ParquetRows(ColumnarRows):
         return self.n_rows
 
     def open(self) -> Any:
-        """Open the file as pyarrow's ``ParquetFile``."""
+        """Return the file, open, as pyarrow's ``ParquetFile``."""
         with damage(self.path, "cannot be read as Parquet"):
             import pyarrow.parquet as pq
 

@@ -8,7 +8,8 @@ from typing import Literal, Self
 
 from streampca.errors import BadParameterError, short
 from streampca.linalg.counts import check_count
-from streampca.sources.base import BLOCK_ROWS, OnBadRow
+from streampca.rows.admission import OnBadRow
+from streampca.sources.base import BLOCK_ROWS
 
 _DELIMITERS = "\t ,;:|!/~^#&@$%*="
 

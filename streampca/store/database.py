@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError, reason
 from streampca.exclusive import Guard, exclusive
 from streampca.release.release import Release
-from streampca.store.records import releases_of
+from streampca.store.records import damaged, releases_of
 from streampca.store.writing_thread import wait_for_last_calls
 
 T = TypeVar("T")
@@ -34,6 +34,12 @@ CREATE TABLE points (number INTEGER PRIMARY KEY, t INTEGER NOT NULL, digest TEXT
 CREATE TABLE releases (t INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);
 CREATE TABLE snapshot (chunk INTEGER PRIMARY KEY, chunks INTEGER NOT NULL, sealed BLOB NOT NULL);
 """
+# Each row by its first column: the log since the snapshot, the fresh bytes of all commits that drew noise, and chunks.
+_SEALED = {
+    "log": "SELECT number, first, count, sealed FROM log WHERE number > ? AND number <= ? ORDER BY number",
+    "trace": "SELECT number, sealed FROM trace WHERE number > ? AND number <= ? ORDER BY number",
+    "snapshot": "SELECT chunk, chunks, sealed FROM snapshot WHERE chunk > ? AND chunk <= ? ORDER BY chunk",
+}
 _PAGE = 16384
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -47,23 +53,22 @@ def plain_errors(path: object) -> Iterator[None]:
     """Turn errors of SQLite and of the system into errors of the store."""
     try:
         yield
-    except sqlite3.Error as problem:
+    except (sqlite3.Error, UnicodeDecodeError, OSError) as problem:
+        # A message of SQLite that quotes damaged bytes cannot be decoded.
+        if isinstance(problem, UnicodeDecodeError):
+            raise damaged(f"{path} is damaged or not a store") from problem
+        safe = "Repair that, then continue: all commits are safe"
+        if isinstance(problem, OSError):
+            what = "the disk is full" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else str(problem.strerror)
+            raise StoreUnwritableError(f"{problem.filename or path}: {what}. {safe}") from problem
         code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # without the extended code
         if code in _BUSY:
             raise StoreLockedError(f"{path} is in use by another program. Let it finish, then try again") from problem
         unwritable = (sqlite3.OperationalError, sqlite3.InternalError, sqlite3.ProgrammingError)
         if code in _DAMAGED or not isinstance(problem, unwritable):
-            raise StoreCorruptError(
-                f"{path} is damaged or not a store ({reason(problem)}). Restore the newest copy"
-            ) from problem
+            raise damaged(f"{path} is damaged or not a store ({reason(problem)})") from problem
         what = "the disk is full" if code == sqlite3.SQLITE_FULL else f"it cannot be written ({reason(problem)})"
-        raise StoreUnwritableError(f"{path}: {what}. Repair that, then continue: all commits are safe") from problem
-    except UnicodeDecodeError as problem:  # of a message of SQLite that quotes damaged bytes
-        raise StoreCorruptError(f"{path} is damaged or not a store. Restore the newest copy") from problem
-    except OSError as problem:
-        what = "the disk is full" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else str(problem.strerror)
-        where = problem.filename or path
-        raise StoreUnwritableError(f"{where}: {what}. Repair that, then continue: all commits are safe") from problem
+        raise StoreUnwritableError(f"{path}: {what}. {safe}") from problem
 
 
 def checksum(name: str, data: bytes) -> bytes:
@@ -112,15 +117,13 @@ class SQLiteFile:
         self.path = path
         self.process = os.getpid()
         self.guard = Guard(kind.what)
+        plain = path == ":memory:" or write
         with plain_errors(path):
-            if path == ":memory:" or write:
-                target, uri = path, False
-            elif Path(path).exists():
-                target, uri = _read_only(Path(path)), True
-            else:
+            if not (plain or Path(path).exists()):
                 raise BadParameterError(f"{path}: there is no such {kind.what}; check the path")
+            target = path if plain else _read_only(Path(path))
             self.db: sqlite3.Connection = sqlite3.connect(
-                target, uri=uri, isolation_level=None, check_same_thread=False, timeout=timeout, factory=_Connection
+                target, timeout, isolation_level=None, check_same_thread=False, factory=_Connection, uri=not plain
             )
             try:
                 self._set_up(kind, write, time.monotonic() + timeout)
@@ -227,10 +230,15 @@ class Database(SQLiteFile):
 
     # -- small facts ----------------------------------------------------------------
 
-    def put(self, name: str, value: Any) -> None:
+    def put(self, name: str, value: Any) -> sqlite3.Cursor:
         """Write a small fact, with its checksum, within a transaction."""
         text = json.dumps(value, separators=(",", ":")).encode()
-        self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (name, text, checksum(name, text)))
+        return self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (name, text, checksum(name, text)))
+
+    def put_all(self, **facts: Any) -> None:
+        """Write small facts in a transaction of their own."""
+        with plain_errors(self.path):
+            self.transact(lambda _: [self.put(*fact) for fact in facts.items()])
 
     def get(self, name: str) -> Any:
         """Return a small fact, or None."""
@@ -238,16 +246,14 @@ class Database(SQLiteFile):
         if found is None:
             return None
         if not isinstance(found[0], bytes) or checksum(name, found[0]) != found[1]:
-            raise StoreCorruptError(
-                f"{self.path}: {name!r} fails its checksum: the file is damaged. Restore the newest copy"
-            )
+            raise damaged(f"{self.path}: {name!r} fails its checksum: the file is damaged")
         return json.loads(found[0])
 
     def fact(self, name: str) -> Any:
         """Return a small fact that every run has. Raises `StoreCorruptError` if it is missing."""
         found = self.get(name)
         if found is None:
-            raise StoreCorruptError(f"{self.path} holds no {name}. Restore the newest copy")
+            raise damaged(f"{self.path} holds no {name}")
         return found
 
     @property
@@ -275,20 +281,9 @@ class Database(SQLiteFile):
             after = found[0]
             yield found
 
-    def log(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """Yield the records of the log since the snapshot as (number, first row, rows, sealed), in order."""
-        query = "SELECT number, first, count, sealed FROM log WHERE number > ? AND number <= ? ORDER BY number"
-        yield from self._each(query, 0, self.progress.records)
-
-    def trace(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the fresh bytes of all commits that drew noise as (number, sealed), in order."""
-        query = "SELECT number, sealed FROM trace WHERE number > ? AND number <= ? ORDER BY number"
-        yield from self._each(query, 0, self.progress.records)
-
-    def chunks(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the chunks of the snapshot as (chunk, chunks, sealed), in order."""
-        query = "SELECT chunk, chunks, sealed FROM snapshot WHERE chunk > ? AND chunk <= ? ORDER BY chunk"
-        yield from self._each(query, 0, 2**62)
+    def sealed(self, table: Literal["log", "trace", "snapshot"]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a sealed table in order, up to the last record of the progress."""
+        yield from self._each(_SEALED[table], 0, 2**62 if table == "snapshot" else self.progress.records)
 
     def has_point(self, t: int, digest: str) -> bool:
         """Return whether a recent commit of this database ended at this point."""
@@ -304,9 +299,7 @@ class Database(SQLiteFile):
                     seen += 1
                     yield release
         if not after and seen != progress.releases:
-            raise StoreCorruptError(
-                f"{self.path}: {seen} of {progress.releases} releases found. Restore the newest copy"
-            )
+            raise damaged(f"{self.path}: {seen} of {progress.releases} releases found")
 
     def release(self, t: int) -> Release | None:
         """Return the release at row t, or None."""
@@ -316,7 +309,5 @@ class Database(SQLiteFile):
     def _checked(self, last: int, record: Any, total: bytes) -> list[Release]:
         """Return the releases of one record, whose number is the row of the last of them."""
         if not isinstance(record, bytes) or checksum(str(last), record) != total:
-            raise StoreCorruptError(
-                f"{self.path}: the release at row {last} fails its checksum. Restore the newest copy"
-            )
+            raise damaged(f"{self.path}: the release at row {last} fails its checksum")
         return releases_of(record)

@@ -19,8 +19,10 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import InitVar, dataclass, field
 from datetime import timedelta
 from functools import partial
+from operator import sub
 from typing import Any, NamedTuple
 
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
@@ -96,32 +98,23 @@ def _seconds(name: str, value: object, expected: str) -> float:
     return seconds
 
 
-class _Noted(NamedTuple):
-    """End of the durable entries: number of the last one, rows, and totals of bytes and of entries without rows."""
+class _End(NamedTuple):
+    """Where an entry ends: its number in the stream, rows, and totals of bytes and of entries without rows."""
 
     number: int
     rows: int
-    size: int
-    ends: int
+    size: int = 0
+    ends: int = 0
 
 
+@dataclass(slots=True)
 class _Kept:
-    """An entry that may not be durable yet, its number in the stream, and the entry before it.
+    """An entry that may not be durable yet, the entry before it, and the position of the source after it."""
 
-    ``rows``, ``size`` and ``ends`` are as in `_Noted`, if it were the last; ``position`` is that of the source.
-    """
-
-    __slots__ = ("ends", "entry", "number", "position", "previous", "rows", "size")
-
-    def __init__(
-        self, entry: Entry, number: int, previous: _Kept | None, before: _Kept | _Noted, position: Position | None
-    ) -> None:
-        self.entry, self.number, self.previous = entry, number, previous
-        self.position = entry.position if entry.count else position
-        release = 0 if entry.release is None else release_size(entry.release)
-        self.rows = entry.first + entry.count - 1
-        self.size: int = before.size + size_of(entry) + release
-        self.ends: int = before.ends + (entry.count == 0)
+    entry: Entry
+    end: _End
+    previous: _Kept | None
+    position: Position | None
 
 
 class _Commit(NamedTuple):
@@ -133,51 +126,47 @@ class _Commit(NamedTuple):
     epoch: dict[str, Any] | None
 
 
+@dataclass(eq=False, repr=False)
 class Writer:
     """Commit log of one stream (`streampca.stream.blocks.CommitLog`).
 
-    ``witness`` and ``account`` hold the progress of the run outside of the database; ``head`` is the point in the
-    account. The stream keeps ``store`` open, and ``lock`` is its lock. A non-empty ``lost`` refuses further rows;
+    Witness and account hold the progress of the run outside of the database, and ``_head`` is the point in the
+    account. The stream keeps its store, ``_owner``, open. A non-empty ``lost`` refuses further rows;
     ``durable_position`` is the position of the source after the durable rows, or None.
     """
 
-    def __init__(
-        self,
-        store: object,
-        lock: LockFile,
-        database: Database,
-        key: RunKey,
-        witness: Witness | None,
-        account: Account | None,
-        head: Point | None,
-        engine: Engine,
-        schedule: Schedule,
-    ) -> None:
-        self._owner: object = store
-        self._database, self._witness, self._engine, self._schedule = database, witness, engine, schedule
-        self._account, self._head = account, head
-        self._key, self._seal = key, Seal(key)
-        self._progress = database.progress
-        self._stored = engine.now.entries
+    _owner: object
+    lock: InitVar[LockFile]
+    _database: Database
+    _key: RunKey
+    _witness: Witness | None
+    _account: Account | None
+    _head: Point | None
+    _engine: Engine
+    _schedule: Schedule
+    lost: str = field(default="", init=False)
+    durable_position: Position | None = field(default=None, init=False)
+
+    def __post_init__(self, lock: LockFile) -> None:
+        self._seal, self._progress = Seal(self._key), self._database.progress
+        self._stored = self._engine.now.entries
         self._point: Point = self._progress.rows, self._progress.digest
-        self._noted = _Noted(engine.now.entries, self._progress.rows, 0, 0)
-        self._rows = TakenRows(key.derive(b"streampca rows"), sessions_of(database), self._progress.rows)
+        self._noted = _End(self._stored, self._progress.rows)
+        self._rows = TakenRows(self._key.derive(b"streampca rows"), sessions_of(self._database), self._progress.rows)
         self._newest: _Kept | None = None
         self._unnoted: list[_Kept] = []  # in the database, but not in witness and ledger
-        number, sealed = database.get("position") or (0, None)
-        self.durable_position: Position | None = None
+        number, sealed = self._database.get("position") or (0, None)
         if sealed is not None:
             self.durable_position = Position(*decode(self._seal.open("position", number, bytes.fromhex(sealed))))
         self._described = self._progress.records > 0
         self._epoch: dict[str, Any] | None = None
-        self.lost = ""
         self._problem: Exception | None = None
         self._job: Job | None = None
         self._logged = self._snapshot_bytes = self._since_checkpoint = 0
         self._last = self._last_snapshot = time.monotonic()
         _WRITERS.add(self)
-        self.thread = WritingThread(lock, database, witness, account)
-        engine.guard.helper = self.thread.ident
+        self.thread = WritingThread(lock, self._database, self._witness, self._account)
+        self._engine.guard.helper = self.thread.ident
 
     # -- what the stream calls --------------------------------------------------------
 
@@ -204,9 +193,13 @@ class Writer:
 
     def append(self, entry: Entry) -> None:
         """Keep an entry, in place of those that the stream did not absorb."""
-        taken, newest, noted = self._engine.now.entries, self._newest_taken(), self._noted
-        position = self.durable_position if newest is None else newest.position
-        self._newest = _Kept(entry, taken + 1, newest, newest or noted, position)
+        number, newest = self._engine.now.entries + 1, self._newest_taken()
+        before = self._noted if newest is None else newest.end
+        # The position of an entry without rows is that of the entry before.
+        position = entry.position if entry.count else self.position
+        size = size_of(entry) + (0 if entry.release is None else release_size(entry.release))
+        end = _End(number, entry.first + entry.count - 1, before.size + size, before.ends + (entry.count == 0))
+        self._newest = _Kept(entry, end, newest, position)
 
     def appended(self) -> None:
         """Commit if a commit is due."""
@@ -323,22 +316,18 @@ class Writer:
 
     # -- how it works -----------------------------------------------------------------
 
-    def _waiting(self) -> _Noted:
+    def _waiting(self) -> _End:
         """Return the numbers of entries, rows, bytes and entries without rows that are absorbed but not durable."""
         newest, noted = self._newest_taken(), self._noted
-        if newest is None:
-            return _Noted(0, 0, 0, 0)
-        return _Noted(
-            newest.number - noted.number, newest.rows - noted.rows, newest.size - noted.size, newest.ends - noted.ends
-        )
+        return _End(0, 0) if newest is None else _End(*map(sub, newest.end, noted))
 
     def _newest_taken(self) -> _Kept | None:
         """Return the latest entry that the stream absorbed, unless it is noted."""
         newest, noted, taken = self._newest, self._noted, self._engine.now.entries
         # An entry is appended before the stream absorbs it: at most one is ahead.
-        if newest is not None and newest.number > taken:
+        if newest is not None and newest.end.number > taken:
             newest = newest.previous
-        return None if newest is None or newest.number <= noted.number else newest
+        return None if newest is None or newest.end.number <= noted.number else newest
 
     # -- what the writing thread does -------------------------------------------------
 
@@ -346,6 +335,7 @@ class Writer:
         """Bring the database, and then witness and ledger, to the state of the stream."""
         began, before = time.monotonic(), self._progress
         try:
+            # Order: database, witness, ledger. A crash between them leaves the latter two behind, never ahead.
             with plain_errors(self._database.path):
                 found = self._next(snapshot)
                 if found is not None:
@@ -353,9 +343,8 @@ class Writer:
                 self._note()
         except Exception as problem:
             self._problem = problem
-            logger.error(
-                "commit failed: run=%s rows=%d problem=%s", self._key.run, self.durable, type(problem).__name__
-            )
+            name = type(problem).__name__
+            logger.error("commit failed: run=%s rows=%d problem=%s", self._key.run, self.durable, name)
             raise
         self._problem = None
         if self._progress != before:
@@ -382,8 +371,8 @@ class Writer:
             if self._epoch is epoch:  # otherwise an epoch began or ended meanwhile, and part of it may be in view
                 break
         kept, node = [], self._newest
-        while node is not None and node.number > self._stored:
-            if node.number <= last:
+        while node is not None and node.end.number > self._stored:
+            if node.end.number <= last:
                 kept.append(node)
             node = node.previous
         if not kept and self._progress.folded == self._progress.records:
@@ -487,8 +476,8 @@ class Writer:
                     self._head = point
             self._point = point
         if self._unnoted:
-            last, older = self._unnoted[-1], self._unnoted
-            self._noted, self._unnoted = _Noted(last.number, last.rows, last.size, last.ends), []
+            older = self._unnoted
+            self._noted, self._unnoted = older[-1].end, []
             for kept in older:
                 kept.previous = None  # frees the entries before, which the newest one still refers to
 
@@ -508,8 +497,7 @@ def _commit_at_exit() -> None:
 
 def sessions_of(database: Database) -> Sessions:
     """Return the digests of the rows of a run."""
-    found = database.get("sessions")
-    return Sessions() if found is None else Sessions(*found)
+    return Sessions(*(database.get("sessions") or ()))
 
 
 def chunk_name(chunk: int, chunks: int) -> str:

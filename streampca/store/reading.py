@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from streampca.rows.protocol import Reader, RowSource
 from streampca.store.config import load, public_parameters
 from streampca.store.database import SCHEMA, Database, plain_errors
 from streampca.store.keys import Seal, read_key
-from streampca.store.records import read_trace
+from streampca.store.records import damaged, read_trace
 from streampca.store.recovery import (
     TOLERANCE,
     alike,
@@ -30,12 +30,6 @@ from streampca.stream.stream import Stream
 
 #: Rows that are replayed together.
 _AT_ONCE = 4096
-
-
-def features_of(database: Database) -> tuple[str, ...] | None:
-    """Return the names of the features, or None."""
-    features = load(database.fact("config"))["features"]
-    return None if features is None else tuple(features)
 
 
 def check_witness(path: Path, witness: Path | None = None) -> str:
@@ -95,10 +89,9 @@ def backup(path: Path, to: Path) -> int:
                 (bad,) = target.execute("PRAGMA quick_check").fetchone()
                 target.execute("PRAGMA journal_mode = DELETE")
             if bad != "ok":
-                raise StoreCorruptError(f"{path} is damaged ({bad}). Restore the newest copy")
-            handle = os.open(part, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+                raise damaged(f"{path} is damaged ({bad})")
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
             os.link(part, to)  # unlike a rename, fails if the target exists by now
         finally:
             part.unlink(missing_ok=True)
@@ -137,15 +130,14 @@ class Verification:
         self.on_bad_row: Literal["raise", "zero"] = config["on_bad_row"]
         self._replayed: Stream | None = None
 
-    def file(self) -> Path:
+    def file(self) -> None:
         """Check pages and releases. Raises `StoreCorruptError` for damage."""
         with plain_errors(self._path):
             (found,) = self._database.db.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
-            raise StoreCorruptError(f"{self._path} is damaged ({found}). Restore the newest copy")
+            raise damaged(f"{self._path} is damaged ({found})")
         for _release in self._database.releases():
             pass
-        return self._path
 
     def replay(self) -> int:
         """Rebuild the stream from the snapshot and the entries since. Return the number of rows of these entries."""
@@ -162,46 +154,37 @@ class Verification:
         """
         engine = fresh_stream(self._database, self._key, Stream).engine
         engine.adopt(source)
-        rows, due, count = Reader(source.blocks()), self._database.releases(), 0
-        differs = StoreCorruptError(
-            f"{self._path}: these rows lead to another state than the stored one: another source?"
-        )
+        rows, due, count, path = Reader(source.blocks()), self._database.releases(), 0, str(self._path)
+        differs = StoreCorruptError(f"{path}: these rows lead to another state than the stored one: another source?")
+        seal, sealed = Seal(self._key), self._database.sealed("trace")
+        traces = (read_trace(seal.open("trace", number, record)) for number, record in sealed)
         try:
-            for kind, last, fresh in self._taken():
-                used = 0
-                while kind == "rows" and engine.t < last:
+            for last, kind, fresh in chain(chain.from_iterable(traces), [(self.rows, "rows", [])]):
+                # Rows before an entry of another kind drew no noise, and have no trace.
+                left = tuple(fresh) if kind == "rows" else ()
+                while engine.t < last:
                     # The first row after a warm-up begins a block, as in the run.
                     taken = rows.take(min(last - engine.t, engine.warmup_left or _AT_ONCE, _AT_ONCE))
                     if not len(taken):
                         break
                     admitted, marks = engine.now.admission.block(taken, engine.t + 1)
                     drawn = engine.processor.chain.n
-                    entry = Entry(engine.t + 1, len(taken), admitted, None, marks.counts(), fresh[used:])
-                    count += replay_checked(engine, entry, due, str(self._path))
-                    used += engine.processor.chain.n - drawn
+                    entry = Entry(engine.t + 1, len(taken), admitted, None, marks.counts(), left)
+                    count += replay_checked(engine, entry, due, path)
+                    left = left[engine.processor.chain.n - drawn :]
                 if kind != "rows":
-                    entry = Entry(engine.t + 1, 0, None, None, fresh=fresh, kind=kind)
-                    count += replay_checked(engine, entry, due, str(self._path))
+                    entry = Entry(engine.t + 1, 0, None, None, fresh=tuple(fresh), kind=kind)
+                    count += replay_checked(engine, entry, due, path)
         except (BadParameterError, HorizonReachedError) as problem:
             raise differs from problem
         if engine.t != self.rows:
-            raise StoreCorruptError(f"{self._path}: {self.rows} rows were taken, the source has {engine.t}")
+            raise StoreCorruptError(f"{path}: {self.rows} rows were taken, the source has {engine.t}")
         replayed = (self._replayed or rebuild(self._database, self._key, Stream)).engine
         if self.rows and not alike(engine.processor.snapshot(), replayed.processor.snapshot(), TOLERANCE):
             raise differs
         if next(due, None) is not None:
-            raise StoreCorruptError(f"{self._path}: these rows lead to fewer releases than are stored: another source?")
+            raise StoreCorruptError(f"{path}: these rows lead to fewer releases than are stored: another source?")
         return count
-
-    def _taken(self) -> Iterator[tuple[str, int, tuple[bytes, ...]]]:
-        """Yield the entries of the run as (kind, last row, fresh bytes)."""
-        seal = Seal(self._key)
-        for number, sealed in self._database.trace():
-            for last, kind, fresh in read_trace(seal.open("trace", number, sealed)):
-                if kind != "rows":  # the rows before it drew no noise, and have no trace
-                    yield "rows", last, ()
-                yield kind, last, tuple(fresh)
-        yield "rows", self.rows, ()
 
     def close(self) -> None:
         """Close the database."""

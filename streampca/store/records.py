@@ -33,6 +33,11 @@ _PROBLEMS = (
 )  # fmt: skip
 
 
+def damaged(what: str) -> StoreCorruptError:
+    """Return the error for damage, with the advice that all of it shares."""
+    return StoreCorruptError(f"{what}. Restore the newest copy")
+
+
 # -- plain values and arrays --------------------------------------------------------
 
 
@@ -75,7 +80,7 @@ def _read(decoder: Callable[[bytes], T], data: bytes, what: str) -> T:
     try:
         return decoder(data)
     except _PROBLEMS as problem:
-        raise StoreCorruptError(f"{what} cannot be read ({reason(problem)}). Restore the newest copy") from problem
+        raise damaged(f"{what} cannot be read ({reason(problem)})") from problem
 
 
 # -- entries of the log -------------------------------------------------------------

@@ -15,7 +15,7 @@ from streampca.store.config import check_label, load, stream_of
 from streampca.store.database import Database, plain_errors
 from streampca.store.keys import RunKey, Seal
 from streampca.store.log import chunk_name
-from streampca.store.records import decode, entry_of
+from streampca.store.records import damaged, decode, entry_of
 from streampca.store.witness import Point
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine
@@ -47,10 +47,8 @@ def check_lineage(database: Database, seen: Point | None, who: str) -> None:
         return
     rows, digest = seen
     if rows > progress.rows:
-        raise forked(
-            f"{database.path} is at row {progress.rows}, but {who} remembers the run at row {rows}: "
-            "this is an older copy, it was set back, or its last commits were damaged"
-        )
+        what = "this is an older copy, it was set back, or its last commits were damaged"
+        raise forked(f"{database.path} is at row {progress.rows}, but {who} remembers the run at row {rows}: {what}")
     if digest and not database.has_point(rows, digest):
         raise forked(
             f"{database.path} and the run that {who} remembers continued with different rows after a common beginning, "
@@ -66,39 +64,6 @@ def forked(what: str) -> StoreForkedError:
     )
 
 
-def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
-    """Return the stream after the last durable row: the snapshot, then a replay of the entries since.
-
-    Raises `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields
-    other chain values or releases than the stored ones.
-    """
-    stream, progress, seal = fresh_stream(database, key, kind), database.progress, Seal(key)
-    try:
-        if progress.folded:
-            found = list(database.chunks())
-            if not found or [row[:2] for row in found] != [(at + 1, len(found)) for at in range(len(found))]:
-                raise StoreCorruptError(f"{database.path}: a chunk of the snapshot is missing. Restore the newest copy")
-            parts = (seal.open(chunk_name(at, chunks), progress.folded, sealed) for at, chunks, sealed in found)
-            state = decode(b"".join(parts))
-            t = state["release"]
-            release = None if t is None else database.release(t)
-            if release is None and t is not None:
-                raise _missing(database.path, t)
-            restore(stream.engine, state, release, copied=False)
-        _replay(database, seal, stream.engine)
-    except (KeyError, TypeError, ValueError, AttributeError, HorizonReachedError) as problem:
-        raise StoreCorruptError(
-            f"{database.path}: the stored state does not fit the configuration ({reason(problem)}). "
-            "Restore the newest copy"
-        ) from problem
-    if stream.t != progress.rows:
-        raise StoreCorruptError(
-            f"{database.path}: {stream.t} rows found, {progress.rows} expected. Restore the newest copy"
-        )
-    logger.info("resumed: run=%s rows=%d snapshot=%d", key.run, progress.rows, progress.snapshot)
-    return stream
-
-
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """Return the stream of a run before its first row. Checks that it draws the same noise as the stored run."""
     start = Seal(key).open("start", 0, bytes.fromhex(database.fact("start")))
@@ -107,24 +72,45 @@ def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     return stream
 
 
-def _replay(database: Database, seal: Seal, engine: Engine) -> None:
-    last = database.progress.folded
-    with plain_errors(database.path):
-        due = database.releases(engine.now.release.t if engine.now.release is not None else 0)
-        for number, first, count, sealed in database.log():
-            entry = entry_of(first, count, seal.open("entry", number, sealed))
-            if number != last + 1 or first != engine.t + 1:
-                raise StoreCorruptError(
-                    f"{database.path}: record {last + 1} of the log, from row {engine.t + 1} on, is missing. "
-                    "Restore the newest copy"
-                )
-            replay_checked(engine, entry, due, database.path)
-            last = number
-    if last != database.progress.records:
-        raise StoreCorruptError(f"{database.path}: the end of the log is missing. Restore the newest copy")
-    late = next(due, None)
-    if late is not None:
-        raise _differs(database.path, late.t)
+def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
+    """Return the stream after the last durable row: the snapshot, then a replay of the entries since.
+
+    Raises `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields
+    other chain values or releases than the stored ones.
+    """
+    stream, progress, seal, path = fresh_stream(database, key, kind), database.progress, Seal(key), database.path
+    engine, last = stream.engine, progress.folded
+    try:
+        if progress.folded:
+            found = list(database.sealed("snapshot"))
+            if not found or [row[:2] for row in found] != [(at + 1, len(found)) for at in range(len(found))]:
+                raise damaged(f"{path}: a chunk of the snapshot is missing")
+            parts = (seal.open(chunk_name(at, chunks), progress.folded, sealed) for at, chunks, sealed in found)
+            state = decode(b"".join(parts))
+            t = state["release"]
+            release = None if t is None else database.release(t)
+            if release is None and t is not None:
+                raise damaged(f"{path}: the release at row {t} is missing")
+            restore(engine, state, release, copied=False)
+        with plain_errors(path):
+            due = database.releases(engine.now.release.t if engine.now.release is not None else 0)
+            for number, first, count, sealed in database.sealed("log"):
+                entry = entry_of(first, count, seal.open("entry", number, sealed))
+                # Records are consecutive. A gap would replay later rows with the noise of earlier ones.
+                if number != last + 1 or first != engine.t + 1:
+                    raise damaged(f"{path}: record {last + 1} of the log, from row {engine.t + 1} on, is missing")
+                replay_checked(engine, entry, due, path)
+                last = number
+            if last != progress.records:
+                raise damaged(f"{path}: the end of the log is missing")
+            if (late := next(due, None)) is not None:
+                raise _differs(path, late.t)
+    except (KeyError, TypeError, ValueError, AttributeError, HorizonReachedError) as problem:
+        raise damaged(f"{path}: the stored state does not fit the configuration ({reason(problem)})") from problem
+    if stream.t != progress.rows:
+        raise damaged(f"{path}: {stream.t} rows found, {progress.rows} expected")
+    logger.info("resumed: run=%s rows=%d snapshot=%d", key.run, progress.rows, progress.snapshot)
+    return stream
 
 
 def replay_checked(engine: Engine, entry: Entry, due: Iterator[Release], path: str) -> int:
@@ -138,27 +124,34 @@ def replay_checked(engine: Engine, entry: Entry, due: Iterator[Release], path: s
     for release in releases:
         stored = next(due, None)
         if stored is None:
-            raise _missing(path, release.t)
+            raise damaged(f"{path}: the release at row {release.t} is missing")
         _compare(release, stored, path)
     return len(releases)
 
 
 def _compare(made: Release, stored: Release, path: str) -> None:
     """Raise `StoreCorruptError` unless two releases are the same."""
-
-    def parts(release: Release) -> tuple[tuple[Any, ...], float, tuple[Any, ...]]:
+    exact, loose, stds = [], [], []
+    for release in (made, stored):
         # The private Gram matrix must agree bit for bit. Values computed from it have the rounding errors of the
         # kernels: basis, eigenvalues, and the matrix itself if it was projected.
-        computed = [release.own_basis, release.own_span, release.own_smoothed, release.own_eigenvalues]
-        private, std, details = release.packed, release.own_noise_std, release.details
-        if "projected" in details:
-            private, computed = None, [release.packed, *computed]
-        return (release.t, release.n_components, private, std is None), std or 0.0, (*computed, details)
-
-    (exact, std, loose), (exact_there, std_there, loose_there) = parts(made), parts(stored)
-    same = alike(exact, exact_there, 0.0) and alike(loose, loose_there, TOLERANCE)
-    if not (same and math.isclose(std, std_there, rel_tol=STD_TOLERANCE)):
+        private, projected, std = release.packed, None, release.own_noise_std
+        if "projected" in release.details:
+            private, projected = None, release.packed
+        exact.append((release.t, release.n_components, private, std is None))
+        computed = release.own_basis, release.own_span, release.own_smoothed, release.own_eigenvalues
+        loose.append((projected, *computed, release.details))
+        stds.append(std or 0.0)
+    same = alike(exact[0], exact[1], 0.0) and alike(loose[0], loose[1], TOLERANCE)
+    if not (same and math.isclose(*stds, rel_tol=STD_TOLERANCE)):
         raise _differs(path, made.t)
+
+
+def _differs(path: str, t: int) -> StoreCorruptError:
+    return StoreCorruptError(
+        f"{path}: the replay gives another release at row {t} than the stored one. "
+        "Use the machine and versions that wrote it, or restore the newest copy"
+    )
 
 
 def alike(one: Any, other: Any, tolerance: float) -> bool:
@@ -176,14 +169,3 @@ def alike(one: Any, other: Any, tolerance: float) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return bool(one == other or abs(one - other) <= tolerance * max(1.0, abs(other)))
     return bool(one == other)
-
-
-def _missing(path: str, t: int) -> StoreCorruptError:
-    return StoreCorruptError(f"{path}: the release at row {t} is missing. Restore the newest copy")
-
-
-def _differs(path: str, t: int) -> StoreCorruptError:
-    return StoreCorruptError(
-        f"{path}: the replay gives another release at row {t} than the stored one. "
-        "Use the machine and versions that wrote it, or restore the newest copy"
-    )

@@ -187,8 +187,7 @@ class Store:
         database, key = self._open_database(), self._key
         if key is not None and source != self.source:
             sealed = None if source is None else Seal(key).seal("source", 0, encode(source)).hex()
-            with plain_errors(self.path):
-                database.transact(lambda _: database.put("source", sealed))
+            database.put_all(source=sealed)
 
     @contextmanager
     def in_one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
@@ -305,16 +304,22 @@ class Store:
             raise BadParameterError(
                 f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)"
             )
+        algorithm = engine.algorithm
         if not self._in_memory:
-            algorithm = engine.algorithm
-            horizon = getattr(algorithm, "horizon", None)
-            warn(room_warnings(self.path, algorithm, algorithm.n_features, horizon))
+            warn(room_warnings(self.path, algorithm, algorithm.n_features, getattr(algorithm, "horizon", None)))
         payer, described = engine.account, dump(config_of(engine))
         if payer is not None and not isinstance(payer, Account):
             raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
         try:
             database = self._claim()
-            before = self._replaceable(database)
+            found, rows = database.get("run"), database.progress.rows
+            # The ledger pays for a run after its key file has its final name: until then, the run may be replaced.
+            unpaid = found is None or found["account"] is None or not (self._in_memory or self._key_file.exists())
+            if rows or not unpaid:
+                raise BadParameterError(
+                    f"{self.path} holds a run of {rows} rows. Continue it with Stream.resume(store)"
+                )
+            before = None if found is None else str(found["run"])
             account = None if payer is None else self._own(payer.ledger.path, payer.data_set, payer.run)
             key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
             if not self._in_memory:
@@ -329,29 +334,22 @@ class Store:
                 with plain_errors(self._witness_file):
                     self._witness.open()
                     self._witness.clear(before)
-            facts = {
-                "run": {
+            database.put_all(
+                run={
                     "run": key.run,
                     "check": key.check(),
                     "seeded": key.seeded,
                     "schema": SCHEMA,
-                    "processor": type(engine.algorithm).__name__,
+                    "processor": type(algorithm).__name__,
                     "guarantee": engine.guarantee.to_dict(),
                     "account": None if account is None else [account.ledger.path, account.data_set, account.run],
                 },
-                "config": described,
-                "label": label_of(engine.algorithm, engine.now.admission),
-                "progress": Progress(),
-                "kernels": [[1, _native.described()]],
-                "start": Seal(key).seal("start", 0, engine.start_id).hex(),
-            }
-
-            def write_facts(_: object) -> None:
-                for name, value in facts.items():
-                    database.put(name, value)
-
-            with plain_errors(self.path):
-                database.transact(write_facts)
+                config=described,
+                label=label_of(algorithm, engine.now.admission),
+                progress=Progress(),
+                kernels=[[1, _native.described()]],
+                start=Seal(key).seal("start", 0, engine.start_id).hex(),
+            )
             # After this commit the run can be resumed. Until the key file has its final name, it can begin again.
             if account is not None:
                 account.ledger.note(account.data_set, key.run, None, _BEGINNING)
@@ -362,7 +360,9 @@ class Store:
                     publish_key(self._key_file, key.run)
             self._key = key
             head = None if account is None else _BEGINNING
-            self._writer = writer = self._new_writer(database, key, account, head, engine)
+            self.guard.inner = engine.guard
+            given = database, key, self._witness, account, head, engine, self._schedule
+            self._writer = writer = Writer(self, self._lock, *given)
         except BaseException:
             self._let_go()
             raise
@@ -381,7 +381,15 @@ class Store:
         try:
             database = self._claim()
             run = database.run()
-            key = self._read_key(run["run"])
+            known = self._key if self._in_memory else None
+            if known is None and not self._key_file.exists():  # the beginning broke off before its last step
+                with plain_errors(self._key_file):
+                    publish_key(self._key_file, run["run"])
+                if not (self._key_file.exists() or database.progress.rows):
+                    raise BadParameterError(
+                        f"{self.path} holds no run yet, only one whose beginning broke off. Begin one"
+                    )
+            key = known or read_key(self._key_file, self._passphrase)
             check_key(database, key)
             account = None if run["account"] is None else self._own(*run["account"])
             head = None if account is None else account.ledger.head(account.data_set, key.run)
@@ -402,17 +410,17 @@ class Store:
             kernels = database.fact("kernels")
             if kernels[-1][1] != _native.described():  # other kernels compute the bases from this row on
                 kernels.append([stream.t + 1, _native.described()])
-                with plain_errors(self.path):
-                    database.transact(lambda _: database.put("kernels", kernels))
+                database.put_all(kernels=kernels)
             self._key = key
-            self._writer = writer = self._new_writer(database, key, account, head, stream.engine)
+            self.guard.inner = stream.engine.guard
+            given = database, key, self._witness, account, head, stream.engine, self._schedule
+            self._writer = writer = Writer(self, self._lock, *given)
             if not moved:
                 writer.note()
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
                 start = Seal(key).seal("start", 0, stream.engine.start_id).hex()
-                with plain_errors(self.path):
-                    database.transact(lambda _: database.put("start", start))
+                database.put_all(start=start)
         except BaseException:
             self._let_go()
             raise
@@ -433,37 +441,10 @@ class Store:
             self._database = Database(self.path, write=True)
         return self._database
 
-    def _new_writer(
-        self, database: Database, key: RunKey, account: Account | None, head: Point | None, engine: Engine
-    ) -> Writer:
-        self.guard.inner = engine.guard
-        return Writer(self, self._lock, database, key, self._witness, account, head, engine, self._schedule)
-
     def _open_database(self) -> Database:
         if self._database is None:
             raise BadParameterError("the store is not open. Begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
-
-    def _replaceable(self, database: Database) -> str | None:
-        """Return the run in the database, if it may be replaced; None if there is none."""
-        run, rows = database.get("run"), database.progress.rows
-        if run is None:
-            return None
-        # The ledger pays for a run after its key file has its final name.
-        unpaid = run["account"] is None or (not self._in_memory and not self._key_file.exists())
-        if rows or not unpaid:
-            raise BadParameterError(f"{self.path} holds a run of {rows} rows. Continue it with Stream.resume(store)")
-        return str(run["run"])
-
-    def _read_key(self, run: str) -> RunKey:
-        if self._in_memory and self._key is not None:
-            return self._key
-        if not self._key_file.exists():
-            with plain_errors(self._key_file):
-                publish_key(self._key_file, run)
-            if not (self._key_file.exists() or self._open_database().progress.rows):
-                raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
-        return read_key(self._key_file, self._passphrase)
 
     def _own(self, ledger: str, data_set: str, run: str | None) -> Account:
         self._account = account = Ledger.existing(os.path.abspath(ledger)).account(data_set, run=run)
@@ -502,11 +483,9 @@ def room_warnings(
     if n_features is None or rows is None or every is None:
         return []
     numbers = svec_size(n_features) if algorithm.square_bytes else n_features * algorithm.n_components
-    needed = rows // every * (_RELEASE_BYTES + 8 * numbers)
-    try:
+    needed = free = rows // every * (_RELEASE_BYTES + 8 * numbers)
+    with suppress(OSError):
         free = shutil.disk_usage(Path(path).absolute().parent).free
-    except OSError:
-        return []
     if needed <= free:
         return []
     return [

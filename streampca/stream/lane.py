@@ -1,7 +1,7 @@
 """The lane: rows that are releases, each in two calls of the compiled kernels around the hiding of the exact sums.
 
 An `Engine` has a lane between two rows that need more than that: `PrivateFPL` with noise `BLT`, a release every row,
-`Exact` or `Tracking`, compiled kernels, and nothing that records rows. All other rows take the general path, whose bits
+compiled kernels, and nothing that records rows. All other rows take the general path, whose bits
 the lane has: exact sums, chain values, noise, releases and rewards. A privacy claim about the general path therefore
 holds for the lane: equal chain values show that the same exact bytes were hidden in the same order, and equal secret
 state that the noise drawn for them was added once. The auditor's tape and commit logs see the general path only.
@@ -26,7 +26,7 @@ from streampca.privacy.outlet import EPOCH_BITS, Chain
 from streampca.privacy.randomness import NAME_BYTES, ziggurat_tables
 from streampca.processors.leader import next_panel_end
 from streampca.processors.private_fpl import FPLProcessor
-from streampca.processors.solvers import Exact, Reading, Tracked, Tracking
+from streampca.processors.solvers import Exact, Reading, Smoothed, Tracked, Tracking
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.subspace import Subspace
@@ -38,11 +38,11 @@ from streampca.stream.step import Step
 _FEATURES, _COMPONENTS = 256, 16
 _new = tuple.__new__
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
-_T, _K, _TERMS, _PACKED, _SPAN, _STD, _DETAILS, _PAIR, *_ABSENT = (
+_T, _K, _TERMS, _PACKED, _SPAN, _SMOOTHED, _STD, _DETAILS, _PAIR, *_ABSENT = (
     getattr(Release, name).__set__
     for name in (
-        "t", "n_components", "terms", "packed", "own_span", "own_noise_std", "_details", "_pair",
-        "own_basis", "own_smoothed", "own_eigenvalues", "_gram",
+        "t", "n_components", "terms", "packed", "own_span", "own_smoothed", "own_noise_std", "_details", "_pair",
+        "own_basis", "own_eigenvalues", "_gram",
     )
 )  # fmt: skip
 
@@ -59,6 +59,7 @@ class LaneState(NamedTuple):
     squares : lattice squares of the rows since the lane began, which `counts` lacks.
     counts : of admission.
     release : the latest.
+    reading : of a solver that observes every release; that of others is in the arena.
     """
 
     t: int
@@ -68,6 +69,7 @@ class LaneState(NamedTuple):
     squares: int
     counts: Counts
     release: Release | None
+    reading: Reading
 
 
 class Lane:
@@ -90,7 +92,7 @@ class Lane:
         self.center = center = algorithm.center
         self.d = d = processor.n_features - int(center)
         self.k = k = algorithm.n_components
-        self.tracking = isinstance(processor.reading, Tracked)
+        self.tracking, self.observing = isinstance(processor.reading, Tracked), processor.reading.observes
         self.scored = now.regret is not None
         size, self.packed = svec_size(d + int(center)), svec_size(d)
         self.hidden = 16 * size  # bytes of the exact sums
@@ -119,7 +121,9 @@ class Lane:
         self.stds = algorithm.mechanism.std_chunks.latest
         self.until = self._until(now, processor, rule)
         reward = 0.0 if now.regret is None else now.regret.reward
-        self.state = LaneState(now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release)
+        self.state = LaneState(
+            now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release, processor.reading
+        )
         self._views = {now.t: now}  # by row: what `now` returned
 
     def _until(self, now: State, processor: FPLProcessor, rule: Recurrence) -> int:
@@ -144,7 +148,7 @@ class Lane:
     def push(self, row: Any) -> Step | None:
         """Absorb a row and release; None where the row needs the general path. Called by `Engine.push`, which locks."""
         state = self.state
-        t, chain, arena, reward, squares, counts, _ = state
+        t, chain, arena, reward, squares, counts, _, reading = state
         if t >= self.until:
             return None
         plan, source, center = self.plan, self.source, self.center
@@ -177,15 +181,19 @@ class Lane:
             name, self.words, self.more, scale, grid, std * self.root, arena, new, public, count, std, bias, spread
         )
         public.flags.writeable = False
-        release = self._release(t, public, std, count, bound, new)
+        if self.observing:
+            reading = reading.observe(public[: self.packed], 1.0)
+        release = self._release(t, public, std, count, bound, new, reading)
         if self.state is not state or not self.is_open:
             raise StreamBusyError("the stream changed while a row was absorbed, by a fork. Push the row again")
-        self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release))  # the commit
+        self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading))  # the commit
         step = Step.__new__(Step)  # this runs once a row: no call of __init__
         step.t, step.release, step.reward = t, release, gain * self.unit if self.scored else math.nan
         return step
 
-    def _release(self, t: int, public: FloatArray, std: float, count: int, bound: float | None, new: Any) -> Release:
+    def _release(
+        self, t: int, public: FloatArray, std: float, count: int, bound: float | None, new: Any, reading: Reading
+    ) -> Release:
         """The release of public numbers; with `Exact`, its pairs, and the scoring of the next row into the arena."""
         d, k = self.d, self.k
         details: dict[str, Any] = self.details
@@ -202,21 +210,30 @@ class Lane:
             }  # fmt: skip
             assert bound is not None
             std = bound
+        estimate = None
+        if self.observing:
+            estimate, details = (
+                reading.estimate,
+                {**details, "smoothed_noise_std": self.terms.of_unit(reading.noise_std)},
+            )
+            assert estimate is not None
+            estimate.flags.writeable = False
         release = Release.__new__(Release)  # this runs once a row: no call of __init__
         _T(release, t)
         _K(release, k)
         _TERMS(release, self.terms)
         _PACKED(release, packed)
         _SPAN(release, span)
+        _SMOOTHED(release, estimate)
         _STD(release, std)
         _DETAILS(release, details)
         for put in _ABSENT:
             put(release, None)
         pair = None
         if span is None and self.scored:
-            values, basis = np.empty(k), np.empty((d, k))
-            if not self.plan.top(packed, values, basis, new, mean):
-                values, basis = top_pairs(packed, k)
+            values, basis, own = np.empty(k), np.empty((d, k)), packed if estimate is None else estimate
+            if not self.plan.top(own, values, basis, new, mean):
+                values, basis = top_pairs(own, k)
                 scoring = Scoring.of(basis, None if mean is None else mean / self.terms.row_norm)
                 numbers = new.view(np.float64)
                 numbers[self.scoring : self.scoring + d * k] = scoring.basis[:d].T.reshape(-1)
@@ -244,7 +261,7 @@ class Lane:
             self.rule, t + self.offset, arena[3 * size : self.spans].reshape(-1, size), arena[2 * size : 3 * size]
         )
         span = arena[self.spans : self.scoring].reshape(k, d).T
-        reading = Tracked(span) if self.tracking else Reading()
+        reading = Tracked(span) if self.tracking else state.reading
         gram = GramSum(before.n_features, arena[: 2 * size].reshape(2, size))
         processor = before.after(t, state.chain, gram=gram, noise=noise, reading=reading)
         horizon = before.algorithm.horizon
@@ -277,7 +294,10 @@ def fits(now: State) -> bool:
         return False
     algorithm = processor.algorithm
     return (
-        type(algorithm.solver) in (Exact, Tracking)
+        (
+            type(algorithm.solver) in (Exact, Tracking)
+            or (isinstance(algorithm.solver, Smoothed) and not algorithm.center)
+        )
         and isinstance(processor.noise, BufferedNoise)
         and algorithm.noise.arithmetic is None
         and algorithm.release_every == 1

@@ -246,25 +246,3 @@ def test_the_options_of_a_header_that_looks_like_a_row(write: Write) -> None:
         source = from_csv(path, **options)  # type: ignore[arg-type]
         assert source.features == features
         assert [row.tolist() for row in source] == rows
-
-
-def test_missing_as_nan_and_infinite_numbers(write: Write) -> None:
-    source = from_csv(write("a,b\n1,\nNA,2\ninf,-inf\n"), missing="nan")
-    np.testing.assert_array_equal(list(source), [[1, np.nan], [np.nan, 2], [np.inf, -np.inf]])
-
-
-def test_one_row_without_a_header(write: Write) -> None:
-    source = from_csv(write("1,2"), header=False)
-    assert source.features == ("x0", "x1")
-    assert [row.tolist() for row in source] == [[1, 2]]
-
-
-def test_thousands_of_columns(write: Write) -> None:
-    rows = np.arange(3 * 3000).reshape(3, 3000) / 7
-    names = ",".join(f"c{i}" for i in range(3000))
-    path = write(names + "\n" + "\n".join(",".join(map(repr, row)) for row in rows.tolist()))
-    source = from_csv(path)
-    assert len(source.features) == 3000
-    np.testing.assert_array_equal(np.concatenate(list(source.blocks())), rows)
-    few = from_csv(path, columns=["c2999", "c0"])
-    np.testing.assert_array_equal(np.concatenate(list(few.blocks())), rows[:, [2999, 0]])

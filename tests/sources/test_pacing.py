@@ -183,11 +183,3 @@ def test_the_number_of_rows_is_expected_from_the_size_of_the_file(tmp_path: Path
     source = open_rows(tmp_path / "rows.zip", format="csv")
     next(iter(source.blocks()))
     assert source.expected_rows == pytest.approx(500_000, rel=0.01)
-
-
-def test_an_archive_is_read_far_ahead_and_yet_the_number_of_rows_is_expected(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "rows.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("rows.csv", "a,b\n" + "1,2.5\n" * 500_000)
-    source = open_rows(tmp_path / "rows.zip", format="csv")
-    next(iter(source.blocks()))
-    assert source.expected_rows == pytest.approx(500_000, rel=0.01)

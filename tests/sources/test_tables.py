@@ -55,15 +55,10 @@ class Stream:
 
 
 TABLES: dict[str, Callable[[], Any]] = {
-    "pandas": lambda: FRAME,
     "pandas, float labels": lambda: FRAME.set_axis(np.arange(900) / 2),
     "pandas in parts": lambda: (FRAME[at : at + 70] for at in range(0, 900, 70)),
     "pandas rows": lambda: (row for _, row in FRAME.iterrows()),
-    "polars": lambda: pl.from_pandas(FRAME),
-    "Arrow table": lambda: ARROW,
-    "Arrow batch": lambda: ARROW.to_batches()[0],
     "Arrow batches": lambda: ARROW.to_batches(max_chunksize=70),
-    "Arrow reader": lambda: ARROW.to_reader(),
     "C stream": Stream,
     "relation": Relation,
 }

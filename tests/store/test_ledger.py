@@ -3,7 +3,6 @@
 import copy
 import pickle
 import sqlite3
-import threading
 
 import numpy as np
 import pytest
@@ -95,16 +94,6 @@ def test_a_budget_can_be_spent_to_the_end_and_no_further(ledger):
         ledger.debit("patients", fpl(0.01))
 
 
-def test_it_is_on_the_disk(tmp_path, ledger):
-    ledger.debit("patients", fpl(1.5), run="first")
-    with Ledger(tmp_path / "ledger.db") as again:
-        balance = again.balance("patients")
-        assert balance == ledger.balance("patients")
-        assert balance.entries[0].run == "first"
-        with pytest.raises(BudgetExhaustedError):
-            again.debit("patients", fpl(1.5))
-
-
 def test_a_named_run_is_booked_once(ledger):
     for _ in range(3):
         ledger.debit("patients", fpl(1.5), run="nightly")
@@ -139,27 +128,6 @@ def test_copies_and_children_of_streams_pay_again(ledger, in_child):
     assert len(ledger.balance("patients").entries) == 3
     stream.push(ROWS[1])
     assert len(ledger.balance("patients").entries) == 3
-
-
-def test_threads_share_a_ledger(ledger):
-    problems, start = [], threading.Barrier(8)
-
-    def spend():
-        start.wait()
-        try:
-            for _ in range(5):
-                ledger.debit("patients", fpl(0.05))
-                ledger.balances()
-        except Exception as problem:
-            problems.append(problem)
-
-    threads = [threading.Thread(target=spend) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
-    assert len(ledger.balance("patients").entries) == 40
 
 
 def test_the_child_of_a_fork_opens_the_file_again(ledger, in_child):
@@ -270,32 +238,3 @@ def test_command_line(tmp_path, capsys):
     assert main(["ledger", "show", file, "nobody"]) == 2
     assert main(["ledger", "budget", file, "patients", "--epsilon", "3", "--delta", "1e-6"]) == 2
     assert "budgets are set once" in capsys.readouterr().err
-
-
-def test_only_one_of_several_threads_gets_the_rest(tmp_path, ledger):
-    outcomes, start = [], threading.Barrier(4)
-
-    def spend():
-        with Ledger(tmp_path / "ledger.db") as mine:
-            start.wait()
-            try:
-                mine.debit("patients", fpl(1.5))
-                outcomes.append("booked")
-            except BudgetExhaustedError:
-                outcomes.append("refused")
-
-    threads = [threading.Thread(target=spend) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["booked", "refused", "refused", "refused"]
-
-
-def test_two_streams_of_one_name_are_two_payments(ledger):
-    account = ledger.account("patients", run="nightly")
-    for _ in range(2):
-        stream = sp.Stream(fpl(0.5), ledger=account)
-        stream.push(ROWS[0])
-        stream.push(ROWS[1])
-    assert len(ledger.balance("patients").entries) == 2

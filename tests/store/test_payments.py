@@ -45,17 +45,20 @@ def booked(path: Path, data_set: str) -> list[str | None]:
 
 
 def children(count: int, work: Any) -> list[int]:
-    pids = []
-    for number in range(count):
-        pid = os.fork()
-        if pid == 0:
-            code = 251
-            try:
-                code = work(number)
-            finally:
-                os._exit(code)
-        pids.append(pid)
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    return [
+        os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in [forked(work, number) for number in range(count)]
+    ]
+
+
+def forked(work: Any, number: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 251
+        try:
+            code = work(number)
+        finally:
+            os._exit(code)
+    return pid
 
 
 def test_eight_processes_get_exactly_what_the_budget_covers(path: Path) -> None:
@@ -97,6 +100,7 @@ def test_240_debits_from_threads(path: Path) -> None:
             try:
                 for _ in range(20):
                     ledger.debit("many", SMALL)
+                    ledger.balances()
             except Exception as problem:
                 problems.append(problem)
 
@@ -129,13 +133,7 @@ def test_kill_9_loses_no_debit_and_doubles_none(path: Path, tmp_path: Path) -> N
         return 0
 
     while True:
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                code = work(0)
-            finally:
-                os._exit(code)
+        pid = forked(work, 0)
         aim = notes.read_bytes().count(b"\n") + draw.randrange(12)
         while kills < 25 and notes.read_bytes().count(b"\n") < aim:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -173,12 +171,8 @@ def is_number(value: Any, *, below: float = sys.float_info.max) -> bool:
 @settings(max_examples=400, deadline=None)
 @given(mu=NUMBERS, slack=NUMBERS, epsilon=NUMBERS, delta=NUMBERS)
 def test_an_event_is_of_finite_numbers_or_refused(mu: Any, slack: Any, epsilon: Any, delta: Any) -> None:
-    sound = (
-        (mu is None or is_number(mu))
-        and is_number(slack, below=1.0)
-        and is_number(epsilon)
-        and is_number(delta, below=1.0)
-    )
+    sound = (mu is None or is_number(mu)) and is_number(epsilon) and is_number(slack, below=1.0)
+    sound = sound and is_number(delta, below=1.0)
     values = {"what": "x", "adjacency": "zero-out", "mu": mu, "slack": slack, "epsilon": epsilon, "delta": delta}
     for make in (lambda: Event(**values), lambda: Event.from_dict({**values, "unit": "one row"})):
         if sound:
@@ -191,12 +185,8 @@ def test_an_event_is_of_finite_numbers_or_refused(mu: Any, slack: Any, epsilon: 
 @settings(max_examples=400, deadline=None)
 @given(mu=NUMBERS, slack=NUMBERS, epsilon=NUMBERS, delta=NUMBERS)
 def test_a_guarantee_is_of_finite_numbers_or_none_or_refused(mu: Any, slack: Any, epsilon: Any, delta: Any) -> None:
-    promised = (
-        is_number(epsilon)
-        and is_number(delta, below=1.0)
-        and is_number(slack, below=1.0)
-        and (mu is None or is_number(mu))
-    )
+    promised = (mu is None or is_number(mu)) and is_number(epsilon) and is_number(slack, below=1.0)
+    promised = promised and is_number(delta, below=1.0)
     none = epsilon in (math.inf, None) and delta == 1.0 and type(delta) in (int, float) and mu is None and slack == 0.0
     none = none and type(slack) in (int, float)
     values: dict[str, Any] = {"adjacency": "zero-out", "scope": "s", "theorem": "t", "citation": "c"}

@@ -204,11 +204,3 @@ def test_what_is_no_record_of_entries_is_told(record: Any) -> None:
     whole = record_of([entry(1, 2)])
     with pytest.raises(StoreCorruptError, match="wrong number of rows"):
         entry_of(1, 3, whole)
-
-
-def test_terms_with_bounds_come_back() -> None:
-    terms = Terms(Guarantee.none("test"), middle=np.array([0.5, -0.25]), scale=np.array([1.0, 2.0]))
-    ((_, record),) = release_records([Release(t=1, n_components=1, terms=terms, packed_gram=np.array([1.0, 0.0, 1.0]))])
-    (restored,) = releases_of(record)
-    np.testing.assert_array_equal(restored.terms.middle, terms.middle)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(restored.terms.scale, terms.scale)  # type: ignore[arg-type]

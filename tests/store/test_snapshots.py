@@ -193,21 +193,3 @@ def test_long_records_of_rows_are_cut(tmp_path: Path) -> None:
         stream = sp.Stream.resume(again)
         assert stream.t == 901
         assert stream.admission.bad_rows == 1
-
-
-def test_the_release_at_the_end_of_a_stream_is_durable_when_it_is_handed_out(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    store = Store(path, commit_every="1h")
-    whole = sp.Tumbling(
-        sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6), release_every=40, horizon=100, keep_short=True
-    )
-    stream = sp.Stream(whole, seed=3, store=store)
-    stream.push_many(ROWS[:90])
-    last = stream.finish()
-    assert last is not None
-    store._let_go()  # as a crash does
-    database = Database(str(path), write=False)
-    assert database.progress[:2] == (90, 3)
-    assert database.progress.released == last.t
-    assert [release.t for release in database.releases()] == [40, 80, last.t]
-    database.close()

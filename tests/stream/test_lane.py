@@ -60,8 +60,10 @@ def same(one: sp.Step, other: sp.Step) -> None:
     assert one.reward == other.reward or np.isnan([one.reward, other.reward]).all()
 
 
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("solver", ["tracking", "exact"])
+@pytest.mark.parametrize(
+    ("solver", "center"),
+    [("tracking", False), ("tracking", True), ("exact", False), ("exact", True), ("smoothed", False)],
+)
 @pytest.mark.parametrize(
     ("d", "k", "keywords"),
     [
