@@ -18,10 +18,9 @@ follow. The guarantee then covers the output of that step and not your rows. Sca
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,13 +57,10 @@ class Features:
     A missing feature counts as the middle of its bounds, which contributes nothing.
     """
 
-    def __init__(
-        self, names: tuple[Hashable, ...], admission: Admission, *, on_unseen: OnUnseen, on_missing: OnMissing
-    ) -> None:
-        self.names = names
+    def __init__(self, names: tuple[Hashable, ...], admission: Admission, adapter: RiverAdapter) -> None:
+        self.names, self._known = names, frozenset(names)
         self._middle, self._scale = admission.neutral(len(names)), admission.ranges()[1]
-        self._known = frozenset(self.names)
-        self._on_unseen, self._on_missing = on_unseen, on_missing
+        self._on_unseen, self._on_missing = adapter.on_unseen, adapter.on_missing
         self._fill: list[float] = self._middle.tolist()
 
     def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
@@ -153,7 +149,7 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     Notes
     -----
-    Scores are linear in the row: it is scaled by ``bounds``, but not clamped or clipped.
+    Scores are linear in the row, which is scaled by ``bounds``, but neither clamped nor clipped.
 
     *Copies.* A pickle or a deep copy of a model that has absorbed rows holds exact sums of raw rows and the keys of
     past noise: it is as secret as the rows. It continues as another run, with noise of its own (the same, if seeded);
@@ -164,6 +160,8 @@ class RiverAdapter(base.MiniBatchTransformer):
     rows absorbed. `learn_many` may stop between releases. A mapping, a signal handler or a finalizer that learns
     inside one of them gets `StreamBusyError`.
     """
+
+    algorithm_of: ClassVar[Callable[..., Algorithm]]
 
     n_components: int = 2
     epsilon: float = 1.0
@@ -182,8 +180,10 @@ class RiverAdapter(base.MiniBatchTransformer):
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        self._shared = {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
-        self._algorithm = self._make_algorithm()
+        # The algorithm accepts the budget and the parameters that a subclass adds, under the same names.
+        shared = {field.name for field in fields(RiverAdapter)} - {"n_components", "epsilon", "delta", "adjacency"}
+        names = [field.name for field in fields(self) if field.name not in shared]
+        self._algorithm = self.algorithm_of(**{name: getattr(self, name) for name in names})
         for name, values in (("on_unseen", ("ignore", "raise")), ("on_missing", ("fill", "raise"))):
             if getattr(self, name) not in values:
                 expected = " or ".join(map(repr, values))
@@ -201,10 +201,6 @@ class RiverAdapter(base.MiniBatchTransformer):
         # Raises for bad features or bounds before the first row.
         if self.features is not None:
             self._fixed(self.features)
-
-    @abstractmethod
-    def _make_algorithm(self) -> Algorithm:
-        """Return the algorithm of these parameters."""
 
     def _fixed(self, first: Sequence[Hashable]) -> Features:
         """Return the features that the caller fixed, or else those of the first row, in alphabetical order."""
@@ -224,7 +220,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             raise BadParameterError(
                 "bounds of several numbers need features=, which fixes their order; or pass bounds by name"
             )
-        return Features(names, admission, on_unseen=self.on_unseen, on_missing=self.on_missing)
+        return Features(names, admission, self)
 
     def _begin(self, first: Sequence[Hashable]) -> _Begun:
         """Return a stream for rows of these features, before the first good row."""
@@ -291,9 +287,8 @@ class RiverAdapter(base.MiniBatchTransformer):
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, Any]:
         """Return the scores of a row, ``{"pc0": ..., "pc1": ...}``. As sensitive as the row."""
         x, begun = _mapping(x), self._learnt()
-        if begun is None:
-            return dict(zip(self._labels, self._unlearnt([x])[0].tolist(), strict=True))
-        return dict(zip(self._labels, (begun.features.seen(x) @ self._basis(begun)).tolist(), strict=True))
+        scores = self._unlearnt([x])[0] if begun is None else begun.features.seen(x) @ self._basis(begun)
+        return dict(zip(self._labels, scores.tolist(), strict=True))
 
     def transform_many(self, X: Any) -> Any:
         """Return the scores of a frame of rows, as a frame of its kind and index. As sensitive as the rows."""
@@ -309,12 +304,9 @@ class RiverAdapter(base.MiniBatchTransformer):
     def seen_one(self, x: dict[Any, Any]) -> FloatArray:
         """Return a row in the units of the stream, neither clamped nor clipped, (d,). As sensitive as the row.
 
-        Raises `NoReleaseError` before the first row is absorbed.
+        Raises `NoReleaseError` before the first release.
         """
-        begun = self._learnt()
-        if begun is None:
-            raise NoReleaseError("no row has been absorbed, so the features are unknown")
-        return begun.features.seen(_mapping(x))
+        return self._released()[0].features.seen(_mapping(x))
 
     def _unlearnt(self, rows: Sequence[Mapping[Any, Any]]) -> FloatArray:
         """Return the scores before the first row is absorbed: on the first coordinate axes."""
@@ -415,9 +407,7 @@ class PrivatePCA(RiverAdapter):
     horizon: int | None = None
     release_every: int = 1
     center: bool = True
-
-    def _make_algorithm(self) -> PrivateFPL:
-        return PrivateFPL(**self._shared, horizon=self.horizon, release_every=self.release_every, center=self.center)
+    algorithm_of = PrivateFPL
 
 
 @dataclass(eq=False, repr=False)
@@ -430,25 +420,13 @@ class PrivateWindowPCA(RiverAdapter):
     release_every : rows between releases, at most ``window``. Noise and running time decrease as it increases.
     center : as in `PrivatePCA`, with the mean of the window.
     n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
-
-    Examples
-    --------
-    >>> from river import datasets
-    >>> model = PrivateWindowPCA(n_components=2, window=100, row_norm=500.0)
-    >>> for x, _ in datasets.ImageSegments().take(200):
-    ...     model.learn_one(x)
-    >>> model.components.shape
-    (2, 18)
     """
 
     _: KW_ONLY
     window: int = 1000
     release_every: int = 10
     center: bool = True
-
-    def _make_algorithm(self) -> SlidingWindowPCA:
-        every = self.release_every
-        return SlidingWindowPCA(**self._shared, window=self.window, release_every=every, center=self.center)
+    algorithm_of = SlidingWindowPCA
 
 
 @dataclass(eq=False, repr=False)
@@ -463,23 +441,16 @@ class PrivateBlockPCA(RiverAdapter):
     block : rows in a block.
     center : subtract a private mean, which increases the noise by 11.8 %.
     n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
-
-    Examples
-    --------
-    >>> from river import datasets
-    >>> model = PrivateBlockPCA(n_components=2, block=1000, row_norm=500.0)
-    >>> for x, _ in datasets.ImageSegments():
-    ...     model.learn_one(x)
-    >>> model.release.t
-    2000
     """
 
     _: KW_ONLY
     block: int = 1000
     center: bool = True
 
-    def _make_algorithm(self) -> Tumbling:
-        return Tumbling(GaussianCovariance(**self._shared, center=self.center), release_every=self.block)
+    @staticmethod
+    def algorithm_of(*, block: int, **parameters: Any) -> Tumbling:
+        """Return the algorithm of these parameters."""
+        return Tumbling(GaussianCovariance(**parameters), release_every=block)
 
 
 @dataclass(eq=False, repr=False)
@@ -492,20 +463,9 @@ class PrivateOjaPCA(RiverAdapter):
     batch_size : rows in a step; ``"auto"`` lengthens the steps. Every step adds the same noise, independent of its
         length. A release follows every step.
     n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
-
-    Examples
-    --------
-    >>> from river import datasets
-    >>> model = PrivateOjaPCA(n_components=2, row_norm=500.0)
-    >>> for x, _ in datasets.ImageSegments().take(300):
-    ...     model.learn_one(x)
-    >>> model.release.t
-    256
     """
 
     _: KW_ONLY
     horizon: int | None = None
     batch_size: int | Literal["auto"] = "auto"
-
-    def _make_algorithm(self) -> PrivateOja:
-        return PrivateOja(**self._shared, horizon=self.horizon, batch_size=self.batch_size)
+    algorithm_of = PrivateOja

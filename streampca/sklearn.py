@@ -22,7 +22,7 @@ fits. ``ledger=`` counts the fits and stops the search when the budget is exhaus
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from os import PathLike
@@ -193,7 +193,11 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 raise BadParameterError("bounds='private' needs all rows: use fit, or pass public bounds")
             stream = self._stream = self._new_stream(BatchFPL)
         try:
-            push_batch(stream, X)
+            # One block a batch, hence one release: the cutter's block is as long as the batch.
+            admission = stream.engine.now.admission.fixed_by_block(next(_blocks(X)))
+            cutter = BlockCutter(admission, release_every=stream.t + X.shape[0])
+            for block in cutter.blocks(_blocks(X), stream.t):
+                stream.push_block(block)
         finally:
             # Also if an error follows the release: attributes always describe the latest one.
             if stream.t:
@@ -254,26 +258,22 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         d = int(self.n_features_in_)
         middle, scale = stream.engine.now.admission.neutral(d), stream.engine.now.admission.ranges()[1]
         scale = np.ones(d) if scale is None else scale
-        mean = release.details.get("mean", np.zeros(d))
-        rows = _divisor(release, n)
-        variances = np.maximum(release.eigenvalues / rows, 0.0)
-        noise = GramNoise.of(release)
+        rows, others = _divisor(release, n), d - release.n_components
+        estimates, basis, noise = release.estimates, release.subspace.basis, GramNoise.of(release)
         assert noise is not None
-        estimates, basis = release.estimates, release.subspace.basis
-        others = release.n_features - release.n_components
         # Variance outside the components. Its noise is that of the trace of the complement's projection.
         left = (float(np.trace(release.gram)) - float(estimates.variances.sum())) / rows
-        left_std = noise.through(np.eye(release.n_features) - basis @ basis.T) / rows
+        left_std = noise.through(np.eye(d) - basis @ basis.T) / rows
         return {
             "n_components_": release.n_components,
             "components_": same_signs(basis, None if before is None else before.T).T,
             "n_samples_seen_": n,
             "_admission": stream.admission,
-            "mean_": middle + np.asarray(mean, dtype=np.float64) / scale,
+            "mean_": middle + np.asarray(release.details.get("mean", 0.0), dtype=np.float64) / scale,
             "scale_": scale,
             "release_": release,
             "guarantee_": release.guarantee,
-            "explained_variance_": variances,
+            "explained_variance_": np.maximum(release.eigenvalues / rows, 0.0),
             "explained_variance_std_": estimates.std / rows,
             "noise_variance_": max(left, left_std) / others if others else 0.0,
             "explained_variance_ratio_": release.explained_variance_ratio,
@@ -325,15 +325,11 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ``explained_variance_std_``, so that the matrix has an inverse. With ``center=False`` it is about ``mean_``, not
         about the mean of the rows.
         """
-        check_is_fitted(self)
-        units: FloatArray = np.outer(self.scale_, self.scale_)
-        return self._of_variances(lambda variances: variances) / units
+        return self._covariance_power(1.0)
 
     def get_precision(self) -> FloatArray:
         """Return the inverse of `get_covariance`. Private, like the release."""
-        check_is_fitted(self)
-        units: FloatArray = np.outer(self.scale_, self.scale_)
-        return self._of_variances(lambda variances: 1.0 / variances) * units
+        return self._covariance_power(-1.0)
 
     def score_samples(self, X: Any) -> FloatArray:
         """Return the log-likelihood of each row, (n_rows,), by the Gaussian model of `get_covariance`.
@@ -381,14 +377,16 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         least = np.maximum(self.explained_variance_std_, left)
         return np.maximum(self.release_.estimates.variances / rows, least), left
 
-    def _of_variances(self, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return a matrix function of the model's covariance matrix."""
+    def _covariance_power(self, power: float) -> FloatArray:
+        """Return the covariance matrix of the model, or its inverse for ``power=-1``, in the units of the rows."""
+        check_is_fitted(self)
         along, left = self._variances()
         V = self.components_.T
-        matrix: FloatArray = (V * function(along)) @ V.T
+        matrix: FloatArray = (V * along**power) @ V.T
         if V.shape[0] > V.shape[1]:
-            matrix += function(np.array([left])) * (np.eye(V.shape[0]) - V @ V.T)
-        return matrix
+            # V V^T projects on the components, and its complement has the variance of each other direction.
+            matrix += left**power * (np.eye(V.shape[0]) - V @ V.T)
+        return matrix / np.outer(self.scale_, self.scale_) ** power
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -429,12 +427,3 @@ class BatchFPL(PrivateFPL):
     """
 
     batches: ClassVar[bool] = True
-
-
-def push_batch(stream: Stream, rows: Any) -> None:
-    """Absorb one batch, (n, d) with n >= 1, in a stream of `BatchFPL`: one block, hence one release."""
-    # One block a batch: the cutter's block is as long as the batch.
-    admission = stream.engine.now.admission.fixed_by_block(next(_blocks(rows)))
-    cutter = BlockCutter(admission, release_every=stream.t + rows.shape[0])
-    for block in cutter.blocks(_blocks(rows), stream.t):
-        stream.push_block(block)

@@ -146,21 +146,19 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                 words["bounds"] = "bounds"
                 case |= _bounded(subject, warmup)
             case["make"] = subject.make
-            ways: list[dict[str, Any]] = [{}]
+            cap = getattr(subject.made, "max_rows_per_user", None)
             if streaming:
                 options: dict[str, Any] = {"bounds": "private", "warmup": warmup} if bounds else {}
-                cap = getattr(subject.made, "max_rows_per_user", None)
                 try:
                     (sp.Stream if cap is None else sp.UserStream)(subject.made, **options)
                 except StreamPCAError:
                     continue
                 case["feed"] = partial(feed_stream, on_bad_row="zero", **options)
-                if cap is None:
-                    ways.append({"feeds": ("resumed",)})
-                else:
-                    case |= {"span": cap + 1, "positions": (0,)}
-            for way in ways:
-                yield words | {name: value for name, (value,) in way.items()}, case | way
+            if cap is not None:
+                case |= {"span": cap + 1, "positions": (0,)}
+            yield words, case
+            if streaming and cap is None:
+                yield words | {"feeds": "resumed"}, case | {"feeds": ("resumed",)}
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:

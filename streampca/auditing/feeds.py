@@ -26,20 +26,22 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
     """Feed a stream, or a stream of users, the first of whom has the first rows, one more than may count.
 
     ``how`` is "push", "chunks" of 5, "many" (one block), "past" (one block, then a row beyond the horizon), or
-    "resumed" (from a snapshot in the middle). A row that is a function is pushed singly.
+    "resumed" (from a snapshot in the middle, or after the rows that are named: "resumed 4 9"). A row that is a function
+    is pushed singly.
     """
     options |= {"features": names_of(rows), "regret": None}
     cap = getattr(subject, "max_rows_per_user", None)
     entry: Any = sp.Stream(subject, **options) if cap is None else sp.UserStream(subject, **options)
     users = ["she" if i <= (cap or 0) else f"user {i}" for i in range(len(rows))]
-    stream, out, at, middle = getattr(entry, "stream", entry), list[Any](), 0, len(rows) // 2
-    size = {"push": 1, "chunks": 5, "resumed": middle}.get(how, len(rows))
+    stream, out, at = getattr(entry, "stream", entry), list[Any](), 0
+    how, *named = how.split()
+    resumes = ([int(n) for n in named] or [len(rows) // 2]) if how == "resumed" else []
+    size = {"push": 1, "chunks": 5}.get(how, len(rows))
     while at < len(rows):
         # A block ends before the next row that is a function of the stream.
         late = (i for i in range(at, len(rows)) if callable(rows[i]))
         stop = min(at + size, max(next(late, len(rows)), at + 1))
-        if how == "resumed" and at < middle:
-            stop = min(stop, middle)
+        stop = min(stop, *(n for n in resumes if n > at), len(rows))
         try:
             if how == "push" or callable(rows[at]):
                 row = rows[at](stream) if callable(rows[at]) else rows[at]
@@ -51,7 +53,7 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
         except StreamPCAError as problem:
             out.append(f"row {at + 1}: {type(problem).__name__}: {problem}")
         at = stop
-        if how == "resumed" and at == middle:
+        if at in resumes:
             # Continue from a snapshot, as a store writes and reads it.
             entry = sp.Stream(stream.algorithm, key=stream.engine.randomness.key, **options)
             state, release = records.decode(records.encode(saved_state(stream.engine))), stream.release

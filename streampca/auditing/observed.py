@@ -58,11 +58,7 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
         _SECRET: "engine",
         _SETTINGS: "algorithm",
     },
-    UserStream: {
-        _CHANGES: "finish push push_many run",
-        _EXACT: "admission regret",
-        _SETTINGS: "algorithm guard",
-    },
+    UserStream: {_CHANGES: "finish push push_many run", _EXACT: "admission regret", _SETTINGS: "algorithm guard"},
     Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values"},
     PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
     LivePrivateRegret: {_SETTINGS: "config", _SAME: "to_frame"},
@@ -257,9 +253,9 @@ class _Ear(logging.Handler):
 def listening() -> Iterator[list[str]]:
     """Collect the messages of the ``with`` block: warnings, records of any level, and both standard streams."""
     texts, ear, root = list[str](), _Ear(), logging.getLogger()
-    known = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
-    before = [(one, one.level, one.propagate, one.disabled) for one in (root, *known)]
-    disabled, streams = logging.root.manager.disable, {"stdout": io.StringIO(), "stderr": io.StringIO()}
+    loggers = [root, *(one for one in root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
+    before = [(one, one.level, one.propagate, one.disabled) for one in loggers]
+    disabled, streams = root.manager.disable, {"stdout": io.StringIO(), "stderr": io.StringIO()}
     caught: list[warnings.WarningMessage] = []
     try:
         logging.disable(logging.NOTSET)

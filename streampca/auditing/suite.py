@@ -117,11 +117,10 @@ def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
     found: dict[str, Case] = {}
     for name in names or [""]:
         kind, *words = name.split("-")
-        fits = []
-        for case in generated():
-            first, *others = case.name.split("-")
-            if kind in ("", first) and set(words) <= set(others):
-                fits.append(case)
+        fits = [
+            case for case in generated()
+            if kind in ("", case.name.partition("-")[0]) and set(words) <= set(case.name.split("-")[1:])
+        ]  # fmt: skip
         if not fits:
             known = ", ".join(dict.fromkeys(case.name.partition("-")[0] for case in generated()))
             raise BadParameterError(

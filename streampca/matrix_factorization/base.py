@@ -68,10 +68,7 @@ class MatrixFactorization(ABC):
 
     @abstractmethod
     def start(self, size: int, source: NoiseSource | None = None) -> RunningNoise:
-        """Return the noise before the first sum of inputs with ``size`` coordinates.
-
-        ``source`` has the keys, for mechanisms that draw a vector a second time.
-        """
+        """Return the noise before the first sum of ``size`` coordinates; ``source`` draws vectors a second time."""
 
     def workload(self, n: int) -> FloatArray:
         """Return A (n, n), the dense workload. The default is that of prefix sums. For tests."""
@@ -110,13 +107,7 @@ class RunningNoise(State, ABC):
 
     @abstractmethod
     def advance(self, draws: Draws) -> Self:
-        """Return the noise after one more sum, with the fresh vector of that sum.
-
-        Raises
-        ------
-        HorizonReachedError
-            If sum n is the last one that the noise is calibrated for.
-        """
+        """Return the noise after one more sum, with its fresh vector; `HorizonReachedError` after the last sum."""
 
     def released(self, draws: Draws, exact: Exact[Value], std: float) -> tuple[Self, Value]:
         """Return `advance`, and an exact sum with the noise after it (`Exact.noisy`)."""

@@ -1,15 +1,13 @@
 """Sensitivity of a matrix factorization to a user with several rows.
 
-A user with at most m rows among all inputs changes inputs j of a set S, |S| <= m, by D_j each. In the units of the
-noise the outputs move by ``|sum_j c_j (x) D_j|``, c_j the columns of the strategy C, so
+A user with at most m rows changes inputs j of a set S, |S| <= m, by D_j each. In the units of the noise the outputs
+move by ``|sum_j c_j (x) D_j|``, c_j the columns of the strategy C, whose square is
 
-    square = sum over i, j in S of <c_i, c_j> <D_i, D_j>.
+    sum over i, j in S of <c_i, c_j> <D_i, D_j>,    |<D_i, D_j>| <= (sensitivity to one row)**2,
 
-|<D_i, D_j>| is at most the square of the sensitivity to one row: for outer products of rows from the unit ball 1
-(zero-out) or 2 (replace), and with the sum of the rows released jointly the squares of `linalg.centering`. So the
-sensitivity to a user is that to a row times `user_factor`, which bounds the square root of ``sum |<c_i, c_j>|`` over
-every S, with columns scaled to norm 1. Group privacy alone gives m. Neighboring columns of a good strategy are far from
-parallel, which these bounds use:
+also with the sum of the rows released jointly (`linalg.centering`). So the sensitivity to a user is that to a row times
+`user_factor`, which bounds the square root of ``sum |<c_i, c_j>|`` over every S, with columns scaled to norm 1. Group
+privacy gives m. Neighboring columns of a good strategy are far from parallel:
 
 - *Toeplitz with column normalization* (non-negative, falling coefficients): for a fixed later column, ``<c_i, c_j>``
   falls with the lag, because its terms fall and the norm of the earlier column grows. Sorted positions satisfy

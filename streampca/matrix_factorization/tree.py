@@ -93,14 +93,17 @@ class Node(NamedTuple):
     sum: npt.NDArray[Any]  # of its noise and that of all larger nodes in use
 
 
+@dataclass(eq=False)
 class TreeNoise(RunningNoise):
     """Noise of a `BinaryTree` after n sums; ``nodes`` are those of the latest sum, the largest first."""
 
     __slots__ = ("mechanism", "n", "nodes", "noise")
     kept = ("n", "draws", "names")
 
-    def __init__(self, mechanism: BinaryTree, n: int, nodes: tuple[Node, ...], noise: Array) -> None:
-        self.mechanism, self.n, self.nodes, self.noise = mechanism, n, nodes, noise
+    mechanism: BinaryTree
+    n: int
+    nodes: tuple[Node, ...]
+    noise: Array
 
     def advance(self, draws: Draws) -> TreeNoise:
         return self.with_node(next_sum(self.n, self.mechanism.horizon), draws)
@@ -156,10 +159,9 @@ class ExactTree(BinaryTree):
     Notes
     -----
     *Guarantee.* A row is in at most L = bit_length(T) nodes, each of them mu/sqrt(L)-GDP with continuous noise. With
-    discrete noise of `privacy.discrete_gaussian.lattice_sigma` every probability of the whole transcript is that of a
+    noise of `privacy.discrete_gaussian.lattice_sigma` every probability of the whole transcript is that of a
     post-processing of the continuous tree at a mu smaller by a relative 5e-10, up to a factor 1 +- 1e-190, which that
-    difference covers (`privacy.discrete_gaussian`). So the sequence satisfies the same (epsilon, delta), also for
-    adaptive rows, without floating-point error.
+    difference covers. So (epsilon, delta) hold, also for adaptive rows, without floating-point error.
     """
 
     def __post_init__(self) -> None:
@@ -174,25 +176,20 @@ class ExactTree(BinaryTree):
 
     def start(self, size: int, source: NoiseSource | None = None) -> ExactTreeNoise:
         sampler = gram_noise(super().node_std, (math.isqrt(8 * size + 1) - 1) // 2)
-        return ExactTreeNoise(self, sampler, 0, (), np.zeros(size, dtype=np.int64))
+        return ExactTreeNoise(self, 0, (), np.zeros(size, dtype=np.int64), sampler)
 
 
+@dataclass(eq=False)
 class ExactTreeNoise(TreeNoise):
     """Integer noise of an `ExactTree`, in units of 2**-40 of unscaled entries; ``sampler`` draws that of a node."""
 
     __slots__ = ("sampler",)
 
-    mechanism: ExactTree
-
-    def __init__(
-        self, mechanism: ExactTree, sampler: DiscreteGaussian, n: int, nodes: tuple[Node, ...], noise: Array
-    ) -> None:
-        super().__init__(mechanism, n, nodes, noise)
-        self.sampler = sampler
+    sampler: DiscreteGaussian
 
     def with_node(self, n: int, draws: Draws) -> ExactTreeNoise:
         kept = self.nodes[: n.bit_count() - 1]
         noise = self.sampler.draw(draws)
         if kept:
             noise += kept[-1].sum
-        return ExactTreeNoise(self.mechanism, self.sampler, n, (*kept, Node(draws.n, draws.name, noise)), noise)
+        return ExactTreeNoise(self.mechanism, n, (*kept, Node(draws.n, draws.name, noise)), noise, self.sampler)

@@ -30,10 +30,10 @@ _MOVES = {"zero-out": 1.0, "replace": 2.0}
 class SubspacePerturbation(Mechanism):
     """A private subspace with noise that decreases with the eigengap.
 
-    The gap between eigenvalues k and k + 1 is measured privately. If it is so large that noise on the projector loses
-    less captured variance, the projector is released with noise; otherwise the Gram matrix with Gaussian noise, for the
-    same budget. ``release.details["released"]`` is ``"projector"`` or ``"gram"``, and ``release.details["gap"]`` the
-    measured gap, in units of row_norm**2.
+    The gap between eigenvalues k and k + 1 is measured privately. If noise on the projector is predicted to lose less
+    captured variance, the projector is released, otherwise the Gram matrix with Gaussian noise, for the same budget.
+    ``release.details`` give ``"released"``, ``"projector"`` or ``"gram"``, and the measured ``"gap"`` in units of
+    row_norm**2.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ class SubspacePerturbation(Mechanism):
 
     *Prediction.* To first order, with svec-GOE noise of sd s_P on the projector or s_G on the Gram matrix, the released
     subspace loses ``s_P**2 sum(D) / 2`` or ``s_G**2 sum(1 / D) / 2`` of captured variance, over the k (d - k)
-    differences D between the first k and the other eigenvalues. The mean of D is at most n / k, as the first k
-    eigenvalues add up to at most n, and by Jensen's inequality the mean of 1 / D is at least k / n. So for any spectrum
-    the projector loses no more if ``s_P n / k <= s_G``, a rule in n and the measured g only. Under zero-out it needs a
-    gap of about ``n / (sqrt(2) k)``: nearly all rows of full norm in k directions of equal weight. The projector then
-    has between half of the loss and all of it. Under replace the rule needs a gap of n / k and hardly ever holds.
+    differences D between the first k and the other eigenvalues. The mean of D is at most n / k, and by Jensen's
+    inequality that of 1 / D at least k / n. So for any spectrum the projector loses no more if ``s_P n / k <= s_G``, a
+    rule in n and the measured g only. Under zero-out it needs a gap of about ``n / (sqrt(2) k)``: nearly all rows of
+    full norm in k directions of equal weight; the projector then has between half of the loss and all of it. Under
+    replace the rule needs a gap of n / k and hardly ever holds.
 
     References: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4, whose printed algorithm has
     no guarantee (``docs/theory/dttz14.md``).

@@ -141,6 +141,7 @@ def plan(
 def _recommend(candidates: list[Prediction], question: Question) -> tuple[Prediction, str]:
     """Return the candidate of least regret for a stream, else of the largest captured share, and the reason."""
     if question.purpose == "stream":
+        # Regret counts waiting for the first release as well as noise, so it is compared and not the last release.
         scored = {p: p.regret_per_row for p in candidates if p.regret_per_row is not None and p.is_certain}
         unit = question.best * question.row_norm**2
         good = [p for p, regret in scored.items() if regret <= min(scored.values()) + _EQUAL * unit]
@@ -205,6 +206,7 @@ def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
                 f"components from number {first + 1} on lie below the noise ({signal[first]:.3g} against {noise:.3g} "
                 "row_norm**2): ask for fewer, or bring more rows"
             )
+    # A mechanism that publishes each row with probability delta is (0, delta)-private.
     if q.delta > 0.1 / q.n_rows:
         texts.append(
             f"delta={q.delta:g} is not well below 1 / n_rows = {1 / q.n_rows:.2g}: a mechanism may expose "

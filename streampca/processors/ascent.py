@@ -58,8 +58,8 @@ def released(processor: Processor, basis: FloatArray, values: FloatArray, **deta
     """Release the subspace of a (d, k) basis, with its columns by descending values."""
     order = np.argsort(-values, kind="stable")
     return Release(
-        t=processor.t, n_components=processor.n_components, terms=processor.terms, basis=fix_signs(basis[:, order]),
-        eigenvalues=values[order], details=details,
+        t=processor.t, n_components=processor.algorithm.n_components, terms=processor.terms,
+        basis=fix_signs(basis[:, order]), eigenvalues=values[order], details=details,
     )  # fmt: skip
 
 
@@ -188,20 +188,40 @@ class Engine(State, ABC):
         return replace(after, tally=np.zeros(0) if following is None else after.empty(following))
 
 
-def check_horizon(horizon: int, needed: int, smallest: int, margin: int) -> None:
-    """Raise `BadParameterError` if the horizon is too short.
+def minibatch(
+    batch_size: int | Literal["auto"], smallest: int, steps: int, horizon: int, margin: int, budget: Budget,
+    n_features: int, further: int = 0,
+) -> int:  # fmt: skip
+    """Return the rows of the shortest minibatch, or raise `BadParameterError` if it or the horizon is too short.
 
-    The mechanisms need ``needed`` rows in minibatches of ``smallest`` rows. With ``margin`` times ``needed`` rows
-    fewer than 1 run in 100 fails. The margin is 1 if the user sets batch_size.
+    The mechanisms need ``steps`` minibatches and ``further`` rows. With ``margin`` times these fewer than 1 run in 100
+    fails. The margin is 1 if the user sets ``batch_size``.
     """
+    own, least, needed = "", smallest, steps * smallest + further
+    if batch_size != "auto":
+        least, needed, margin = batch_size, steps * batch_size + further, 1
+    if least < smallest:
+        raise BadParameterError(
+            f"batch_size={batch_size}: expected at least {smallest} or 'auto' at epsilon={budget.epsilon:g}, "
+            f"delta={budget.delta:g} and {n_features} features."
+        )
     if horizon >= margin * needed:
-        return
-    why = f"{needed}" if margin == 1 else f"{margin * needed} for fewer than 1 run in 100 to fail"
-    own = "" if margin == 1 else f" With batch_size={smallest} it needs {needed}, and fails more often."
+        return least
+    why = f"{needed}"
+    if margin > 1:
+        why = f"{margin * needed} for fewer than 1 run in 100 to fail"
+        own = f" With batch_size={least} it needs {needed}, and fails more often."
     raise BadParameterError(
-        f"horizon={horizon} rows are too few for DPPCA: minibatches of {smallest} rows or more need {why}. "
+        f"horizon={horizon} rows are too few for DPPCA: minibatches of {least} rows or more need {why}. "
         f"Pass more rows or a larger epsilon, or use GaussianCovariance or PrivateOja, which work at any n.{own}"
     )
+
+
+def step_size(noise: float, energy: float, rows: int, used: int) -> float:
+    """Return the step size that is best for a gradient of this energy and noise, relative to the power method's."""
+    # At least c / (1 + c), as for steps of c / t.
+    c = GAIN * rows / used
+    return max(c / (1.0 + c), 1.0 - noise / energy)
 
 
 def batches(rows: int, smallest: int, growing: bool, at_least: int) -> Iterator[tuple[int, int]]:

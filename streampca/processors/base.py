@@ -251,11 +251,6 @@ class Processor(State, ABC):
         """Dimension of the released subspaces."""
         return self.algorithm.n_components
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of all releases together."""
-        return self.terms.guarantee
-
     def outlet(self, recorded: Sequence[bytes] | None = None) -> Outlet:
         """Return the outlet of the next step; ``recorded`` are the fresh bytes of a replay."""
         return Outlet(self.source, self.chain, recorded)

@@ -153,8 +153,7 @@ class DPPCAProcessor(Processor):
             if t == segment.stop:
                 engine, ended = engine.close(segment, outlet), segment.purpose in ENDS
         after = self.after(end, outlet.chain, engine=engine, waiting=waiting)
-        return after, after.release() if ended or end == self.algorithm.horizon else None
-
-    def release(self) -> Release:
-        basis, values = self.engine.subspace()
-        return released(self, basis, values * self.t, fallbacks=dict(self.engine.fallbacks))
+        if not ended and end != self.algorithm.horizon:
+            return after, None
+        basis, values = engine.subspace()
+        return after, released(after, basis, values * end, fallbacks=dict(engine.fallbacks))

@@ -13,14 +13,13 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadParameterError
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.mechanisms.mean import BINS, ClippedMean, PrivateCenter
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
-from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, check_horizon
+from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, minibatch, step_size
 from streampca.state import State
 
 #: Least number of minibatches in a run, from a random start to a direction.
@@ -115,10 +114,8 @@ class Ascent(State):
         across = float(gradient @ gradient) - along**2
         if along <= 0.0 or across <= 0.0:
             return 1.0
-        # The best share is 1 - noise / energy of the gradient across w. At least c / (1 + c), as for steps of c / t.
         noise = gradient.size * (std / count) ** 2 + (self.range or 0.0) / count
-        c = GAIN * count / used
-        return max(c / (1.0 + c), 1.0 - noise / across)
+        return step_size(noise, across, count, used)
 
 
 @dataclass(frozen=True)
@@ -151,22 +148,16 @@ class DeflationPlan(Plan):
         """Lay out minibatches over ``horizon`` rows, or raise `BadParameterError` if they are too few."""
         candidates = len(CANDIDATES) if rate == "search" else 1
         epsilon, delta = budget.epsilon, budget.delta
+        # `top` votes for the variance of the gradients, `range` for their largest distance from the mean.
         top = PrivateEigenvalue(epsilon, delta, pairs=8, statistic="top", bins_per_octave=2, split=2.5)
         ranges = PrivateEigenvalue(epsilon, delta, pairs=4, statistic="range", bins_per_octave=1, split=3.0)
         center = PrivateCenter(n_features, epsilon, delta, budget.adjacency)
         fixed = top.rows + ranges.rows + center.rows
-        smallest = fixed + fixed // 2
-        if batch_size != "auto":
-            if batch_size < smallest:
-                raise BadParameterError(
-                    f"batch_size={batch_size}: expected at least {smallest} or 'auto' at epsilon={epsilon:g}, "
-                    f"delta={delta:g} and {n_features} features."
-                )
-            smallest = batch_size
         compare = 0 if candidates == 1 else math.ceil(20.0 * math.sqrt(candidates) / budget.mu)
-        margin = MARGIN if batch_size == "auto" and candidates == 1 else 1
-        needed = n_components * (compare + candidates * MIN_STEPS * smallest)
-        check_horizon(horizon, needed, smallest, margin)
+        smallest = minibatch(
+            batch_size, fixed + fixed // 2, n_components * candidates * MIN_STEPS, horizon,
+            MARGIN if candidates == 1 else 1, budget, n_features, n_components * compare,
+        )  # fmt: skip
         per_run = (horizon // n_components - compare) // candidates
         fixed_rows: dict[Purpose, int] = {"top": top.rows, "range": ranges.rows, "center": center.rows}
         segments: list[Segment] = []
@@ -262,7 +253,7 @@ class Deflation(Engine):
             # Keep the finalist that captures most of further rows, by noisy scores.
             scores = outlet.gaussian("compare", self.tally, plan.compare_std(self.tally.size), GRID)
             best = int(np.argmax(scores))
-            return self._kept(self.finalists[best], self._valued(segment.component, float(scores[best]) / segment.rows))
+            return self._next_run(segment, float(scores[best]) / segment.rows, self.finalists[best])
         name, missing = "spread", 0
         if segment.purpose == "top":
             spread = plan.top.decide(self.tally, outlet, "top")
@@ -282,32 +273,24 @@ class Deflation(Engine):
         gradient = _deflated(gradient[None], self.found)[0]
         rate = CANDIDATES[segment.candidate] if plan.rate == "search" else plan.rate
         ascent = self.ascent.moved(gradient, mean.std, segment.rows, segment.step, segment.used, rate)
-        values = self._valued(segment.component, ascent.value)
-        if not segment.last:
-            return self.opened(ascent=ascent, values=values)
-        if plan.rate == "search":
+        after = replace(self, ascent=ascent)
+        if segment.last and plan.rate == "search":
             finalists = np.vstack([self.finalists, ascent.direction])
-            return self.opened(ascent=self._restarted(self.found), values=values, finalists=finalists)
-        return self._kept(ascent.direction, values)
+            return replace(after, finalists=finalists)._next_run(segment, ascent.value, None)
+        if segment.last:
+            return after._next_run(segment, ascent.value, ascent.direction)
+        return after.opened(values=_with(self.values, segment.component, ascent.value))
 
-    def _valued(self, component: int, value: float) -> FloatArray:
-        values = self.values.copy()
-        values[component] = value
-        return values
-
-    def _kept(self, direction: FloatArray, values: FloatArray) -> Deflation:
-        """Add a component to those that are done, and start the next one."""
-        found = orthonormal(np.column_stack([self.found, direction]))
-        return self.opened(
-            found=found, values=values, finalists=np.zeros((0, direction.size)), ascent=self._restarted(found)
-        )
-
-    def _restarted(self, found: FloatArray) -> Ascent:
-        """Start the run of one component and one learning rate; keep the last run if no component remains."""
-        if found.shape[1] == self.values.size:
-            return self.ascent
-        start = _deflated(self.random[:, found.shape[1]][None], found)[0]
-        return Ascent.start(start / np.linalg.norm(start))
+    def _next_run(self, segment: Segment, value: float, direction: FloatArray | None) -> Deflation:
+        """Start the run of the next learning rate, or of the next component once ``direction`` is kept."""
+        found, finalists, ascent = self.found, self.finalists, self.ascent
+        if direction is not None:
+            found, finalists = orthonormal(np.column_stack([found, direction])), np.zeros((0, direction.size))
+        if found.shape[1] < self.values.size:  # else the last run stays
+            start = _deflated(self.random[:, found.shape[1]][None], found)[0]
+            ascent = Ascent.start(start / np.linalg.norm(start))
+        values = _with(self.values, segment.component, value)
+        return self.opened(found=found, values=values, finalists=finalists, ascent=ascent)
 
     def subspace(self) -> tuple[FloatArray, FloatArray]:
         columns, done = [self.found], self.found.shape[1]
@@ -315,6 +298,11 @@ class Deflation(Engine):
             columns += [self.ascent.direction[:, None], self.random[:, done + 1 :]]
         order = np.argsort(-self.values, kind="stable")
         return orthonormal(np.column_stack(columns))[:, order], np.maximum(self.values[order], 0.0)
+
+
+def _with(values: FloatArray, place: int, value: float) -> FloatArray:
+    """Return a copy of an array with another value at one place."""
+    return np.where(np.arange(values.size) == place, value, values)
 
 
 def _deflated(rows: FloatArray, found: FloatArray) -> FloatArray:

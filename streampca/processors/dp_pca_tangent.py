@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadParameterError
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.svec import svec, svec_size, unsvec
 from streampca.linalg.types import FloatArray
@@ -26,7 +25,7 @@ from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.mechanisms.mean import ClippedMean
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
-from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, check_horizon
+from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, minibatch, step_size
 
 #: Least number of minibatches, from a random start to a subspace.
 MIN_STEPS = 6
@@ -68,23 +67,13 @@ class TangentPlan(Plan):
         inside = math.ceil(40.0 * n_components / budget.mu)
         fixed = votes.rows + inside
         smallest = 2 * fixed + math.ceil(4.0 * math.sqrt(n_features * n_components) / budget.mu)
-        if batch_size != "auto":
-            if batch_size < smallest:
-                raise BadParameterError(
-                    f"batch_size={batch_size}: expected at least {smallest} or 'auto' at epsilon={budget.epsilon:g}, "
-                    f"delta={budget.delta:g} and {n_features} features."
-                )
-            smallest = batch_size
-        check_horizon(horizon, MIN_STEPS * smallest, smallest, MARGIN if batch_size == "auto" else 1)
+        smallest = minibatch(batch_size, smallest, MIN_STEPS, horizon, MARGIN, budget, n_features)
         segments, at = [], 0
         for step, (first, last) in enumerate(batches(horizon, smallest, batch_size == "auto", MIN_STEPS)):
             scale = max(inside, (last - first) // _INSIDE)
-            parts: dict[Purpose, int] = {
-                "norm": first + votes.rows,
-                "inside": first + votes.rows + scale,
-                "across": last,
-            }
-            for purpose, stop in parts.items():
+            voted = first + votes.rows
+            stops: dict[Purpose, int] = {"norm": voted, "inside": voted + scale, "across": last}
+            for purpose, stop in stops.items():
                 segments.append(Segment(stop, stop - at, purpose, 0, 0, step, last, last == horizon))
                 at = stop
         return cls(n_features, n_components, budget, rate, votes, tuple(segments))
@@ -176,11 +165,9 @@ class Tangent(Engine):
         """Step size, relative to a step of the power method."""
         if segment.step == 0 or segment.used * _EARLY < self.plan.segments[-1].stop:
             return 1.0
-        # The best share is 1 - noise / energy of the moving part. The noise is that of privacy, and that of sampling
-        # if squared norms are half of the largest on average. At least c / (1 + c), as for steps of c / t.
+        # The noise is that of privacy, and that of sampling if squared norms are half of the largest on average.
         noise = across.size * (std / segment.rows) ** 2 + 0.5 * self.radius**2 / segment.rows
-        c = GAIN * segment.rows / segment.used
-        return max(c / (1.0 + c), 1.0 - noise / max(float(np.sum(across**2)), 1e-300))
+        return step_size(noise, max(float(np.sum(across**2)), 1e-300), segment.rows, segment.used)
 
     def subspace(self) -> tuple[FloatArray, FloatArray]:
         return self.basis, self.values

@@ -120,7 +120,4 @@ class OjaProcessor(Processor):
                 gradient += basis
                 basis, waiting = orthonormalise(gradient), Rows(self.n_features)
         after = self.after(t, outlet.chain, basis=basis, squares=squares, energy=energy, waiting=waiting)
-        return after, after.release() if t % algorithm.period == 0 else None
-
-    def release(self) -> Release:
-        return released(self, self.basis, self.energy)
+        return after, released(after, basis, energy) if t % algorithm.period == 0 else None

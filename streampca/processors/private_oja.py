@@ -281,7 +281,9 @@ class PrivateOjaProcessor(Processor):
         after = self.after(t, outlet.chain, basis=basis, rates=rates, total=total, waiting=waiting, end=end)
         if algorithm.release_every is not None:
             ended = t % algorithm.release_every == 0 or t == algorithm.horizon
-        return after, after.release() if ended and rates.steps else None
+        if not (ended and rates.steps):
+            return after, None
+        return after, released(after, basis, rates.collected, steps=rates.steps)
 
     def _pass(
         self, rows: FloatArray, basis: FloatArray, rates: PrivateStepSizes, outlet: Outlet
@@ -300,6 +302,3 @@ class PrivateOjaProcessor(Processor):
         released = np.asfortranarray(outlet.gaussian("gradient", total, self.std, GRID))
         rates, step = rates.step(released, basis, t, self.std)
         return orthonormalise(np.asfortranarray(basis + step)), rates
-
-    def release(self) -> Release:
-        return released(self, self.basis, self.rates.collected, steps=self.rates.steps)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, check_share, use_plain_numbers
 from streampca.linalg.lazy import cached_property
-from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource
 from streampca.processors.spectral_histogram import HistogramMethod
@@ -22,8 +20,6 @@ from streampca.processors.window_methods import (
     WindowProcessor,
 )
 from streampca.release.release import Terms
-
-Method = Literal["histogram", "ring", "smoothed", "forgetting", "once"]
 
 METHODS: dict[str, type[WindowMethod]] = {
     "histogram": HistogramMethod,
@@ -95,22 +91,6 @@ class SlidingWindowPCA(WindowAlgorithm):
     *Noise of the histogram.* All checkpoints come from one sequence of private running sums, whose noise is smallest
     for differences over W rows. The algorithms of the paper are not private (``docs/theory/uu21.md``).
     """
-
-    window: int
-    n_components: int
-    epsilon: float
-    delta: float
-    n_features: int | None = None
-    eta: float = 0.25
-    method: Method = "histogram"
-    adjacency: Adjacency = "zero-out"
-    release_every: int = 1
-    checkpoint_every: int | None = None
-    overhang: float = 0.125
-    sketch_rank: int | None = None
-    failure_rate: float = 0.01
-    horizon: int | None = None
-    center: bool = field(default=False, repr=False)
 
     #: Bytes of exact sums, their noise and one decoded release, over d**2 (measured).
     square_bytes = 85.0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,24 +30,29 @@ from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms, centered_fields
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
+Method = Literal["histogram", "ring", "smoothed", "forgetting", "once"]
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
 class WindowAlgorithm(Algorithm):
     """The parameters that the methods read. `SlidingWindowPCA` documents them."""
 
     window: int
+    n_components: int
     epsilon: float
     delta: float
-    adjacency: Adjacency
-    method: str
-    eta: float
-    release_every: int
-    checkpoint_every: int | None
-    overhang: float
-    sketch_rank: int | None
-    failure_rate: float
-    horizon: int | None
+    n_features: int | None = None
+    eta: float = 0.25
+    method: Method = "histogram"
+    adjacency: Adjacency = "zero-out"
+    release_every: int = 1
+    checkpoint_every: int | None = None
+    overhang: float = 0.125
+    sketch_rank: int | None = None
+    failure_rate: float = 0.01
+    horizon: int | None = None
+    center: bool = field(default=False, repr=False)
 
     @cached_property
     def budget(self) -> Budget:

@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import blake2b
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from streampca.errors import (
     BadParameterError,
@@ -28,6 +28,7 @@ from streampca.privacy.accounting import Event, Promising, basic_epsilon, epsilo
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.store.database import Format, SQLiteFile, checksum, plain_errors
+from streampca.store.records import damaged
 from streampca.store.witness import Point
 
 _TABLES = """
@@ -246,19 +247,16 @@ class Ledger:
     def _balance(self, data_set: str) -> tuple[Balance, int]:
         """Return budget and debits, and the number of the latest debit."""
 
-        def work(db: sqlite3.Connection) -> tuple[_Budget | None, list[_Row], bool]:
-            budget, rows = _contents(db, data_set)
+        def work(db: sqlite3.Connection) -> tuple[_Budget | None, list[_Row], Any]:
             total = db.execute("SELECT sum FROM sums WHERE data_set = ?", (data_set,)).fetchone()
-            return budget, rows, total == (_sum(data_set, budget, rows),)
+            return *_contents(db, data_set), total
 
-        budget, rows, whole = self._transact(work, write=False)
+        budget, rows, total = self._transact(work, write=False)
         if budget is None:
             raise BadParameterError(f"data set {data_set!r} has no budget. Set one with Ledger.set_budget")
-        if not whole:
-            raise StoreCorruptError(
-                f"{self.path}: the budget or a debit of {data_set!r} fails its checksum: the file is damaged. "
-                "Restore the newest copy"
-            )
+        if total != (checksum(data_set, repr((budget, rows)).encode()),):
+            what = f"the budget or a debit of {data_set!r} fails its checksum: the file is damaged"
+            raise damaged(f"{self.path}: {what}")
         try:
             Budget(*budget[:2], adjacency=budget[2])  # type: ignore[arg-type]
             entries = tuple(Entry(at, run, Event.from_dict(json.loads(text))) for _, at, run, text in rows)
@@ -336,12 +334,9 @@ def _contents(db: sqlite3.Connection, data_set: str) -> tuple[_Budget | None, li
     return budget, db.execute(query, (data_set,)).fetchall()
 
 
-def _sum(data_set: str, budget: _Budget | None, rows: list[_Row]) -> bytes:
-    return checksum(data_set, repr((budget, rows)).encode())
-
-
 def _put_sum(db: sqlite3.Connection, data_set: str) -> None:
-    db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?)", (data_set, _sum(data_set, *_contents(db, data_set))))
+    total = checksum(data_set, repr(_contents(db, data_set)).encode())
+    db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?)", (data_set, total))
 
 
 def _head(data_set: str, run: str, db: sqlite3.Connection) -> Point | None:

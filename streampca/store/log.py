@@ -335,6 +335,7 @@ class Writer:
         """Bring the database, and then witness and ledger, to the state of the stream."""
         began, before = time.monotonic(), self._progress
         try:
+            # Order: database, witness, ledger. A crash between them leaves the latter two behind, never ahead.
             with plain_errors(self._database.path):
                 found = self._next(snapshot)
                 if found is not None:
@@ -496,8 +497,7 @@ def _commit_at_exit() -> None:
 
 def sessions_of(database: Database) -> Sessions:
     """Return the digests of the rows of a run."""
-    found = database.get("sessions")
-    return Sessions() if found is None else Sessions(*found)
+    return Sessions(*(database.get("sessions") or ()))
 
 
 def chunk_name(chunk: int, chunks: int) -> str:

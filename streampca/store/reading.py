@@ -90,9 +90,8 @@ def backup(path: Path, to: Path) -> int:
                 target.execute("PRAGMA journal_mode = DELETE")
             if bad != "ok":
                 raise damaged(f"{path} is damaged ({bad})")
-            handle = os.open(part, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
             os.link(part, to)  # unlike a rename, fails if the target exists by now
         finally:
             part.unlink(missing_ok=True)

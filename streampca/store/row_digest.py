@@ -40,32 +40,26 @@ class RowDigest:
     """
 
     def __init__(self, key: bytes, digest: str = "", rows: int = 0, ends: Sequence[int] = ()) -> None:
-        self.rows = rows
-        self._key, self.ends = key, list(ends)
+        self._key, self.rows, self.ends = key, rows, list(ends)
         self.part = self._begin(digest)
-        self._end_parts()
+        self.take(())
 
     def take(self, words: Any) -> None:
         """Absorb rows in whole numbers of lattice steps."""
-        while len(words):
+        while True:
+            # A session begins from the stored digest, because the state of a hash cannot be stored. Several sessions
+            # may begin at one row.
+            while self.ends and self.ends[0] == self.rows:
+                self.part = self._begin(self.part.hexdigest())
+                del self.ends[0]
+            if not len(words):
+                return
             end = self.rows - self.rows % PART + PART
             count = min(len(words), min([end, *self.ends[:1]]) - self.rows)
             self.part.update(words[:count].data)
             words, self.rows = words[count:], self.rows + count
             if self.rows == end:
                 self.part = self._begin(self.part.hexdigest())
-            self._end_parts()
-
-    def _end_parts(self) -> None:
-        # A session begins from the stored digest, because the state of a hash cannot be stored. Several sessions may
-        # begin at one row.
-        while self.ends and self.ends[0] == self.rows:
-            self.part = self._begin(self.part.hexdigest())
-            del self.ends[0]
-
-    def value(self) -> str:
-        """Return the digest of all rows so far."""
-        return str(self.part.hexdigest())
 
     def copy(self) -> RowDigest:
         """Return an independent copy."""
@@ -104,7 +98,7 @@ class TakenRows:
         """Return the digests, including those of this session."""
         before = self._before
         starts, heads = (*before.starts, self._start), (*before.heads, head_of(self._key, self.head))
-        return Sessions(starts, heads, self.digest.value(), self.known)
+        return Sessions(starts, heads, self.digest.part.hexdigest(), self.known)
 
 
 def words_of(rows: FloatArray) -> Any:
@@ -130,16 +124,13 @@ class PassedRows:
     def __init__(self, key: bytes, kept: Sessions, rows: int) -> None:
         self._key, self._kept, self._rows = key, kept, rows
         self._digest = RowDigest(key, ends=kept.starts[1:])
-
-    @property
-    def count(self) -> int:
-        """Number of rows skipped so far."""
-        return self._digest.rows
+        self.count = 0  # rows skipped so far
 
     def take(self, admitted: FloatArray) -> None:
         """Skip rows. Raise `BadParameterError` after the last of them if they are not the rows of the run."""
         self._digest.take(words_of(admitted))
-        if self._kept.known and self._digest.rows == self._rows and self._digest.value() != self._kept.digest:
+        self.count = self._digest.rows
+        if self._kept.known and self.count == self._rows and self._digest.part.hexdigest() != self._kept.digest:
             raise BadParameterError(
                 f"the first {self._rows} rows of the file are not the rows that the run has taken (another file, order "
                 "or column). Give the file of the run"

@@ -312,7 +312,14 @@ class Store:
             raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
         try:
             database = self._claim()
-            before = self._replaceable(database)
+            found, rows = database.get("run"), database.progress.rows
+            # The ledger pays for a run after its key file has its final name: until then, the run may be replaced.
+            unpaid = found is None or found["account"] is None or not (self._in_memory or self._key_file.exists())
+            if rows or not unpaid:
+                raise BadParameterError(
+                    f"{self.path} holds a run of {rows} rows. Continue it with Stream.resume(store)"
+                )
+            before = None if found is None else str(found["run"])
             account = None if payer is None else self._own(payer.ledger.path, payer.data_set, payer.run)
             key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
             if not self._in_memory:
@@ -374,7 +381,15 @@ class Store:
         try:
             database = self._claim()
             run = database.run()
-            key = self._read_key(run["run"])
+            known = self._key if self._in_memory else None
+            if known is None and not self._key_file.exists():  # the beginning broke off before its last step
+                with plain_errors(self._key_file):
+                    publish_key(self._key_file, run["run"])
+                if not (self._key_file.exists() or database.progress.rows):
+                    raise BadParameterError(
+                        f"{self.path} holds no run yet, only one whose beginning broke off. Begin one"
+                    )
+            key = known or read_key(self._key_file, self._passphrase)
             check_key(database, key)
             account = None if run["account"] is None else self._own(*run["account"])
             head = None if account is None else account.ledger.head(account.data_set, key.run)
@@ -430,27 +445,6 @@ class Store:
         if self._database is None:
             raise BadParameterError("the store is not open. Begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
-
-    def _replaceable(self, database: Database) -> str | None:
-        """Return the run in the database, if it may be replaced; None if there is none."""
-        run, rows = database.get("run"), database.progress.rows
-        if run is None:
-            return None
-        # The ledger pays for a run after its key file has its final name.
-        unpaid = run["account"] is None or (not self._in_memory and not self._key_file.exists())
-        if rows or not unpaid:
-            raise BadParameterError(f"{self.path} holds a run of {rows} rows. Continue it with Stream.resume(store)")
-        return str(run["run"])
-
-    def _read_key(self, run: str) -> RunKey:
-        if self._in_memory and self._key is not None:
-            return self._key
-        if not self._key_file.exists():
-            with plain_errors(self._key_file):
-                publish_key(self._key_file, run)
-            if not (self._key_file.exists() or self._open_database().progress.rows):
-                raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
-        return read_key(self._key_file, self._passphrase)
 
     def _own(self, ledger: str, data_set: str, run: str | None) -> Account:
         self._account = account = Ledger.existing(os.path.abspath(ledger)).account(data_set, run=run)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
@@ -111,16 +112,11 @@ def is_locked(path: Path) -> bool:
     """Return whether a writer holds a lock file."""
     import fcntl
 
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
+    with suppress(OSError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
     return False
 
 
@@ -168,10 +164,9 @@ def peek(path: Path, run: str) -> Point | None:
 
     Raises `StoreForkedError` if it is the witness of another run.
     """
-    try:
+    with suppress(OSError):
         return _latest(path, path.read_bytes(), run)[1]
-    except OSError:
-        return None
+    return None
 
 
 def _latest(path: Path, data: bytes, run: str | None) -> tuple[int, Point | None]:

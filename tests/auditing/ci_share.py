@@ -61,7 +61,6 @@ def touched(files):
 
 
 def chosen(commit, files):
-
     def place(case):
         return blake2b(f"{commit} {case.name}".encode()).digest()
 

@@ -9,7 +9,9 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +56,6 @@ class Interrupted(BaseException):
     """Raised from outside, like KeyboardInterrupt."""
 
 
-def bits(release: sp.Release) -> str:
-    return release.to_json()
-
-
 class Feed:
     """Feeds the rows to a fresh stream, in random pieces, and keeps every release that it is handed."""
 
@@ -89,42 +87,39 @@ class Feed:
         else:
             self.keep(stream.push_many(rows).releases)
 
-    def look(self) -> None:
-        """What the stream shows after an interrupt."""
-        self.keep([self.stream.release])
+    def end(self) -> None:
+        """Push the rows that remain, and compare all releases with those of an uninterrupted run."""
+        with suppress(StopIteration):
+            while True:
+                self.once()
+        check(self)
 
     def keep(self, releases: list[Any]) -> None:
         for release in releases:
             if release is not None:
-                assert self.seen.setdefault(release.t, bits(release)) == bits(release)
+                text = release.to_json()
+                assert self.seen.setdefault(release.t, text) == text
 
 
-_EXPECTED: dict[str, tuple[dict[int, str], Any, list[Any]]] = {}
-
-
-def expected(name: str) -> tuple[dict[int, str], Any, list[Any]]:
-    """Releases, regret and regret history of an uninterrupted run. The rows of blocks are scored as one."""
-    if name not in _EXPECTED:
-        feed = Feed(name, random.Random(0))
-        stream = feed.stream
-        if name == "users":
-            feed.keep(stream.push_many(ROWS, users=USERS).releases)
-        else:
-            feed.keep(stream.push_many(ROWS).releases)
-        feed.keep([stream.finish()])
-        _EXPECTED[name] = feed.seen, stream.regret.now(), stream.regret.history
-    return _EXPECTED[name]
+@cache
+def expected(name: str) -> tuple[dict[int, str], Any]:
+    """Releases and regret of an uninterrupted run. The rows of blocks are scored as one."""
+    feed = Feed(name, random.Random(0))
+    stream, options = feed.stream, {"users": USERS} if name == "users" else {}
+    feed.keep(stream.push_many(ROWS, **options).releases)
+    feed.keep([stream.finish()])
+    return feed.seen, stream.regret.now()
 
 
 def check(feed: Feed) -> None:
     """Compare what a run has shown with an uninterrupted one."""
-    seen, regret, _ = expected(feed.name)
+    seen, regret = expected(feed.name)
     assert feed.stream.t == N
     assert set(feed.seen) <= set(seen)
     different = [t for t, text in feed.seen.items() if text != seen[t]]
     assert not different, f"{feed.name}: other releases at {different[:5]}"
     assert feed.stream.release is not None
-    assert bits(feed.stream.release) == seen[max(seen)]
+    assert feed.stream.release.to_json() == seen[max(seen)]
     now = feed.stream.regret.now()
     assert (now.t, now.opt, now.captured) == (regret.t, regret.opt, regret.captured)
     assert now.reward == pytest.approx(regret.reward, rel=1e-9)
@@ -147,8 +142,8 @@ def at_line(line: int) -> Any:
     return trace
 
 
-def injected(name: str, count: int, seed: int) -> int:
-    """Interrupt a stream at random lines, so many times; return how often."""
+def injected(name: str, count: int, seed: int) -> None:
+    """Interrupt a stream at this number of random lines."""
     rng, done = random.Random(f"{name}{seed}"), 0
     feed = Feed(name, rng)
     while done < count:
@@ -159,7 +154,7 @@ def injected(name: str, count: int, seed: int) -> int:
         except Interrupted:
             done += 1
             sys.settrace(before)
-            feed.look()
+            feed.keep([feed.stream.release])
         except StopIteration:
             sys.settrace(before)
             check(feed)
@@ -168,36 +163,12 @@ def injected(name: str, count: int, seed: int) -> int:
             sys.settrace(before)
         stream = feed.stream
         assert not (stream if isinstance(stream, sp.UserStream) else stream.engine).guard.is_busy
-    for _ in unbroken(feed):
-        pass
-    check(feed)
-    return done
+    feed.end()
 
 
-def unbroken(feed: Feed) -> Iterator[None]:
-    while True:
-        try:
-            feed.once()
-        except StopIteration:
-            return
-        yield
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_exceptions_at_random_lines(name: str) -> None:
-    assert injected(name, 90, 0) == 90
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_ten_thousand_exceptions_at_random_lines(name: str) -> None:
-    assert injected(name, 600, 1) == 600
-
-
-def signalled(name: str, count: int, seed: int) -> int:
-    """Interrupt a stream by real signals at random moments; return how often."""
-    rng, done = random.Random(f"{name}{seed}"), 0
-    armed = False
+def signalled(name: str, count: int, seed: int) -> None:
+    """Interrupt a stream by this number of real signals, at random moments."""
+    rng, done, armed = random.Random(f"{name}{seed}"), 0, False
 
     def handler(number: int, frame: object) -> None:
         nonlocal armed
@@ -216,7 +187,7 @@ def signalled(name: str, count: int, seed: int) -> int:
             except Interrupted:
                 done += 1
                 assert is_free(feed.stream)
-                feed.look()
+                feed.keep([feed.stream.release])
             except StopIteration:
                 armed = False
                 signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -226,10 +197,7 @@ def signalled(name: str, count: int, seed: int) -> int:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-    for _ in unbroken(feed):
-        pass
-    check(feed)
-    return done
+    feed.end()
 
 
 def is_free(stream: Any) -> bool:
@@ -248,15 +216,12 @@ def is_free(stream: Any) -> bool:
     return bool(got)
 
 
+@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_real_signals(name: str) -> None:
-    assert signalled(name, 25, 0) == 25
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_three_thousand_real_signals(name: str) -> None:
-    assert signalled(name, 180, 1) == 180
+def test_exceptions_at_random_lines_and_real_signals(name: str, is_long: bool) -> None:
+    """The long form has over ten thousand exceptions and three thousand signals."""
+    for interrupt, few, many in ((injected, 90, 600), (signalled, 25, 180)):
+        interrupt(name, many if is_long else few, int(is_long))
 
 
 def test_the_harness_sees_a_stream_that_is_changed_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,10 +102,9 @@ class Feed:
 
     def inside(self) -> None:
         """Push inside another call."""
-        try:
-            self.push()
-        except StreamBusyError:
-            self.refused += 1
+        inside = Counted(self.push)
+        inside()
+        self.refused += inside.refused
 
     def took(self, steps: list[Any], at: int) -> None:
         for i, step in enumerate(steps):
@@ -147,6 +146,20 @@ class Acting(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+class Counted:
+    """A call, counted by its outcome: ``made``, or ``refused`` by one of these errors."""
+
+    def __init__(self, call: Callable[[], object], *errors: type[Exception]) -> None:
+        self._call, self._errors, self.made, self.refused = call, errors or (StreamBusyError,), 0, 0
+
+    def __call__(self) -> None:
+        try:
+            self._call()
+            self.made += 1
+        except self._errors:
+            self.refused += 1
 
 
 class Number:
@@ -200,35 +213,21 @@ def at_every_place(
 CALLS = {"push": Feed.push, "push_many": Feed.push_many, "push_block": Feed.push_block, "run": Feed.run}
 
 
-def nested_everywhere(name: str, *, opcodes: bool, step: int) -> None:
+@pytest.mark.parametrize(
+    ("opcodes", "step"), [(False, 20), *(pytest.param(each, 1, marks=pytest.mark.long) for each in (False, True))]
+)
+@pytest.mark.parametrize("name", MAKE)
+def test_a_push_at_places_inside_a_push(name: str, opcodes: bool, step: int) -> None:
     for how, call in CALLS.items():
-        stream = MAKE[name]()
         if (how == "run" and name == "users") or (how == "push_block" and name not in ("fpl", "unnamed")):
             continue
-        feed = Feed(stream)
+        feed = Feed(MAKE[name]())
         if name == "unnamed" and how == "push_block":
             feed.push()
         last = at_every_place(partial(call, feed), feed.inside, opcodes=opcodes, step=step)
         assert last > 100
         assert feed.refused > last / step / 4  # most places are inside
         feed.check(name)
-
-
-@pytest.mark.parametrize("name", MAKE)
-def test_a_push_at_places_inside_a_push(name: str) -> None:
-    nested_everywhere(name, opcodes=False, step=20)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", MAKE)
-def test_a_push_at_every_line_inside_a_push(name: str) -> None:
-    nested_everywhere(name, opcodes=False, step=1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", MAKE)
-def test_a_push_at_every_operation_inside_a_push(name: str) -> None:
-    nested_everywhere(name, opcodes=True, step=1)
 
 
 @pytest.mark.parametrize("opcodes", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -400,21 +399,17 @@ def timed(feed: Feed, seconds: float, n_features: int, *, refused: int = 0, push
     def push() -> None:
         steps.append(feed.stream.push(rows[len(steps) % len(rows)]))
 
-    def handler(number: int, frame: object) -> None:
-        try:
-            push()
-        except StreamBusyError:
-            feed.refused += 1
-
+    handler = Counted(push)
     push()
-    before = signal.signal(signal.SIGALRM, handler)
+    before = signal.signal(signal.SIGALRM, lambda number, frame: handler())
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
     try:
-        while len(steps) < pushes or (feed.refused < refused and len(steps) < 100 * refused):
+        while len(steps) < pushes or (handler.refused < refused and len(steps) < 100 * refused):
             push()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+    feed.refused = handler.refused
     feed.took(steps, 0)
     feed.check()
     return feed
@@ -492,18 +487,13 @@ def test_a_store_that_is_closed_inside_a_push() -> None:
         feed = Feed(sp.Stream(fpl(release_every=2), store=store))
         feed.push_many()
 
-        def inside(store: Store = store) -> None:
-            nonlocal refused
-            try:
-                store.close()
-            except StreamBusyError:
-                refused += 1
-
+        close = Counted(store.close)
         try:
-            if not within(feed.push, inside, place):
+            if not within(feed.push, close, place):
                 break
         except StoreLockedError:
             closed += 1
+        refused += close.refused
         store.close()
         assert sp.Stream.resume(store).t == feed.stream.t == len(feed.numbers)
         assert {(release.t, release.to_json()) for release in store.releases()} >= set(feed.released)
@@ -518,16 +508,10 @@ def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
         feed = Feed(sp.Stream(fpl(release_every=4), store=store))
         feed.push_many()
 
-        def inside(feed: Feed = feed) -> None:
-            nonlocal taken, refused
-            try:
-                feed.push()
-                taken += 1
-            except (StreamBusyError, StoreLockedError):
-                refused += 1
-
-        if not within(store.close, inside, place):
+        push = Counted(feed.push, StreamBusyError, StoreLockedError)
+        if not within(store.close, push, place):
             break
+        taken, refused = taken + push.made, refused + push.refused
         assert sp.Stream.resume(store).t == len(feed.numbers)
         store.close()
     assert taken > 3
@@ -568,15 +552,9 @@ def test_a_file_of_lines_holds_each_release_once_where_a_delivery_runs_inside_an
     refused = 0
     for place in range(1, 10_000, 37):
         lines = JsonLines(tmp_path / f"{place}.jsonl")
-
-        def inside(lines: JsonLines = lines) -> None:
-            nonlocal refused
-            try:
-                deliver(tmp_path / "run.db", lines)
-            except StreamBusyError:
-                refused += 1
-
+        inside = Counted(partial(deliver, tmp_path / "run.db", lines))
         ended = not within(partial(deliver, tmp_path / "run.db", lines), inside, place)
+        refused += inside.refused
         assert [json.loads(line)["t"] for line in lines.path.read_text().splitlines()] == list(range(1, 13))
         if ended:
             break
@@ -587,65 +565,38 @@ def test_a_debit_at_places_inside_a_debit(tmp_path: Path) -> None:
     """Each is booked once, or refused and not booked."""
     ledger, refused = Ledger(tmp_path / "ledger.db"), 0
     for place in range(1, 10_000, 25):
-        name, booked = str(place), 0
+        name = str(place)
         ledger.set_budget(name, sp.Budget(10.0, 1e-3))
-
-        def debit(name: str = name) -> None:
-            nonlocal booked, refused
-            try:
-                ledger.debit(name, fpl())
-                booked += 1
-            except StreamBusyError:
-                refused += 1
-
+        debit = Counted(partial(ledger.debit, name, fpl()))
         inside = within(debit, debit, place)
-        assert len(ledger.balance(name).entries) == booked
+        assert len(ledger.balance(name).entries) == debit.made
+        refused += debit.refused
         if not inside:
             break
     assert refused > 0
 
 
-def test_estimators_learn_from_each_row_once() -> None:
-    river = pytest.importorskip("streampca.river")
-    refused = 0
-    for first in (True, False):  # the first row makes the stream
-        for place in range(1, 10_000, 31):
-            model = river.PrivatePCA(n_components=1)
-            if not first:
-                model.learn_one({"a": 0.1, "b": 0.2})
-            learnt = int(not first)
-
-            def learn(model: Any = model) -> None:
-                nonlocal learnt, refused
-                try:
-                    model.learn_one({"a": 0.3, "b": 0.1})
-                    learnt += 1
-                except StreamBusyError:
-                    refused += 1
-
-            if not within(learn, learn, place):
-                break
-            assert model.t == learnt
-    assert refused > 5
-
-
-def test_batches_of_an_estimator_are_learnt_once() -> None:
-    sklearn = pytest.importorskip("streampca.sklearn")
-    refused = 0
-    for place in range(1, 100_000, 300):
-        pca, learnt = sklearn.PrivatePCA(random_state=0), 0
-
-        def learn(pca: Any = pca) -> None:
-            nonlocal learnt, refused
-            try:
-                pca.partial_fit(ROWS[:20])
-                learnt += 1
-            except StreamBusyError:
-                refused += 1
-
+@pytest.mark.parametrize(
+    ("room", "method", "rows", "count", "first", "step"),
+    [
+        ("river", "learn_one", {"a": 0.3, "b": 0.1}, "t", True, 31),  # the first row makes the stream
+        ("river", "learn_one", {"a": 0.3, "b": 0.1}, "t", False, 31),
+        ("sklearn", "partial_fit", ROWS[:20], "n_samples_seen_", True, 300),
+    ],
+)
+def test_estimators_learn_from_each_row_once(
+    room: str, method: str, rows: Any, count: str, first: bool, step: int
+) -> None:
+    estimator, refused = pytest.importorskip(f"streampca.{room}").PrivatePCA, 0
+    for place in range(1, 100_000, step):
+        model = estimator(n_components=1)
+        learn = Counted(partial(getattr(model, method), rows))
+        if not first:
+            learn()
         if not within(learn, learn, place):
             break
-        assert pca.n_samples_seen_ == 20 * learnt
+        assert getattr(model, count) == (20 if room == "sklearn" else 1) * learn.made
+        refused += learn.refused
     assert refused > 5
 
 

@@ -26,10 +26,6 @@ class Noisy:
         return self.noise.std(n)
 
 
-def bound(algorithm: Noisy, n_features: int, t: int, opt: float) -> float:
-    return worst_case_bound(algorithm, n_features, t, opt)
-
-
 def every_release(algorithm: Noisy, stds: np.ndarray, rows_played: int, d: int, opt: float) -> float:
     played = rows_played // algorithm.release_every
     return perturbed_leader_regret(
@@ -51,7 +47,7 @@ def test_the_bound_on_panels_is_that_on_every_release(mu: float, release_every: 
     stds = noise.stds(1, noise.horizon)
     for t in (*range(release_every + 1, 60), 333, HORIZON // 2, HORIZON):
         for opt in (0.3 * t, 1e30):
-            found = bound(algorithm, 7, t, opt)
+            found = worst_case_bound(algorithm, 7, t, opt)
             exact = every_release(algorithm, stds, t - 1, 7, opt)
             # Panels take the least std on them, so instability is larger by up to a few per cent; the
             # variation misses what the std does between the last end before its peak and the first after.
@@ -63,11 +59,11 @@ def test_all_of_the_variation_counts() -> None:
     noise = GeometricBLT(HORIZON, mu=1e-9)
     algorithm = Noisy(noise)
     for played in (1, 2, 3, 10, 11, 12, 100, 101, 500, 901):
-        found = bound(algorithm, 8, played + 1, 1e30)
+        found = worst_case_bound(algorithm, 8, played + 1, 1e30)
         assert found == pytest.approx(noise.std(played) * 2 * 4.0, rel=1e-8)
 
 
 def test_nothing_is_played_before_the_first_release() -> None:
     algorithm = Noisy(GeometricBLT(HORIZON // 5, mu=1.0), release_every=5)
-    assert bound(algorithm, 8, 5, 4.0) == 4.0
-    assert math.isfinite(bound(algorithm, 8, 6, 1e30))
+    assert worst_case_bound(algorithm, 8, 5, 4.0) == 4.0
+    assert math.isfinite(worst_case_bound(algorithm, 8, 6, 1e30))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from feeding import Overheard, feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -14,8 +16,7 @@ from scipy.optimize import brentq
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import onto_ball
 from streampca.privacy.gaussian import delta_at, mu_of
-from streampca.privacy.outlet import Outlet
-from streampca.privacy.randomness import Draws, Randomness
+from streampca.privacy.randomness import Randomness
 from streampca.privacy.shuffling import largest_local_epsilon, shuffled_epsilon, shuffled_mu
 from streampca.processors import private_oja
 from streampca.processors.ascent import EXACT_ROWS, GRID, orthonormalise
@@ -37,31 +38,7 @@ def captured(basis: np.ndarray, rows: np.ndarray) -> float:
     return float(np.trace(basis.T @ gram @ basis) / np.linalg.eigvalsh(gram)[-basis.shape[1] :].sum())
 
 
-class Overheard(Outlet):
-    def __init__(self, processor: Processor) -> None:
-        super().__init__(processor.source, processor.chain)
-        self.hidden: list[tuple[str, tuple[np.ndarray, ...]]] = []
-        self.released: list[tuple[np.ndarray, float, float]] = []
-
-    def hide(self, kind: str, *exact: np.ndarray) -> Draws:
-        self.hidden.append((kind, tuple(np.array(part) for part in exact)))
-        return super().hide(kind, *exact)
-
-    def gaussian(self, kind: str, values: np.ndarray, std: float, grid: float) -> np.ndarray:
-        released = super().gaussian(kind, values, std, grid)
-        self.released.append((released, std, grid))
-        return released
-
-
-def feed(processor: Processor, rows: np.ndarray, *sizes: int) -> tuple[Processor, list[Release]]:
-    releases, start, i = [], 0, 0
-    while start < len(rows):
-        size = min(sizes[i % len(sizes)], processor.rows_until_release, len(rows) - start)
-        processor, release = processor.absorb(rows[start : start + size])
-        start, i = start + size, i + 1
-        if release is not None:
-            releases.append(release)
-    return processor, releases
+FIVE = PrivateOja(n_components=5, epsilon=1.0, delta=1e-6)
 
 
 def make(d: int = 6, seed: int = 1, **kw: object) -> PrivateOjaProcessor:
@@ -123,7 +100,7 @@ def test_noise_is_calibrated(adjacency: str, k: int) -> None:
     for _ in range(20_000 // (4 * k)):
         outlet = Overheard(processor)
         processor, _release = processor.step(np.zeros((1, 4)), outlet)
-        seen += [released for released, _std, _grid in outlet.released]
+        seen += [released for released, _ in outlet.released]
     ratio = float(np.concatenate(seen).std()) / expected
     assert abs(ratio - 1.0) < 0.03
     for wrong in (2.0 / 3.0, 1.5):
@@ -179,8 +156,6 @@ def test_steps_are_never_longer_than_sums_are_exact() -> None:
         ends.append(known.step_end(ends[-1]))
     assert ends[-1] == 10**9
     assert np.diff(ends).max() == EXACT_ROWS
-    with pytest.raises(BadParameterError, match="batch_size"):
-        PrivateOja(epsilon=1.0, delta=1e-6, batch_size=EXACT_ROWS + 1)
 
 
 def test_learns_the_subspace() -> None:
@@ -198,19 +173,6 @@ def test_guarantee_is_known_before_any_row() -> None:
     assert (guarantee.epsilon, guarantee.delta, guarantee.adjacency) == (1.0, 1e-6, "zero-out")
     assert eval(repr(algorithm)) == algorithm
     assert hash(algorithm) == hash(PrivateOja(epsilon=1.0, delta=1e-6, learning_rate=(4.0, 1.0)))
-
-
-def test_memory_is_dk() -> None:
-    """d = 5000, k = 5: chunks of 64 rows and a dozen (d, k) arrays, where d x d would be 200 MB."""
-    d = 5000
-    rows = np.zeros((600, d))
-    rows[np.arange(600), np.arange(600)] = 0.5
-    feed(make(d, batch_size=300), rows, 600)  # imports on first use are not its memory
-    tracemalloc.start()
-    feed(make(d, n_components=5), rows, 1)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < (64 + 15 * 5) * d * 8
 
 
 # -- shuffling ------------------------------------------------------------------------
@@ -232,14 +194,6 @@ def test_refused_outside_its_validity() -> None:
     for refused in (shuffled_epsilon, shuffled_mu):
         with pytest.raises(BadParameterError, match="shuffl"):
             refused(0.1, 1e-6, 100)
-    with pytest.raises(BadParameterError, match="shuffle"):
-        PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=500)
-    with pytest.raises(BadParameterError, match="adjacency"):
-        PrivateOja(epsilon=1.0, delta=1e-6, shuffle=50_000)
-    with pytest.raises(BadParameterError, match="batch_size"):
-        PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=50_000, batch_size=10)
-    with pytest.raises(BadParameterError, match="divisor"):
-        PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=50_000, horizon=70_000)
 
 
 def test_shuffled_calibration_is_within_budget() -> None:
@@ -317,19 +271,24 @@ def test_the_order_is_drawn_when_the_rows_are_all_hidden(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("name", "bad"),
     [
-        {"epsilon": 0.0},
-        {"delta": 0.0},
-        {"clip": 1.5},
-        {"clip": 0.0},
-        {"batch_size": 0},
-        {"adjacency": "near"},
-        {"horizon": 0},
+        ("epsilon", {"epsilon": 0.0}),
+        ("delta", {"delta": 0.0}),
+        ("clip", {"clip": 1.5}),
+        ("clip", {"clip": 0.0}),
+        ("batch_size", {"batch_size": 0}),
+        ("batch_size", {"batch_size": EXACT_ROWS + 1}),
+        ("adjacency", {"adjacency": "near"}),
+        ("horizon", {"horizon": 0}),
+        ("shuffle", {"adjacency": "replace", "shuffle": 500}),
+        ("adjacency", {"shuffle": 50_000}),
+        ("batch_size", {"adjacency": "replace", "shuffle": 50_000, "batch_size": 10}),
+        ("divisor", {"adjacency": "replace", "shuffle": 50_000, "horizon": 70_000}),
     ],
 )
-def test_bad_parameters(bad: dict[str, object]) -> None:
-    with pytest.raises(BadParameterError, match=next(iter(bad))):
+def test_bad_parameters(name: str, bad: dict[str, object]) -> None:
+    with pytest.raises(BadParameterError, match=name):
         PrivateOja(**{"epsilon": 1.0, "delta": 1e-6, **bad})  # type: ignore[arg-type]
 
 
@@ -383,17 +342,19 @@ def test_orthonormalise_ill_conditioned_columns() -> None:
     assert np.abs(matrix - basis @ (basis.T @ matrix)).max() < 1e-6
 
 
-def test_memory_without_privacy_is_dk() -> None:
-    """d = 5000, k = 5: a d x d array would be 200 MB, 20 (d, k) arrays are 4 MB."""
+@pytest.mark.parametrize(("algorithm", "arrays"), [(Oja(n_components=5), 100), (FIVE, 64 + 15 * 5)], ids=repr)
+def test_memory_is_dk(algorithm: Oja | PrivateOja, arrays: int) -> None:
+    """d = 5000, k = 5: chunks of 64 rows and a dozen (d, k) arrays, where d x d would be 200 MB."""
     d = 5000
-    rows = np.zeros((64, d))
-    rows[np.arange(64), np.arange(64)] = 0.5
-    feed(started(Oja(), d), rows, 64)  # imports on first use are not its memory
+    rows = np.zeros((600, d))
+    rows[np.arange(600), np.arange(600)] = 0.5
+    first = replace(algorithm, batch_size=300, n_components=1)
+    feed(first.start(d, Randomness.from_seed(1)), rows)  # imports on first use are not its memory
     tracemalloc.start()
-    feed(started(Oja(n_components=5), d), rows, 1)
+    feed(algorithm.start(d, Randomness.from_seed(1)), rows[: 600 if algorithm is FIVE else 64], 1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 20 * d * 5 * 8
+    assert peak < arrays * d * 8
 
 
 def test_all_features_as_components() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from feeding import Overheard, feed
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
-from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws, Randomness
 from streampca.processors.sliding_window import SlidingWindowPCA
 
@@ -47,22 +47,11 @@ def start(algorithm, seed=0, d=D):
     return algorithm.start(d, Randomness.from_seed(seed))
 
 
-def absorb(processor, x):
-    releases, at = [], 0
-    while at < len(x):
-        take = min(processor.rows_until_release, len(x) - at)
-        processor, release = processor.absorb(x[at : at + take])
-        at += take
-        if release is not None:
-            releases.append(release)
-    return processor, releases
-
-
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("name", ["ring", "ring, rows in leaves", "ring of sums"])
 def test_ring_holds_exactly_the_window(name):
     x = rows()
-    for release in absorb(start(make(name)), x)[1]:
+    for release in feed(start(make(name)), x)[1]:
         first, last = release.details["window"]
         assert (first, last) == (max(1, release.t - W + 1), release.t)
         window = x[first - 1 : last]
@@ -74,7 +63,7 @@ def test_ring_holds_exactly_the_window(name):
 def test_histogram_covers_what_it_says_it_covers(name):
     x = rows()
     algorithm = make(name)
-    for release in absorb(start(algorithm), x)[1]:
+    for release in feed(start(algorithm), x)[1]:
         first, last = release.details["window"]
         assert first <= max(1, last - W + 1)
         assert last - first + 1 <= W + algorithm.followed.pin_every + algorithm.followed.mark_every
@@ -88,7 +77,7 @@ def test_histogram_covers_what_it_says_it_covers(name):
 @pytest.mark.parametrize(("name", "every"), [("forgetting", 1), ("forgetting, leaves", 4)])
 def test_forgetting_fades_a_leaf_at_a_time(name, every):
     x = rows(128)
-    for release in absorb(start(make(name)), x)[1]:
+    for release in feed(start(make(name)), x)[1]:
         leaf = np.arange(release.t) // every
         faded = x[: release.t] * np.sqrt((1.0 - every / W) ** (leaf[-1] - leaf))[:, None]
         np.testing.assert_allclose(release.gram, faded.T @ faded, rtol=0, atol=2.0**-20 * release.noise_std + 1e-9)
@@ -97,7 +86,7 @@ def test_forgetting_fades_a_leaf_at_a_time(name, every):
 @pytest.mark.usefixtures("silent")
 def test_once_sums_the_last_rows():
     x, algorithm = rows(), make("once")
-    spent, (release,) = absorb(start(algorithm), x)
+    spent, (release,) = feed(start(algorithm), x)
     assert release.details["window"] == [91, 130]
     np.testing.assert_array_equal(release.gram, coarsen(x[90:].T @ x[90:], release.noise_std))
     assert algorithm.noise_std(130) == pytest.approx(1.0 / algorithm.guarantee.mu)
@@ -107,18 +96,12 @@ def test_once_sums_the_last_rows():
         spent.absorb(x[:1])
 
 
-class Recorded(Outlet):
-    def hide(self, kind, *exact):
-        self.seen = exact
-        return super().hide(kind, *exact)
-
-
 @every_method
 def test_noise_is_bound_to_the_exact_sum_that_it_hides(name):
     x, algorithm = rows(), make(name)
     processor, at = start(algorithm), 0
     while at + processor.rows_until_release <= len(x) and processor.rows_until_release:
-        outlet, count = Recorded(processor.source, processor.chain), processor.rows_until_release
+        outlet, count = Overheard(processor), processor.rows_until_release
         # In two pieces, so that a part of the leaf came before.
         if count > 1:
             processor, _ = processor.absorb(x[at : at + 1])
@@ -127,7 +110,7 @@ def test_noise_is_bound_to_the_exact_sum_that_it_hides(name):
         at += count
         assert processor.chain == outlet.chain
         assert len(outlet.fresh) == 1
-        (hidden,) = outlet.seen
+        ((_, (hidden,)),) = outlet.hidden
         if algorithm.method == "histogram":
             exact = GramSum.of(x[:at]).parts
         elif algorithm.method == "forgetting":
@@ -146,7 +129,7 @@ def test_constants_tell_configurations_apart():
 
 def test_curator_gram_is_of_all_rows():
     x = rows()
-    processor, _ = absorb(start(make("histogram")), x)
+    processor, _ = feed(start(make("histogram")), x)
     assert processor.curator_gram().parts.tobytes() == GramSum.of(x).parts.tobytes()
     assert start(make("ring")).curator_gram() is None
 
@@ -155,7 +138,7 @@ def test_curator_gram_is_of_all_rows():
 def test_noise_has_the_promised_sd(name):
     # 1275 coordinates, 5 standard errors (false alarm below 6e-7).
     d = 50
-    processor, releases = absorb(start(make(name, release_every=2), 4, d), np.zeros((130, d)))
+    processor, releases = feed(start(make(name, release_every=2), 4, d), np.zeros((130, d)))
     release = releases[-1]
     noise = release.gram
     off = np.triu_indices(d, 1)
@@ -193,10 +176,11 @@ def test_noise_of_sixteen_thousand_rows_by_monte_carlo(name, rows_seen, capsys):
         processor, release = processor.absorb(row)
     noise = release.gram
     coordinates = np.concatenate([np.diagonal(noise), noise[np.triu_indices(d, 1)] * np.sqrt(2.0)])
-    measured = float(np.sqrt(np.mean(coordinates**2))) * processor.guarantee.mu
+    measured = float(np.sqrt(np.mean(coordinates**2))) * processor.terms.guarantee.mu
     with capsys.disabled():
-        print(f"\n{name}: sd * mu = {measured:.3f} measured, {release.noise_std * processor.guarantee.mu:.3f} claimed")
-    assert measured == pytest.approx(release.noise_std * processor.guarantee.mu, rel=0.035)
+        stated = release.noise_std * processor.terms.guarantee.mu
+        print(f"\n{name}: sd * mu = {measured:.3f} measured, {stated:.3f} claimed")
+    assert measured == pytest.approx(release.noise_std * processor.terms.guarantee.mu, rel=0.035)
     if name == "ring":
         assert measured == pytest.approx(5.39, rel=0.035)
     if name == "forgetting":
@@ -222,7 +206,7 @@ def test_what_may_be_read_off():
     processor = start(algorithm, 1)
     assert processor.checkpoints == (1,)
     empty = processor.memory
-    processor, releases = absorb(processor, rows())
+    processor, releases = feed(processor, rows())
     release = releases[-1]
     assert [processor.checkpoints[0], 130] == release.details["window"]
     assert release.details["checkpoints"] <= len(processor.checkpoints) + 1
@@ -231,10 +215,10 @@ def test_what_may_be_read_off():
     assert processor.memory > empty
     assert "sketch_error" not in release.details
     assert release.subspace.basis.shape == (D, 2)
-    sketched = absorb(start(make("histogram, sketched"), 1), rows())[1][-1]
+    sketched = feed(start(make("histogram, sketched"), 1), rows())[1][-1]
     assert sketched.details["sketch_error"] > 0.0
     for name in ("ring", "forgetting", "once"):
-        other, _ = absorb(start(make(name), 1), rows())
+        other, _ = feed(start(make(name), 1), rows())
         assert other.algorithm.multiplicative_error == 0.0
         assert other.algorithm.additive_error(D) == other.algorithm.noise_bound(D)
         assert other.memory > 0
@@ -243,7 +227,7 @@ def test_what_may_be_read_off():
 def test_a_ring_holds_the_smaller_of_rows_and_sums():
     rows_of_32_bits, words = 4 * W * D, 16 * (W // 20) * D * (D + 1) // 2
     assert start(make("ring")).memory < 2 * rows_of_32_bits
-    few, many = start(make("ring of sums")), absorb(start(make("ring of sums")), rows())[0]
+    few, many = start(make("ring of sums")), feed(start(make("ring of sums")), rows())[0]
     assert few.memory <= many.memory <= 2 * words + 2 * 16 * D * (D + 1) // 2 < rows_of_32_bits * 2
 
 

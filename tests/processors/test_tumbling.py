@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from feeding import feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,22 +24,8 @@ ROWS = onto_ball(np.random.default_rng(0).normal(size=(25, 4)))
 SEED = Randomness.from_seed(1)
 
 
-def absorbed(processor, rows, sizes=(1000,)):
-    found, start = [], 0
-    while start < len(rows):
-        for size in sizes:
-            piece = rows[start : start + size]
-            start += len(piece)
-            while len(piece):
-                due = processor.rows_until_release
-                processor, release = processor.absorb(piece[:due])
-                piece = piece[due:]
-                found += [] if release is None else [release]
-    return processor, found
-
-
-def releases(algorithm, rows=ROWS, sizes=(1000,), randomness=SEED):
-    return absorbed(algorithm.start(rows.shape[1], randomness), rows, sizes)[1]
+def releases(algorithm, rows=ROWS, sizes=(), randomness=SEED):
+    return feed(algorithm.start(rows.shape[1], randomness), rows, *sizes)[1]
 
 
 def texts(found):
@@ -50,7 +37,7 @@ def test_each_release_is_the_mechanism_on_its_own_block():
     for i in range(2):
         block = ROWS[10 * i : 10 * i + 10]
         alone = GAUSSIAN.released(block, processor.outlet(), processor.terms, 10 * i + 10)
-        processor, (release,) = absorbed(processor, block)
+        processor, (release,) = feed(processor, block)
         assert release.t == 10 * i + 10
         assert release.to_json() == alone.to_json()
         assert release.noise_std == GAUSSIAN.sigma
@@ -90,7 +77,7 @@ def test_one_row_changes_its_block_and_the_noise_from_there_on():
 @pytest.mark.parametrize("keep_short", [True, False])
 def test_the_last_short_block(keep_short):
     algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=keep_short)
-    processor, _ = absorbed(algorithm.start(4, SEED), ROWS)
+    processor, _ = feed(algorithm.start(4, SEED), ROWS)
     ended, last = processor.finish(processor.outlet())
     if keep_short:
         assert last.t == 25
@@ -122,13 +109,13 @@ def test_rows_are_forgotten_once_released_or_dropped():
 @pytest.mark.parametrize("stop", [0, 3, 10, 13, 19, 25])
 def test_a_stream_resumes_from_its_snapshot(stop):
     algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=True)
-    whole, expected = absorbed(algorithm.start(4, SEED), ROWS)
-    first, begun = absorbed(algorithm.start(4, SEED), ROWS[:stop])
+    whole, expected = feed(algorithm.start(4, SEED), ROWS)
+    first, begun = feed(algorithm.start(4, SEED), ROWS[:stop])
     snapshot = first.snapshot()
-    absorbed(first, ROWS[stop:], (3, 5))  # what comes later does not reach the snapshot
+    feed(first, ROWS[stop:], 3, 5)  # what comes later does not reach the snapshot
     second = algorithm.start(4, SEED, start=first.source.start, snapshot=snapshot)
     assert (second.t, second.rows_until_release) == (stop, 10 - stop % 10)
-    second, rest = absorbed(second, ROWS[stop:])
+    second, rest = feed(second, ROWS[stop:])
     assert texts(begun + rest) == texts(expected)
     assert second.finish(second.outlet())[1].to_json() == whole.finish(whole.outlet())[1].to_json()
     ended = second.finish(second.outlet())[0]
@@ -158,7 +145,7 @@ def test_all_releases_together_cost_one(mechanism):
     assert {release.guarantee for release in releases(algorithm)} == {claim.seeded()}
     terms = Terms(claim, row_norm=2.0, features=tuple("abcd"))
     processor = algorithm.start(4, SEED, Setting(terms))
-    assert all(release.terms is terms for release in absorbed(processor, ROWS)[1])
+    assert all(release.terms is terms for release in feed(processor, ROWS)[1])
 
 
 def test_what_has_no_guarantee_gains_none():
@@ -222,6 +209,6 @@ def test_the_number_of_features_may_come_from_the_mechanism():
 
 
 def test_a_stream_that_ends_with_a_block_has_no_short_one():
-    processor, found = absorbed(Tumbling(GAUSSIAN, release_every=5, keep_short=True).start(4, SEED), ROWS)
+    processor, found = feed(Tumbling(GAUSSIAN, release_every=5, keep_short=True).start(4, SEED), ROWS)
     assert len(found) == 5
     assert processor.finish(processor.outlet())[1] is None

@@ -29,7 +29,8 @@ def test_regret_is_opt_less_rewards(row_norm: float) -> None:
     assert record.opt == pytest.approx(opt, rel=1e-4)
     assert record.reward == pytest.approx(rewards.sum())
     assert record.regret == record.opt - record.reward
-    assert record.average == record.regret / 300
+    assert (record.average, record.average_bound) == (record.regret / 300, record.bound / 300)
+    assert sp.RegretRecord.of(vars(record).values()) == record
     basis = s.engine.subspace.basis
     assert record.captured == pytest.approx(np.sum((rows @ basis) ** 2) / opt, rel=1e-4)
     assert record.regret <= record.bound <= record.opt
@@ -137,8 +138,9 @@ def test_nothing_is_known_before_the_first_row() -> None:
         stream().regret.now()
     with pytest.raises(NoReleaseError):
         stream().regret.exact_gram()
-    with pytest.raises(BadParameterError, match="every=0"):
-        sp.RegretLog(every=0)
+    for name in ("every", "window"):
+        with pytest.raises(BadParameterError, match=f"{name}=0"):
+            sp.RegretLog(**{name: 0})
 
 
 def test_the_exact_log_reveals_rows() -> None:
@@ -170,12 +172,3 @@ def test_no_bound_is_stated_where_none_is_proved(algorithm: sp.Algorithm, log: s
     assert [record.average_bound for record in records] == [None] * 6
     values = [[np.nan if value is None else value for value in vars(record).values()] for record in records]
     assert [sp.RegretRecord.of(row) for row in values] == records
-
-
-def test_the_bound_per_row() -> None:
-    s = stream()
-    s.push_many(some_rows(60))
-    record = s.regret.now()
-    assert record.bound is not None
-    assert record.average_bound == record.bound / 60
-    assert sp.RegretRecord.of(vars(record).values()) == record

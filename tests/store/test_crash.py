@@ -15,38 +15,22 @@ def crash(*options: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("commit_every", ["20ms", "500"])
-def test_kill_9_at_random_moments(commit_every: str) -> None:
-    assert "'interruptions': 10" in crash("--times", "10", "--rows", "20000", "--commit-every", commit_every)
-
-
-def test_kill_9_while_snapshots_are_written_in_chunks() -> None:
-    assert "'interruptions': 10" in crash("--times", "10", "--rows", "20000", "--chunk", "256")
-
-
-def test_kill_9_while_runs_begin() -> None:
-    assert "'interruptions': 15" in crash("--times", "15", "--rows", "2000", "--how", "begin")
-
-
-@pytest.mark.parametrize("commit_every", ["20ms", "500"])
-def test_sigint_at_random_moments(commit_every: str) -> None:
-    options = ("--times", "20", "--rows", "20000", "--how", "int", "--chunk", "256")
-    assert "'interruptions': 20" in crash(*options, "--commit-every", commit_every)
-
-
-def test_a_disk_that_fills_up_in_the_middle_of_a_write() -> None:
-    done = crash("--times", "8", "--rows", "20000", "--how", "full", "--chunk", "256")
-    assert "'interruptions': 8" in done
-
-
-@pytest.mark.long
-def test_flushes_that_fail_while_the_clock_runs_backwards() -> None:
-    assert "'interruptions': 40" in crash("--times", "40", "--rows", "5000", "--how", "fsync")
-
-
-@pytest.mark.long
-def test_writers_that_are_stopped_for_minutes() -> None:
-    assert "'interruptions': 3" in crash("--times", "3", "--rows", "20000", "--how", "stop", "--pause", "120")
+@pytest.mark.parametrize(
+    ("times", "options"),
+    [
+        ("10", "--rows 20000 --commit-every 20ms"),
+        ("10", "--rows 20000 --commit-every 500"),
+        ("10", "--rows 20000 --chunk 256"),
+        ("15", "--rows 2000 --how begin"),
+        ("20", "--rows 20000 --how int --chunk 256 --commit-every 20ms"),
+        ("20", "--rows 20000 --how int --chunk 256 --commit-every 500"),
+        ("8", "--rows 20000 --how full --chunk 256"),
+        pytest.param("40", "--rows 5000 --how fsync", marks=pytest.mark.long),
+        pytest.param("3", "--rows 20000 --how stop --pause 120", marks=pytest.mark.long),
+    ],
+)
+def test_runs_that_break_off_at_random_moments(times: str, options: str) -> None:
+    assert f"'interruptions': {times}," in crash("--times", times, *options.split())
 
 
 @pytest.mark.long

@@ -34,9 +34,8 @@ def head_of(table, count):
 
 def begin(table, *more):
     store = table.with_name("run.db")
-    assert (
-        main(["run", str(table), *RUN, "--out", str(table.with_name("out.jsonl")), "--store", str(store), *more]) == 0
-    )
+    out = str(table.with_name("out.jsonl"))
+    assert main(["run", str(table), *RUN, "--out", out, "--store", str(store), *more]) == 0
     return store
 
 
@@ -177,11 +176,9 @@ def test_sigterm_finishes_the_commit(table):
             time.sleep(0.01)
         running.send_signal(signal.SIGTERM)
         assert running.wait() == 128 + signal.SIGTERM
-    with_store = Store(store)
-    stream = Stream.resume(with_store)
-    taken = stream.t
-    releases = [release.t for release in with_store.releases()]
-    with_store.close()
+    with Store(store) as kept:
+        taken = Stream.resume(kept).t
+        releases = [release.t for release in kept.releases()]
     assert 0 < taken < 1_200_000
     assert releases == list(range(100, taken + 1, 100))
     written = [json.loads(line)["t"] for line in out.read_text().splitlines()[1:]]
@@ -227,10 +224,8 @@ def test_a_disk_that_cannot_be_written_to_can_be_read(table, monkeypatch):
 def test_a_witness_elsewhere_and_commits_by_rows(table, capsys):
     apart = table.with_name("apart")
     arguments = ["run", str(head_of(table, 1234)), *RUN, "--out", str(table.with_name("out.jsonl"))]
-    store, options = (
-        table.with_name("run.db"),
-        ["--set", f"store.witness={apart / 'w'}", "--set", "store.commit_every=500"],
-    )
+    store = table.with_name("run.db")
+    options = ["--set", f"store.witness={apart / 'w'}", "--set", "store.commit_every=500"]
     assert main([*arguments, "--store", str(store), *options]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert not store.exists()

@@ -43,6 +43,17 @@ def begin(path: Path, rows: int, *, single: bool, **options: Any) -> sp.Stream:
 
 
 @contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage by explicit calls only."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextmanager
 def collected() -> Iterator[list[str]]:
     gc.collect()
     said: list[str] = []
@@ -121,14 +132,10 @@ def test_a_stream_that_passed_its_store_on_does_not_keep_it(tmp_path: Path) -> N
 
 
 def test_what_was_forgotten_and_not_collected_can_be_resumed_at_once(tmp_path: Path) -> None:
-    gc.collect()
-    gc.disable()
-    try:
+    with uncollected():
         begin(tmp_path / "run.db", 20, single=True)
         with pytest.warns(ResourceWarning, match="was not closed"):
             check(tmp_path / "run.db", 20)
-    finally:
-        gc.enable()
 
 
 def test_closed_stores_and_stores_in_memory_give_no_warning(tmp_path: Path) -> None:
@@ -194,13 +201,8 @@ def collected_in(place: str, path: Path, tmp_path: Path) -> None:
     "place", ["another thread", "a ledger's transaction", "a handler's lock", "a stream's lock", "a writing thread"]
 )
 def test_garbage_is_collected_anywhere(tmp_path: Path, place: str) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        with pytest.warns(ResourceWarning, match=r"run\.db: the store was not closed"):
-            collected_in(place, tmp_path / "run.db", tmp_path)
-    finally:
-        gc.enable()
+    with uncollected(), pytest.warns(ResourceWarning, match=r"run\.db: the store was not closed"):
+        collected_in(place, tmp_path / "run.db", tmp_path)
     check(tmp_path / "run.db", 30)
 
 
@@ -247,8 +249,7 @@ def test_the_child_of_a_fork_leaves_it_to_the_parent(
     tmp_path: Path, in_child: Callable[[Callable[[], object]], int]
 ) -> None:
     path = tmp_path / "run.db"
-    gc.disable()
-    try:
+    with uncollected():
         begin(path, 30, single=True)  # garbage in both processes
 
         def child() -> None:
@@ -261,8 +262,6 @@ def test_the_child_of_a_fork_leaves_it_to_the_parent(
         assert status(path)["running"]
         with pytest.warns(ResourceWarning):
             gc.collect()
-    finally:
-        gc.enable()
     check(path, 30)
 
 

@@ -1,6 +1,6 @@
 """An interrupt at any line of what a durable stream does: it goes on, and so does whoever closes and resumes."""
 
-import importlib.util
+import runpy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
@@ -16,12 +16,7 @@ from streampca.store.ledger import Ledger
 from streampca.store.reading import Verification
 from streampca.store.store import Store
 
-_SPEC = importlib.util.spec_from_file_location("interrupts", Path(__file__).with_name("interrupts.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-_MODULE = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_MODULE)
-every_line: Callable[..., Iterator[int]] = _MODULE.every_line
+every_line: Callable[..., Iterator[int]] = runpy.run_path(str(Path(__file__).with_name("interrupts.py")))["every_line"]
 
 ROWS = np.random.default_rng(3).normal(size=(3000, 3)) / 3.0
 #: Files of which every line is tried.

@@ -23,7 +23,6 @@ from streampca.errors import (
 )
 from streampca.privacy.budget import Budget
 from streampca.processors.base import Algorithm
-from streampca.release.release import Release
 from streampca.store.config import storable
 from streampca.store.ledger import Ledger
 from streampca.store.reading import Verification
@@ -79,10 +78,6 @@ def fresh(case: str, **more: Any) -> sp.Stream:
     return sp.Stream(make(), seed=3, **options, **more)
 
 
-def bits(release: Release) -> str:
-    return release.to_json()
-
-
 def test_every_public_algorithm_is_tried() -> None:
     tried = {type(make()).__name__ for make, _ in CASES.values()}
     names = [*sp.__all__, *sp.papers.__all__]
@@ -94,7 +89,7 @@ def test_every_public_algorithm_is_tried() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_stopped_again_and_again_gives_the_same_bits(case: str, commit_every: int | str) -> None:
     whole = fresh(case)
-    expected = [bits(release) for release in whole.push_many(ROWS).releases]
+    expected = [release.to_json() for release in whole.push_many(ROWS).releases]
     store = Store(":memory:", commit_every=commit_every)
     stream, got = fresh(case, store=store), []
     cuts = np.random.default_rng(len(case)).integers(0, N, 6).tolist() if commit_every != 1 else [1, 100, 101]
@@ -105,9 +100,9 @@ def test_a_run_stopped_again_and_again_gives_the_same_bits(case: str, commit_eve
         stream = sp.Stream.resume(store)
         assert stream.t == end
         if stream.release is not None:
-            assert bits(stream.release) == bits(got[-1])
-    assert [bits(release) for release in got] == expected
-    assert [bits(release) for release in store.releases()] == expected
+            assert stream.release.to_json() == got[-1].to_json()
+    assert [release.to_json() for release in got] == expected
+    assert [release.to_json() for release in store.releases()] == expected
     assert stream.guarantee == whole.guarantee
     assert stream.features == whole.features
     if whole.engine.regret_log is not None:
@@ -125,14 +120,14 @@ def test_noise_from_the_system_is_played_again_from_the_fresh_bytes(case: str, t
     path = tmp_path / "run.db"
     store = Store(path, commit_every="1h")
     stream = sp.Stream(make(), store=store, **options)
-    read = [bits(release) for release in stream.push_many(ROWS[:150]).releases]
+    read = [release.to_json() for release in stream.push_many(ROWS[:150]).releases]
     stream.push_many(ROWS[150:170])  # not read, and not durable
     store._let_go()  # as a crash does
     with Store(path, commit_every="1h") as store:
         resumed = sp.Stream.resume(store)
         assert resumed.t == 150 if read else resumed.t == 0
-        read += [bits(release) for release in resumed.push_many(ROWS[resumed.t :]).releases]
-        assert [bits(release) for release in store.releases()] == read
+        read += [release.to_json() for release in resumed.push_many(ROWS[resumed.t :]).releases]
+        assert [release.to_json() for release in store.releases()] == read
     check = Verification(path)
     check.file()
     check.replay()
@@ -173,7 +168,7 @@ def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
             resumed = sp.Stream.resume(store)
             assert resumed.t == 90
             assert resumed.release is not None
-            assert bits(resumed.release) == bits(last)
+            assert resumed.release.to_json() == last.to_json()
             with pytest.raises(HorizonReachedError):
                 resumed.push(ROWS[0])
             assert [release.t for release in store.releases()] == [40, 80, 90]
@@ -230,7 +225,7 @@ def test_any_order_of_pushes_commits_and_resumes(acts: list[int | str], commit_e
             stream.push_many(rows[t : t + int(act)])
     releases = whole.push_many(rows[: stream.t]).releases
     resumed = sp.Stream.resume(store)
-    assert [bits(release) for release in store.releases()] == [bits(release) for release in releases]
+    assert [release.to_json() for release in store.releases()] == [release.to_json() for release in releases]
     assert resumed.admission.bad_rows == whole.admission.bad_rows
 
 
@@ -258,11 +253,7 @@ def test_a_seed_never_enters_the_database_but_its_mark_does() -> None:
     resumed = sp.Stream.resume(store)
     assert resumed.guarantee.caveat == stream.guarantee.caveat != ""
     assert resumed.push_many(ROWS[10:20]).releases[-1].guarantee.caveat != ""
-    assert b"987654321" not in b"".join(_dump(store))
-
-
-def _dump(store: Store) -> list[bytes]:
-    return [line.encode() for line in store._open_database().db.iterdump()]
+    assert "987654321" not in "".join(store._open_database().db.iterdump())
 
 
 def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> None:
@@ -311,7 +302,9 @@ def test_the_ledger_is_debited_once_even_if_the_run_stops_before_its_first_row(t
 
 def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:
     rows = np.tile(ROWS, (12, 1))
-    expected = [bits(r) for r in sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=3).push_many(rows).releases]
+    expected = [
+        r.to_json() for r in sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=3).push_many(rows).releases
+    ]
     for _ in range(2):
         store = Store(":memory:", commit_every="1h", snapshot_every="1ms")
         stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=3, store=store)
@@ -334,7 +327,7 @@ def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:
         assert reads[0]
         resumed = sp.Stream.resume(store)
         assert resumed.t == len(rows)
-        assert [bits(release) for release in store.releases()] == expected
+        assert [release.to_json() for release in store.releases()] == expected
         assert resumed.regret.now().t == len(rows)
 
 

@@ -45,9 +45,8 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
         stream.push(row)
     with pytest.raises(BadRowError) as problem:
         stream.push_many(np.array([[0.123456789, 0.314159265]]))
-    files = {
-        file.name: file.read_bytes() for file in tmp_path.iterdir()
-    }  # with the write-ahead log, as a crash finds it
+    # With the write-ahead log, as a crash finds it.
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert set(files) >= {"run.db", "run.db-wal", "run.db.key", "run.db.witness"}
     store.close()
     files["closed"] = path.read_bytes()

@@ -99,7 +99,6 @@ def const(owner: Any, name: str, value: Callable[[Any], Any]) -> Patch:
 
 
 def after(owner: Any, name: str, change: Callable[..., Any]) -> Patch:
-
     def made(before: Any) -> Any:
         if isinstance(before, property):
             return property(lambda self: change(before.__get__(self), self))
@@ -122,7 +121,6 @@ def scaled(factor: float) -> list[Patch]:
 
 
 def no_noise(kinds: str) -> Patch:
-
     def made(release: Any) -> Any:
         def bare(self: Outlet, kind: str, exact: Any, draw: Any, std: float = 0.0) -> Any:
             return release(self, kind, exact, (lambda d: 0.0 * draw(d)) if kind in kinds.split() else draw, std)
@@ -133,7 +131,6 @@ def no_noise(kinds: str) -> Patch:
 
 
 def in_gram(change: Callable[[GramSum, Any, Any], Any]) -> Patch:
-
     def made(noisy: Any) -> Any:
         return lambda self, noise, std: noisy(self, change(self, noise, entry_weights(self.n_features) == 1.0), std)
 
@@ -145,7 +142,6 @@ def off_diagonal(factor: float) -> Patch:
 
 
 def advance(rule: Callable[[int, Any, Any], Any]) -> Patch:
-
     def change(made: BufferedNoise, self: BufferedNoise, draws: Draws) -> BufferedNoise:
         return BufferedNoise(made.rule, made.n, made.buffers, rule(made.n, made.noise, self.noise))
 
@@ -153,7 +149,6 @@ def advance(rule: Callable[[int, Any, Any], Any]) -> Patch:
 
 
 def with_start(*label: Any) -> Patch:
-
     def made(init: Any) -> Any:
         return lambda self, randomness, *own, start=None: init(self, randomness, *(label or own), start=_ZEROS)
 
@@ -242,7 +237,6 @@ def _taken_as(rows: Any) -> Any:
 
 
 def unclipped(blocks: Callable[[Any], bool]) -> Patch:
-
     def made(ball: Any) -> Any:
         return lambda rows: _taken_as(_truncated(rows)) if blocks(rows) else ball(rows)
 
@@ -255,7 +249,6 @@ unclipped_row = put(
 
 
 def with_release(change: Callable[[Any, Any], dict[str, Any]]) -> Patch:
-
     def made(made: Any, self: Any, t: int, gram: GramSum, outlet: Outlet) -> Any:
         return made[0], made[1].replaced(**change(made[1], gram))
 

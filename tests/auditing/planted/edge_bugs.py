@@ -15,17 +15,7 @@ from unittest import mock
 
 import numpy as np
 
-from planted.bugs import (
-    BUGS,
-    Patch,
-    after,
-    bug,
-    const,
-    put,
-    stale,
-    times,
-    with_release,
-)  # fmt: skip
+from planted.bugs import BUGS, Patch, after, bug, const, put, stale, times, with_release
 from planted.edges import CASES  # all of them
 from streampca.errors import StreamPCAWarning
 from streampca.linalg.centering import joint_factor
@@ -117,7 +107,6 @@ bug("rows of users counted in each block alone", "PrivateFPL-users",
 
 
 def _found_by(**exact: bool) -> Patch:
-
     def found(self: PrivateBounds, bins: Any, outlet: Outlet) -> tuple[Any, Any]:
         d, std = bins.shape[1], self.std(bins.shape[1])
         places = bins + 256 * np.arange(d)

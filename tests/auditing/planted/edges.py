@@ -23,30 +23,14 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.mean import PrivateCenter
 from streampca.privacy.outlet import NoiseSource
-from streampca.stream import replay
 
 __all__ = ["CASES"]
 
 # -- resumed runs -----------------------------------------------------------------------------------
 
 
-def _resumed(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    stream, at, out = sp.Stream(subject, features=names_of(rows), regret=None), 0, list[Any]()
-    for stop in (*map(int, how.split()), len(rows)):
-        if at:
-            state, release = replay.state(stream.engine), stream.release
-            stream = sp.Stream(subject, features=stream.features, regret=None, key=stream.engine.randomness.key)
-            replay.restore(stream.engine, state, release, copied=False)
-        if any(map(callable, rows[at:stop])):
-            out += released(*(stream.push(row(stream) if callable(row) else row) for row in rows[at:stop]))
-        else:
-            out += stream.push_many(np.array(rows[at:stop])).releases
-        at = stop
-    return [*out, f"t = {stream.t}"]
-
-
 def resumed(name: str, how: str, **changes: Any) -> None:
-    CASES[f"resumed-{name}"] = replace(CASES[name], name=f"resumed-{name}", feed=_resumed, feeds=(how,), **changes)
+    CASES[f"resumed-{name}"] = replace(CASES[name], name=f"resumed-{name}", feeds=(f"resumed {how}",), **changes)
 
 
 for _name in ("PrivateFPL-tree", "PrivateFPL-rewards", "PrivateFPL-smoothed"):
@@ -54,7 +38,7 @@ for _name in ("PrivateFPL-tree", "PrivateFPL-rewards", "PrivateFPL-smoothed"):
 for _method in ("histogram", "ring", "forgetting"):
     resumed(f"SlidingWindowPCA-{_method}", "5 6")
 resumed("DPPCA", "333 690", positions=lambda subject: (*CASES["DPPCA"].positions_of(subject), 685))
-add("resumed-PrivateOja", OJA, batch_size=4, d=6, feed=_resumed, feeds=("2 7",), positions=(0, 1, 4, 6, 11))
+add("resumed-PrivateOja", OJA, batch_size=4, d=6, feeds=("resumed 2 7",), positions=(0, 1, 4, 6, 11))
 
 # -- users, and rows of one user in one release ---------------------------------------------------------
 
@@ -170,7 +154,6 @@ add("watched", FPL, d=6, feed=_watched, feeds=("both",), changes=plain_changes)
 
 
 def _paid(budget: Any, runs: Any) -> Any:
-
     def feed(subject: Any, rows: list[Row], how: str) -> list[Any]:
         out = list[Any]()
         with TemporaryDirectory() as folder, sp.Ledger(Path(folder, "ledger.db")) as ledger:
@@ -201,7 +184,6 @@ def _for_users(subject: Any) -> Any:
 
 
 def _of_paid(budget: Any) -> Any:
-
     def law(subject: Any, kind: str) -> Law:
         mechanism = budget(subject).mechanism
         lawful = correlated(mechanism.reconstruction)

@@ -17,15 +17,7 @@ import streampca as sp
 from streampca.auditing.feeds import feed_stream
 from streampca.auditing.laws import shuffled
 from streampca.auditing.needs import BUDGET, DOUBLING, ENDLESS, LARGE, MEAN, SMALL, needs, needs_of
-from streampca.auditing.neighbors import (
-    SHORT,
-    Pairs,
-    another_norm,
-    boxed,
-    centered,
-    changes,
-    lines,
-)
+from streampca.auditing.neighbors import SHORT, Pairs, another_norm, boxed, centered, changes, lines
 from streampca.auditing.runs import Case, Row
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.histogram import StabilityHistogram

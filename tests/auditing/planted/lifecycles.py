@@ -120,7 +120,6 @@ def _one_key(subject: Any, rows: FloatArray) -> list[Any]:
 
 
 def _stored(way: str) -> Life:
-
     def life(subject: Any, rows: FloatArray) -> list[Any]:
         store = partial(sp.Store, commit_every=1)
         with TemporaryDirectory() as folder:
