@@ -253,7 +253,7 @@ class Deflation(Engine):
             # Keep the finalist that captures most of further rows, by noisy scores.
             scores = outlet.gaussian("compare", self.tally, plan.compare_std(self.tally.size), GRID)
             best = int(np.argmax(scores))
-            return self._next_run(segment, float(scores[best]) / segment.rows, self.finalists[best])
+            return self.next_run(segment, float(scores[best]) / segment.rows, self.finalists[best])
         name, missing = "spread", 0
         if segment.purpose == "top":
             spread = plan.top.decide(self.tally, outlet, "top")
@@ -276,12 +276,12 @@ class Deflation(Engine):
         after = replace(self, ascent=ascent)
         if segment.last and plan.rate == "search":
             finalists = np.vstack([self.finalists, ascent.direction])
-            return replace(after, finalists=finalists)._next_run(segment, ascent.value, None)
+            return replace(after, finalists=finalists).next_run(segment, ascent.value, None)
         if segment.last:
-            return after._next_run(segment, ascent.value, ascent.direction)
+            return after.next_run(segment, ascent.value, ascent.direction)
         return after.opened(values=_with(self.values, segment.component, ascent.value))
 
-    def _next_run(self, segment: Segment, value: float, direction: FloatArray | None) -> Deflation:
+    def next_run(self, segment: Segment, value: float, direction: FloatArray | None) -> Deflation:
         """Start the run of the next learning rate, or of the next component once ``direction`` is kept."""
         found, finalists, ascent = self.found, self.finalists, self.ascent
         if direction is not None:
