@@ -112,3 +112,8 @@ class StreamPCAWarning(UserWarning):
 
     Issued before or after a whole change: turned into an error, it leaves a stream consistent.
     """
+
+
+def printable(text: str) -> str:
+    """Replace the characters of a text that control a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

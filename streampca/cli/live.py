@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streampca.cli.messages import console
+from streampca.errors import printable
 from streampca.linalg.memory import History
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
@@ -28,7 +29,6 @@ from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.rows.report import AdmissionReport, share_text
-from streampca.views.card import printable
 from streampca.views.facts import clear_components, estimates_of, floor, percent
 from streampca.views.plots import feature_names, signs_like
 

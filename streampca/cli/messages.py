@@ -18,6 +18,7 @@ from dataclasses import fields
 from typing import IO, TYPE_CHECKING
 
 from streampca.cli.options import ReadSettings, RunOptions
+from streampca.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +73,7 @@ def say(line: str) -> None:
 def caution(texts: Iterable[str]) -> None:
     """Print warnings of the library on standard error."""
     for text in texts:
-        say(f"warning: {in_flags(text)}")
+        say(f"warning: {printable(in_flags(text))}")
 
 
 def in_flags(message: str) -> str:

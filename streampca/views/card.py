@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.errors import printable
 from streampca.regret.regret import RegretRecord
 from streampca.release.estimates import Estimates
 from streampca.release.release import Release, rows_summed
@@ -131,8 +132,9 @@ class Card:
         lines = [*textwrap.wrap(self.lead, width), *textwrap.wrap(f"Promised: {self.promise}", width), ""]
         column = min(max(len(fact.label) for fact in self.facts), max(12, width // 2))
         for fact in self.facts:
-            value = fact.value + ("  [curator only]" if fact.curator else "")
-            names, values = textwrap.wrap(fact.label, column), textwrap.wrap(value, max(12, width - column - 2))
+            value = printable(fact.value) + ("  [curator only]" if fact.curator else "")
+            names = textwrap.wrap(printable(fact.label), column)
+            values = textwrap.wrap(value, max(12, width - column - 2))
             for left, right in zip_longest(names, values, fillvalue=""):
                 lines.append(f"{left:<{column}}  {right}".rstrip())
         table = self.table()
@@ -152,7 +154,8 @@ class Card:
     def markdown(self) -> str:
         """Return the card as Markdown."""
         marks = {True: " (curator only)", False: ""}
-        facts = "\n".join(f"- {fact.label}: {fact.value}{marks[fact.curator]}" for fact in self.facts)
+        texts = [(printable(f"{fact.label}: {fact.value}"), fact.curator) for fact in self.facts]
+        facts = "\n".join(f"- {escape(text, quote=False)}{marks[curator]}" for text, curator in texts)
         table = ""
         if self.loadings["components"]:
             cells = [[escape(value, quote=False) for value in row] for row in self.table()]
@@ -249,8 +252,3 @@ def learned(made: Card) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def printable(name: str) -> str:
-    """Replace the characters of a name that control a terminal."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in name)

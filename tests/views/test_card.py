@@ -42,8 +42,9 @@ RECORD = sp.RegretRecord(100, 40.0, 50.0, 10.0, 77.0, 0.98765432)
 
 
 def test_a_card_tells_what_was_released_promised_and_seen():
-    budget = Fact("Budget in the ledger", "half", curator=True)
-    made = card(a_release(k=3), releases=7, further=[*regret_facts(RECORD), budget])
+    # Names of features are in facts about admission, too.
+    further = [*regret_facts(RECORD), Fact("Budget in the ledger", "half", curator=True), Fact("c\x1b", "<b>x</b>\x1b")]
+    made = card(a_release(k=3), releases=7, further=further)
     text = made.text(120)
     assert text.startswith("Not centered")
     for words in (
@@ -51,7 +52,7 @@ def test_a_card_tells_what_was_released_promised_and_seen():
         "as the release predicts", "±",
     ):  # fmt: skip
         assert words in text, words
-    assert "\x1b" not in text
+    assert "\x1b" not in text + made.markdown()
     assert all(len(line) <= 80 for line in made.text(80).splitlines())
     assert not made.is_publishable
     assert "(curator only)" in made.markdown()
