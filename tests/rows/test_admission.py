@@ -291,7 +291,6 @@ class Unusable:
         [np.ma.array(1.0, mask=True), 1.0], [np.ma.array([1.0], mask=[True]), 1.0], [np.array(1j), 1.0],
         np.array([np.longdouble("1e400"), 1.0]), np.array([np.complex64(1), 1.0], dtype=object), [1.0], None, "ab",
     ],
-    ids=repr,
 )  # fmt: skip
 def test_a_row_that_is_no_numbers_is_a_zero_row_and_warns_of_nothing(row: object) -> None:
     def feed(rows: list[object]) -> list[bytes]:
