@@ -29,7 +29,8 @@ def test_equal_commits_choose_equal_cases_and_others_others():
         ("streampca/papers/doubling.py", {"DoublingFPL"}),
         ("streampca/processors/private_oja.py", {"PrivateOja"}),
         ("streampca/papers/wishart.py", {"WishartCovariance"}),
-        ("streampca/matrix_factorization/window.py", {"SlidingWindowPCA"}),
+        ("streampca/matrix_factorization/window.py", {"SlidingWindowPCA", "PrivateFPL", "DoublingFPL"}),
+        ("streampca/processors/sliding_window.py", {"SlidingWindowPCA"}),
     ],
 )
 def test_a_change_touches_the_algorithms_that_import_it(file, kinds):
