@@ -94,6 +94,9 @@ import numpy as np
 import streampca
 from streampca.errors import BadParameterError, listed, reason, short
 from streampca.linalg.eigen import top_sum
+from streampca.linalg.frequent_directions import FrequentDirections
+from streampca.linalg.lattice import GramSum
+from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.release.subspace import Subspace
 from streampca.rows.protocol import Reader, RowSource
@@ -368,6 +371,8 @@ class Meter:
         stream.engine.adopt(source)
         self._stream, self._source, self._rows = stream, source, Reader(source.blocks())
         self._releases, self._seconds = 0, 0.0
+        # The sum of the rows where the stream keeps a sketch of it.
+        self._sum: GramSum | None = None
         # At the last measurement: the exact Gram matrix, the reward and the number of rows.
         self._gram: FloatArray | None = None
         self._reward, self._t, self._done = 0.0, 0, 0
@@ -386,13 +391,18 @@ class Meter:
             started = time.perf_counter()
             self._releases += len(self._stream.push_many(block).releases)
             self._seconds += time.perf_counter() - started
+            now = self._stream.engine.now
+            if now.regret is not None and isinstance(now.regret.own, FrequentDirections):
+                admitted, _ = now.admission.block(block, self._done + 1)
+                self._sum = (self._sum or GramSum(admitted.shape[1])).add(admitted)
             self._done += len(block)
             yield self._done
 
     def measure(self) -> dict[str, float]:
         """Every measure that applies, at this moment."""
         stream, record, release = self._stream, self._stream.regret.now(), self._stream.release
-        gram, subspace = stream.regret.exact_gram(), stream.engine.subspace
+        subspace, own = stream.engine.subspace, self._sum
+        gram = stream.regret.exact_gram() if own is None else unpack_entries(own.packed(), own.n_features)
         recent = gram if self._gram is None else gram - self._gram
         best = top_sum(recent, stream.algorithm.n_components)
         values = {

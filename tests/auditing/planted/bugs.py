@@ -273,9 +273,12 @@ def _told_parity(view: View, self: RowRingProcessor, outlet: Outlet) -> View:
     return view._replace(details={"parity": int(abs(packed).sum() * 2.0**40) % 2 + int(packed[0] * 4) % 2})
 
 
-def _told_values(release: Any, self: PrivateOjaProcessor) -> Any:
-    exact = float(np.abs(self.waiting.array).sum() + np.abs(self.total).sum())
-    return release.replaced(eigenvalues=release.own_eigenvalues + 1e-7 * exact)
+def _told_values(stepped: Any, *_: Any) -> Any:
+    after, release = stepped
+    if release is None:
+        return stepped
+    exact = float(np.abs(after.waiting.array).sum() + np.abs(after.total).sum())
+    return after, release.replaced(eigenvalues=release.own_eigenvalues + 1e-7 * exact)
 
 
 class _ExactDeletion(HistogramProcessor):
@@ -435,7 +438,7 @@ bug("the subspace follows the exact matrix", "PrivateFPL-tracking",
     with_release(lambda release, gram: {"span": power_step(gram.packed() + 1e-9, release.own_span, 1.0)}))
 bug("a release held back by an exact value", "PrivateFPL", after(FPLProcessor, "step", _held_back))
 bug("noise smaller by 4 percent", "PrivateFPL", times(Draws, "normal", 0.96), numbers=6000)
-bug("eigenvalues of the exact sum", "PrivateOja-clipped", after(PrivateOjaProcessor, "release", _told_values))
+bug("eigenvalues of the exact sum", "PrivateOja-clipped", after(PrivateOjaProcessor, "step", _told_values))
 bug("a copy that does not go on as another run", "life-fork-blt", stale,
     put(Engine, "after_fork", lambda self: None))
 # fmt: on
