@@ -137,7 +137,8 @@ def arrow_reader(table: Any) -> Any:
             return pa.RecordBatchReader.from_stream(table)
         return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
     except pa.ArrowInvalid:
-        raise SourceError(f"rows of Arrow type {short(type(table).__name__)}: expected a table.") from None
+        kind = short(type(table).__name__)
+        raise SourceError(f"rows of Arrow type {kind}: expected a table. Pass array.to_pylist().") from None
 
 
 def check_iterable(rows: Any) -> None:

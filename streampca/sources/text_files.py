@@ -107,7 +107,8 @@ class TextFile(ByteFile):
             ) from error
         if replace and _NOT_BY_LINE.match(known):
             raise BadParameterError(
-                f"on_bad_row='zero' with encoding={short(encoding)}: one damaged line could change others; use UTF-8"
+                f"on_bad_row='zero' with encoding={short(encoding)}: one damaged line could change others; convert the "
+                f"text, as with iconv -f {known} -t utf-8"
             )
         if by_name and known in ("utf-16", "utf-32"):
             raise BadParameterError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from streampca.errors import BadParameterError
 from streampca.processors.base import Processor
 from streampca.regret.private_regret import PrivateRegretRecords
 from streampca.regret.regret import RegretSums
@@ -34,3 +35,10 @@ class State(NamedTuple):
     counts: Counts = NO_COUNTS
     due: int = 0
     entries: int = 0
+
+
+def running(now: State) -> Processor:
+    """Return the processor of a stream that has started."""
+    if now.processor is None:
+        raise BadParameterError("the stream has not started. Push a row first.")
+    return now.processor

@@ -39,7 +39,7 @@ from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
-from streampca.stream.current import State
+from streampca.stream.current import State, running
 from streampca.stream.lane import Lane
 from streampca.stream.step import BlockStep, Step, Steps, Waiting, WaitingStep, step_of
 
@@ -289,9 +289,8 @@ class Engine:
         if new_source:
             return None
         raise BadParameterError(
-            f"the previous rows came {'otherwise' if last is None else f'from {last.source}'}, these come from "
-            f"{source}. Continue the source of the run, or declare that all rows of this one are new: new_source=True "
-            "(--continues)."
+            f"the previous rows came {'otherwise' if last is None else f'from {last.source}'}, these from {source}. "
+            "Continue the source of the run, or declare all rows of this one new: new_source=True (--continues)."
         )
 
     @property
@@ -593,13 +592,6 @@ class Engine:
             )
         else:
             self.mark_copied()
-
-
-def running(now: State) -> Processor:
-    """Return the processor of a stream that has started."""
-    if now.processor is None:
-        raise BadParameterError("the stream has not started. Push a row first.")
-    return now.processor
 
 
 def regenerated(processor: Processor, outlet: Outlet) -> Processor:
