@@ -123,7 +123,12 @@ class SQLiteFile:
                 raise BadParameterError(f"{path}: there is no such {kind.what}; check the path")
             target = path if plain else _read_only(Path(path))
             self.db: sqlite3.Connection = sqlite3.connect(
-                target, timeout, isolation_level=None, check_same_thread=False, factory=_Connection, uri=not plain
+                target,
+                timeout=timeout,
+                isolation_level=None,
+                check_same_thread=False,
+                factory=_Connection,
+                uri=not plain,
             )
             try:
                 self._set_up(kind, write, time.monotonic() + timeout)
