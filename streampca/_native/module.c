@@ -5,6 +5,8 @@
  * The functions have the names, the arguments and the bits of the numpy code beside which they are called.
  */
 #define Py_LIMITED_API 0x030B0000
+/* None is returned by Py_NewRef, not by Py_RETURN_NONE: headers of Python 3.12 and 3.13 take no reference there, also for
+   the stable ABI of 3.11, which counts them. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
@@ -127,7 +129,7 @@ bad:
 
 static PyObject *none(Held *held) {
   drop(held);
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 #define DOUBLES(i) ((double *)a[i].data)

@@ -76,17 +76,17 @@ static PyObject *plan_take(PyObject *self, PyObject *const *args, Py_ssize_t giv
   Arg a[3];
   Held held, row = {.count = 0};
   if (given != 4) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
-  if (!PyObject_CheckBuffer(args[0])) Py_RETURN_NONE;
+  if (!PyObject_CheckBuffer(args[0])) return Py_NewRef(Py_None);
   Py_buffer *view = row.views;
   if (PyObject_GetBuffer(args[0], view, PyBUF_ND | PyBUF_FORMAT) < 0) {
     PyErr_Clear();
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
   }
   row.count = 1;
   const char *format = view->format ? view->format : "B";
   if (format[0] != 'd' || format[1] || view->ndim != 1 || view->shape[0] != p->d || ((uintptr_t)view->buf & 7)) {
     drop(&row);
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
   }
   PyObject *made = NULL;
   if (parsed(args + 1, 3, "fxy", a, &held)) {
@@ -262,7 +262,7 @@ static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t 
   PyMem_Free(work);
   double std = a[8].number;
   drop(&held);
-  if (!means) Py_RETURN_NONE;
+  if (!means) return Py_NewRef(Py_None);
   return PyFloat_FromDouble(std * sqrt(1.0 + 4.0 * (square < 1.0 ? square : 1.0) / p->weight2));
 }
 
