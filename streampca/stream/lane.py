@@ -18,10 +18,10 @@ from streampca import _native
 from streampca.errors import StreamBusyError
 from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
 from streampca.linalg.eigen import top_pairs
-from streampca.linalg.lattice import BITS, UNIT, GramSum
+from streampca.linalg.lattice import UNIT, GramSum, grid_step
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.buffered_noise import BufferedNoise, Recurrence
+from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
 from streampca.privacy.randomness import NAME_BYTES, ziggurat_tables
 from streampca.processors.leader import next_panel_end
@@ -79,9 +79,10 @@ class Lane:
     ----------
     now : state of a stream that `fits`, which the lane continues.
     plan : `plan_of` the stream.
+    until : `last_row`.
     """
 
-    def __init__(self, now: State, plan: Any) -> None:
+    def __init__(self, now: State, plan: Any, until: int) -> None:
         processor = now.processor
         assert isinstance(processor, FPLProcessor)
         assert isinstance(processor.noise, BufferedNoise)
@@ -106,44 +107,29 @@ class Lane:
         arena[3 * size : self.spans] = noise.buffers.reshape(-1)
         if processor.reading.span is not None:
             arena[self.spans : self.scoring] = processor.reading.span.T.reshape(-1)
-        scoring = now.scoring or Scoring.of_release(now.release) if now.release is not None else now.scoring
-        if scoring is not None:
-            arena[self.scoring : self.scoring + d * k] = scoring.basis[:d].T.reshape(-1)
-            if scoring.linear is not None:
-                arena[self.scoring + d * k :] = scoring.linear
+        if self.scored:
+            assert now.release is not None
+            self._put_scoring(arena, now.scoring or Scoring.of_release(now.release))
         self.offset = noise.n - now.t  # of the release's number from the row's
         self.words, self.more = source.epoch[1].first, source.epoch[1].more
         self.root = math.sqrt(2.0 * (d + center))  # the shift of a power step, in standard deviations
         self.factor = math.nan if admission.bounds is not None else float(admission.factor)
         self.unit, self.terms = now.unit, processor.terms
         self.details = {} if processor.reading.name is None else {"solver": processor.reading.name}
-        self.spectra, self.rule = processor.spectra, rule
+        self.rule, self.until = rule, until
         self.stds = algorithm.mechanism.std_chunks.latest
-        self.until = self._until(now, processor, rule)
         reward = 0.0 if now.regret is None else now.regret.reward
         self.state = LaneState(
             now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release, processor.reading
         )
         self._views = {now.t: now}  # by row: what `now` returned
 
-    def _until(self, now: State, processor: FPLProcessor, rule: Recurrence) -> int:
-        """The last row that the lane may absorb: before a record, the horizon, other keys, scales or empty buffers."""
-        n, t = now.t + self.offset, now.t
-        first, stds = self.stds
-        drawn = processor.chain.n
-        last = [first + len(stds) - 1 - n, ((drawn >> EPOCH_BITS) + 1 << EPOCH_BITS) - 1 - drawn]
-        if not isinstance(rule.scale, float):
-            start, values = rule.scale.latest
-            last.append(start + len(values) - 1 - n)
-        if rule.restart_after is not None:
-            last.append(rule.restart_after - n % rule.restart_after)
-        if now.regret is not None:
-            last.append(now.regret.rows_until_record - 1)
-        if processor.is_bounded:
-            last.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
-        if processor.algorithm.horizon is not None:
-            last.append(processor.algorithm.horizon - 1 - t)
-        return t + min(last)
+    def _put_scoring(self, arena: FloatArray, scoring: Scoring) -> None:
+        """Write the scoring of the next row into an arena."""
+        end = self.scoring + self.d * self.k
+        arena[self.scoring : end] = scoring.basis[: self.d].T.reshape(-1)
+        if scoring.linear is not None:
+            arena[end:] = scoring.linear
 
     def push(self, row: Any) -> Step | None:
         """Absorb a row and release; None where the row needs the general path. Called by `Engine.push`, which locks."""
@@ -170,16 +156,15 @@ class Lane:
         if not isinstance(scale, float):
             start, scales = scale.latest
             scale = scales[n - start]
-        mantissa, exponent = math.frexp(std)  # `lattice.grid_step`, without a call
-        grid = 2.0 ** max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
         count, bias, spread = self.terms.count(1, t) if center else 1, 0.0, 0.0
         if center:  # as `linalg.centering.centered` computes them
             sums = std / MEAN_WEIGHT
             bias, spread = float(f"{sums**2 / count:.6g}"), self.d * (sums / count) ** 2
         public = np.empty(self.public)
         bound = plan.release(
-            name, self.words, self.more, scale, grid, std * self.root, arena, new, public, count, std, bias, spread
-        )
+            name, self.words, self.more, scale, grid_step(std), std * self.root, arena, new, public,
+            count, std, bias, spread,
+        )  # fmt: skip
         public.flags.writeable = False
         if self.observing:
             reading = reading.observe(public[: self.packed], 1.0)
@@ -194,7 +179,7 @@ class Lane:
     def _release(
         self, t: int, public: FloatArray, std: float, count: int, bound: float | None, new: Any, reading: Reading
     ) -> Release:
-        """The release of public numbers; with `Exact`, its pairs, and the scoring of the next row into the arena."""
+        """Return the release of public numbers. Without a span, write the scoring of the next row into the arena."""
         d, k = self.d, self.k
         details: dict[str, Any] = self.details
         packed, at_mean, mean = public[: self.packed], self.packed, None
@@ -212,10 +197,8 @@ class Lane:
             std = bound
         estimate = None
         if self.observing:
-            estimate, details = (
-                reading.estimate,
-                {**details, "smoothed_noise_std": self.terms.of_unit(reading.noise_std)},
-            )
+            details = {**details, "smoothed_noise_std": self.terms.of_unit(reading.noise_std)}
+            estimate = reading.estimate
             assert estimate is not None
             estimate.flags.writeable = False
         release = Release.__new__(Release)  # this runs once a row: no call of __init__
@@ -235,10 +218,7 @@ class Lane:
             if not self.plan.top(own, values, basis, new, mean):
                 values, basis = top_pairs(own, k)
                 scoring = Scoring.of(basis, None if mean is None else mean / self.terms.row_norm)
-                numbers = new.view(np.float64)
-                numbers[self.scoring : self.scoring + d * k] = scoring.basis[:d].T.reshape(-1)
-                if scoring.linear is not None:
-                    numbers[self.scoring + d * k :] = scoring.linear
+                self._put_scoring(new.view(np.float64), scoring)
             basis.setflags(write=False)
             values.setflags(write=False)
             subspace = Subspace.__new__(Subspace)
@@ -248,7 +228,7 @@ class Lane:
         return release
 
     def now(self) -> State:
-        """The state of the stream, as the general path has it: views of the arena. Computed when it is read."""
+        """Return the state of the stream as the general path has it: views of the arena, created when it is read."""
         state, views = self.state, self._views
         if (known := views.get(state.t)) is not None:
             return known
@@ -288,16 +268,15 @@ class Lane:
 
 
 def fits(now: State) -> bool:
-    """Whether rows of this stream may take a lane, as far as it does not change during a run."""
+    """Return whether rows of this stream may take a lane, as far as that is constant during a run."""
     processor, admission = now.processor, now.admission
     if not isinstance(processor, FPLProcessor) or processor.source.tape is not None:
         return False
     algorithm = processor.algorithm
+    # A smoothed sum about the mean needs the released matrix before the mean is taken out, which stays in C.
+    solvers = (Exact, Tracking) if algorithm.center else (Exact, Tracking, Smoothed)
     return (
-        (
-            type(algorithm.solver) in (Exact, Tracking)
-            or (isinstance(algorithm.solver, Smoothed) and not algorithm.center)
-        )
+        type(algorithm.solver) in solvers
         and isinstance(processor.noise, BufferedNoise)
         and algorithm.noise.arithmetic is None
         and algorithm.release_every == 1
@@ -311,16 +290,35 @@ def fits(now: State) -> bool:
 
 
 def begun(now: State, plan: Any) -> Lane | None:
-    """A lane from this state on, if there are at least two rows for it."""
+    """Return a lane from this state on, if it has at least one row."""
     if now.admission.is_warming_up or now.release is None:
         return None
+    until = last_row(now)
+    return Lane(now, plan, until) if until > now.t else None
+
+
+def last_row(now: State) -> int:
+    """Return the last row of a lane: before a record, the horizon, other keys, other scales or empty buffers."""
     processor = now.processor
-    assert processor is not None
-    n = processor.chain.n
-    if processor.source.epoch[0] != n + 1 >> EPOCH_BITS:
-        return None
-    lane = Lane(now, plan)
-    return lane if lane.until > now.t else None
+    assert isinstance(processor, FPLProcessor)
+    assert isinstance(processor.noise, BufferedNoise)
+    n, rule, drawn = processor.noise.n, processor.noise.rule, processor.chain.n
+    if processor.source.epoch[0] != drawn + 1 >> EPOCH_BITS:
+        return now.t
+    first, stds = processor.algorithm.mechanism.std_chunks.latest
+    left = [first + len(stds) - 1 - n, ((drawn >> EPOCH_BITS) + 1 << EPOCH_BITS) - 1 - drawn]
+    if not isinstance(rule.scale, float):
+        start, scales = rule.scale.latest
+        left.append(start + len(scales) - 1 - n)
+    if rule.restart_after is not None:
+        left.append(rule.restart_after - n % rule.restart_after)
+    if now.regret is not None:
+        left.append(now.regret.rows_until_record - 1)
+    if processor.is_bounded:
+        left.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
+    if processor.algorithm.horizon is not None:
+        left.append(processor.algorithm.horizon - 1 - now.t)
+    return now.t + min(left)
 
 
 def plan_of(now: State) -> Any:
