@@ -50,7 +50,6 @@ class NativeBuildHook(BuildHookInterface):
 
         extension = Extension(
             "kernels", ["streampca/_native/module.c"], libraries=["m"],
-            depends=["streampca/_native/kernels.h", "streampca/_native/plan.h"],
             extra_compile_args=_FLAGS, extra_link_args=["-Wl,-s"] if sys.platform == "linux" else [],
             py_limited_api=True,
         )  # fmt: skip

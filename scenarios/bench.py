@@ -16,7 +16,6 @@ from cyclopts import App
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from streampca import _native
 from streampca.cli.options import RunOptions
 from streampca.cli.run import run
 
@@ -64,7 +63,6 @@ def main(
         return 2
     out = Console(highlight=False, markup=False)
     results: list[Result] = []
-    before = _native.use(True)  # what is not called cold is warm
     with threadpool_limits(1):
         machine = report.describe()
         for line in machine.values():
@@ -73,7 +71,6 @@ def main(
             for result in run_suite(name, rounds, small=small, full=full, run_file=_run_file):
                 report.show(out, result, explain=explain)
                 results.append(result)
-    _native.use(before)
     if json is not None:
         report.write_json(json, machine, results)
     if markdown is not None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from streampca import _native
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.counts import check_count
 from streampca.linalg.threads import OneThread, one_blas_thread
@@ -115,10 +116,8 @@ def absorb_parquet(
 
 def _begin(compiled: bool) -> None:
     """Prepare a process: one BLAS thread, and exit when the parent ends, for any reason."""
-    from streampca import _native
-
     if not compiled:  # blocks have the same bits
-        _native.compiled = None
+        _native.use(False)
     one_blas_thread()
     keep_memory()
 

@@ -384,11 +384,9 @@ def _begin() -> None:
     """Prepare an executor's process, once: one BLAS thread (Spark runs a process a core), freed memory kept."""
     import pyarrow.parquet  # noqa: F401
 
-    from streampca import _native
     from streampca.linalg.threads import one_blas_thread
 
     one_blas_thread()
     keep_memory()
-    _native.use(True)
     # Spark collects garbage after each task, which takes 0.1 s if it examines all these modules.
     gc.freeze()

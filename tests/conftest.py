@@ -2,10 +2,12 @@
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+
+from streampca import _native
 
 # A busy machine is no failure. In CI (CI=true) hypothesis repeats its examples; elsewhere it looks for new ones.
 settings.register_profile("suite", settings(), deadline=None)
@@ -22,6 +24,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("STREAMPCA_SKIP_NOTHING") and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def compiled_kernels() -> Iterator[None]:
+    """Compiled kernels during a test, which is skipped where there are none."""
+    if not _native.available():
+        pytest.skip("the kernels are not compiled")
+    before = _native.use(True)
+    yield
+    _native.use(before)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-from streampca import _native
 from streampca.linalg.eigen import power_step, ritz_pairs
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import svec_size
@@ -78,7 +77,6 @@ def bare_dsyrk(rows: FloatArray, step: int) -> FloatArray:
 
 def floor(rows: FloatArray, k: int) -> None:
     """What a private release a row takes at least, by the kernels in use here: no stream, no admission, no regret."""
-    before = _native.use(True)
     d = rows.shape[1]
     noise, gram, span = GeometricBLT(len(rows), 1.0).start(svec_size(d)), GramSum(d), np.asfortranarray(np.eye(d, k))
     stream = Randomness.from_seed(1).stream("floor")
@@ -87,7 +85,6 @@ def floor(rows: FloatArray, k: int) -> None:
         noise, packed = noise.released(stream.draws(n), gram, 1.0)
         span = power_step(packed, span, 1.0)
         ritz_pairs(packed, span)
-    _native.use(before)
 
 
 def rolling_covariance(rows: FloatArray, window: int, every: int) -> None:

@@ -3,7 +3,6 @@
 import ast
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,11 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca import _native
 
 PACKAGE = Path(sp.__file__).parent
 
 
-@pytest.fixture
-def compiled() -> Iterator[None]:
-    before = _native.use(True)
-    if _native.compiled is None:
-        pytest.skip("counted with compiled kernels")
-    yield
-    _native.use(before)
-
-
-@pytest.mark.usefixtures("compiled")
+@pytest.mark.usefixtures("compiled_kernels")
 def test_a_row_takes_few_calls_through_few_files() -> None:
     """Push a row and read basis and eigenvalues: d = 20, a release every row, tracking, live regret."""
     d, warm, count = 20, 20_000, 400

@@ -7,14 +7,12 @@ import pytest
 
 from streampca import _native
 
-pytestmark = pytest.mark.skipif(not _native.available(), reason="the kernels are not compiled")
+pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
 
-@pytest.fixture(autouse=True)
-def kernels():
-    before = _native.use(True)
-    yield _native.compiled
-    _native.use(before)
+@pytest.fixture
+def kernels(compiled_kernels):
+    return _native.compiled
 
 
 def calls():

@@ -11,14 +11,7 @@ from streampca import _native
 from streampca.linalg.eigen import ritz, ritz_pairs, top_eigh, top_pairs
 from streampca.linalg.svec import pack_entries
 
-pytestmark = pytest.mark.skipif(not _native.available(), reason="the kernels are not compiled")
-
-
-@pytest.fixture(autouse=True)
-def compiled():
-    before = _native.use(True)
-    yield
-    _native.use(before)
+pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
 
 def matrix_of(values, rng):

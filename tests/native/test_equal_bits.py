@@ -17,7 +17,7 @@ from streampca.regret.regret import RegretLog
 from streampca.rows.admission import Admission
 from streampca.stream.stream import Stream
 
-pytestmark = pytest.mark.skipif(not _native.available(), reason="the kernels are not compiled")
+pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
 
 def both(make):

@@ -6,21 +6,13 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca import _native
 from streampca.errors import BadRowError
 from streampca.stream import lane as lanes
 
 pytestmark = [
-    pytest.mark.skipif(not _native.available(), reason="the kernels are not compiled"),
+    pytest.mark.usefixtures("compiled_kernels"),
     pytest.mark.filterwarnings("ignore:too few rows"),  # bits are compared, not results
 ]
-
-
-@pytest.fixture(autouse=True)
-def compiled():
-    before = _native.use(True)
-    yield
-    _native.use(before)
 
 
 def rows_of(n, d, seed=0):
