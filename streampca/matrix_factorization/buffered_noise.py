@@ -60,7 +60,7 @@ class Recurrence:
         return steps, out
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
 class BufferedNoise(RunningNoise):
     """Noise of a BLT after n steps of the recurrence ``rule``; ``buffers`` is a (count, size) array."""
 

@@ -93,7 +93,7 @@ class Node(NamedTuple):
     sum: npt.NDArray[Any]  # of its noise and that of all larger nodes in use
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
 class TreeNoise(RunningNoise):
     """Noise of a `BinaryTree` after n sums; ``nodes`` are those of the latest sum, the largest first."""
 
@@ -179,7 +179,7 @@ class ExactTree(BinaryTree):
         return ExactTreeNoise(self, 0, (), np.zeros(size, dtype=np.int64), sampler)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
 class ExactTreeNoise(TreeNoise):
     """Integer noise of an `ExactTree`, in units of 2**-40 of unscaled entries; ``sampler`` draws that of a node."""
 

@@ -181,7 +181,7 @@ class ForgettingBLT(BufferedFactorization):
         return np.where(lag >= 0, self.decay ** np.maximum(lag, 0), 0.0)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
 class TwinNoise(RunningNoise):
     """Noise of a `WindowDifference` after n steps of the recurrence ``rule``."""
 

@@ -107,7 +107,7 @@ class _End(NamedTuple):
     ends: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Kept:
     """An entry that may not be durable yet, the entry before it, and the position of the source after it."""
 

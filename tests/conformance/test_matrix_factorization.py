@@ -186,6 +186,14 @@ def test_a_value_goes_on_any_number_of_times_and_never_changes(name):
         assert_same(contents(value), then)
 
 
+@some_cases
+def test_no_representation_shows_the_noise(name):
+    source = NoiseSource(Randomness.from_seed(0), "noise")
+    value = CASES[name].start(3, source).advance(source.draws(1, bytes(16)))
+    assert repr(value).startswith("<")
+    assert "array" not in repr(value)
+
+
 @pytest.mark.parametrize("std", [0.25, 0.3, 2.0**-30])  # a power of two, another number, noise below the lattice
 @some_cases
 def test_compiled_and_plain_releases_have_equal_bits(name, std):
