@@ -81,6 +81,7 @@ class AdaptiveCovariance(Mechanism):
     of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
 
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
+    stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
     few features `AdaptiveLaplaceCovariance` is better; `adaptive_mechanism` selects between them.
 
     Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of Dong, Liang and Yi
