@@ -57,7 +57,7 @@ def open_source(
         raise BadParameterError(
             "query and cursor are of databases, such as postgresql://... sqlite:///FILE; a file or a topic has neither"
         )
-    if not isinstance(source, Address) or parts is None:
+    if parts is None:
         if reading.delimiter is not None:
             given["delimiter"] = _MARKS.get(reading.delimiter, reading.delimiter)
         if reading.names is not None:

@@ -52,6 +52,20 @@ class Progress:
     admitted: AdmissionReport | None = None  #: changes of rows before they were absorbed
     expected: int | None = None  #: number of rows at the end, if known
 
+    def least_total(self, total: int | None) -> int | None:
+        """Return the number of rows at the end: ``total`` or `expected`, the smaller one if both are known."""
+        return min((n for n in (total, self.expected) if n), default=None)
+
+    def so_far(self, total: int | None) -> tuple[str, str]:
+        """Return the share of the rows at the end, and the remaining time at the rate so far; empty if not known."""
+        if not total:
+            return "", ""
+        share = f"{min(100, 100 * self.t // total)} %"
+        if not 0 < self.t < total:
+            return share, ""
+        seconds = (total - self.t) * self.seconds / self.t
+        return share, f", {seconds:.0f} s left" if seconds < 300.0 else f", {seconds / 60.0:.0f} min left"
+
 
 class View:
     """Base of the objects that show how a run proceeds."""
@@ -91,16 +105,6 @@ class _ConsoleView(View):
     n_components: int
     total: int | None
 
-    def so_far(self, progress: Progress, total: int | None) -> tuple[str, str]:
-        """Return the share of the rows at the end, and the remaining time at the rate so far; empty if not known."""
-        if not total:
-            return "", ""
-        share = f"{min(100, 100 * progress.t // total)} %"
-        if not 0 < progress.t < total:
-            return share, ""
-        seconds = (total - progress.t) * progress.seconds / progress.t
-        return share, f", {seconds:.0f} s left" if seconds < 300.0 else f", {seconds / 60.0:.0f} min left"
-
 
 @dataclass(eq=False)
 class LiveView(_ConsoleView):
@@ -138,8 +142,8 @@ class LiveView(_ConsoleView):
         rate = progress.t / progress.seconds if progress.seconds > 0.0 else 0.0
         count, speed, seconds = grouped(progress.t), f"{grouped(rate)} rows/s", f"{progress.seconds:.0f} s"
         rows: Text | Table = Text(f"{count}   {speed}   {seconds}")
-        if total := min((n for n in (self.total, progress.expected) if n), default=None):
-            share, left = self.so_far(progress, total)
+        if total := progress.least_total(self.total):
+            share, left = progress.so_far(total)
             rows = Table.grid(padding=(0, 2), expand=True)
             for ratio in (None, 1, None):  # the bar takes the room that both texts leave
                 rows.add_column(ratio=ratio, no_wrap=ratio is None)
@@ -196,8 +200,8 @@ class PlainView(_ConsoleView):
     def _show(self, progress: Progress, releases: str | None = None) -> None:
         terminal, total, record = self.console.file.isatty(), self.total, progress.record
         if terminal:  # a text file's expected number of rows is estimated from the bytes of its cells: not for a log
-            total = min((n for n in (self.total, progress.expected) if n), default=None)
-        share, left = self.so_far(progress, total)
+            total = progress.least_total(self.total)
+        share, left = progress.so_far(total)
         share = f" of {total} ({share})" if share else ""
         releases = f"{progress.releases} releases, " if releases is None else releases
         line = f"{progress.t}{share} rows, {releases}{progress.seconds:.1f} s{left}"

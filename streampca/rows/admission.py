@@ -461,9 +461,7 @@ class Admission:
         except _NO_NUMBER:
             values = self._one_by_one(row, number)
         if values.ndim == 0:
-            raise BadRowError(
-                f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping."
-            )
+            raise _no_row(row, number)
         if values.ndim != 1:
             raise BadRowError(f"row {number}: shape {values.shape}, expected 1-D. Use push_many for a block.")
         return values
@@ -486,9 +484,7 @@ class Admission:
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
         """Convert a row of cells of any kind, and name the cell that is no number."""
         if isinstance(row, (str, bytes, set, frozenset)) or not hasattr(row, "__iter__"):
-            raise BadRowError(
-                f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping."
-            )
+            raise _no_row(row, number)
         found = []
         for j, value in enumerate(row):
             try:
@@ -501,6 +497,10 @@ class Admission:
     def _name(self, j: int) -> str:
         has_name = self.features is not None and j < len(self.features)  # a row may be too long
         return f"feature {short(self.features[j]) if self.features and has_name else j}"
+
+
+def _no_row(row: Any, number: int) -> BadRowError:
+    return BadRowError(f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping.")
 
 
 def _real(value: Any) -> float:

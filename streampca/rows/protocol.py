@@ -135,9 +135,9 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
     if is_sparse(rows):
         return _TableRows((), None, lambda _: sparse_blocks(rows))
     if is_frame(rows):
-        columns = table_columns(rows.columns, features, SourceError)
 
-        def blocks(_: Sequence[str]) -> Iterator[FloatArray]:
+        def blocks(names: Sequence[str]) -> Iterator[FloatArray]:
+            columns = table_columns(rows.columns, names, SourceError)
             for start in range(0, len(rows), _BLOCK):
                 part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
                 yield frame_values(part, columns, SourceError, mixed=mixed)

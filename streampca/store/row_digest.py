@@ -124,12 +124,15 @@ class PassedRows:
     def __init__(self, key: bytes, kept: Sessions, rows: int) -> None:
         self._key, self._kept, self._rows = key, kept, rows
         self._digest = RowDigest(key, ends=kept.starts[1:])
-        self.count = 0  # rows skipped so far
+
+    @property
+    def count(self) -> int:
+        """Number of rows skipped so far."""
+        return self._digest.rows
 
     def take(self, admitted: FloatArray) -> None:
         """Skip rows. Raise `BadParameterError` after the last of them if they are not the rows of the run."""
         self._digest.take(words_of(admitted))
-        self.count = self._digest.rows
         if self._kept.known and self.count == self._rows and self._digest.part.hexdigest() != self._kept.digest:
             raise BadParameterError(
                 f"the first {self._rows} rows of the file are not the rows that the run has taken (another file, order "

@@ -360,9 +360,7 @@ class Store:
                     publish_key(self._key_file, key.run)
             self._key = key
             head = None if account is None else _BEGINNING
-            self.guard.inner = engine.guard
-            given = database, key, self._witness, account, head, engine, self._schedule
-            self._writer = writer = Writer(self, self._lock, *given)
+            writer = self._begin_writing(database, key, account, head, engine)
         except BaseException:
             self._let_go()
             raise
@@ -412,9 +410,7 @@ class Store:
                 kernels.append([stream.t + 1, _native.described()])
                 database.put_all(kernels=kernels)
             self._key = key
-            self.guard.inner = stream.engine.guard
-            given = database, key, self._witness, account, head, stream.engine, self._schedule
-            self._writer = writer = Writer(self, self._lock, *given)
+            writer = self._begin_writing(database, key, account, head, stream.engine)
             if not moved:
                 writer.note()
             stream.engine.attach(writer, account, copied=moved)
@@ -440,6 +436,14 @@ class Store:
         if self._database is None:
             self._database = Database(self.path, write=True)
         return self._database
+
+    def _begin_writing(
+        self, database: Database, key: RunKey, account: Account | None, head: Point | None, engine: Engine
+    ) -> Writer:
+        self.guard.inner = engine.guard
+        given = database, key, self._witness, account, head, engine, self._schedule
+        self._writer = writer = Writer(self, self._lock, *given)
+        return writer
 
     def _open_database(self) -> Database:
         if self._database is None:
