@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scenario import Context
+from scenario import Context, held_bytes
 
 import streampca as sp
 from streampca.processors.base import Algorithm
@@ -65,7 +65,7 @@ def window(context: Context) -> dict[str, dict[str, float]]:
             assert isinstance(now, HistogramProcessor)
             most = max(most, len(now.checkpoints))
             half = int(2 * stream.t > context.rows)
-            halves[half] = max(halves[half], now.memory)
+            halves[half] = max(halves[half], held_bytes(now))
             if not at_tenth and 10 * stream.t >= context.rows:
                 at_tenth = _peak()
         table[name] = {

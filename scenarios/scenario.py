@@ -98,6 +98,7 @@ from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
+from streampca.processors.base import Processor
 from streampca.release.subspace import Subspace
 from streampca.rows.protocol import Reader, RowSource
 from streampca.sources.synthetic import Synthetic
@@ -477,3 +478,14 @@ def _value(table: Table, run: str, at: float, measure: str) -> float:
     if measure not in table[run][at]:
         raise BadParameterError(f"run {run!r} has no measure {measure!r}; there are: {', '.join(table[run][at])}")
     return float(table[run][at][measure])
+
+
+def held_bytes(processor: Processor) -> int:
+    """Bytes of the arrays that a processor holds, without those of its noise."""
+
+    def size(value: Any) -> int:
+        if isinstance(value, dict):
+            return sum(map(size, value.values()))
+        return sum(map(size, value)) if isinstance(value, list) else getattr(value, "nbytes", 0)
+
+    return size({**processor.snapshot(), "noise": None})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-from scenario import Context
+from scenario import Context, held_bytes
 
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.types import FloatArray
@@ -93,7 +93,7 @@ def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission
             table[name]["error"] = max(errors[name])
         processor = streams[name].engine.processor
         if isinstance(processor, WindowProcessor):
-            table[name]["memory"] = processor.memory / 2**20
+            table[name]["memory"] = held_bytes(processor) / 2**20
     # Additive terms tau log tau of UU21's Theorems 17 and 18, their constants taken as 1. The printed algorithms are
     # not private (`tests/reference`); these are the errors claimed for them.
     scale = last.shape[1] + 14.0 * math.log(4.0 / _BUDGET["delta"]) / _BUDGET["epsilon"] ** 2

@@ -139,7 +139,6 @@ PRIVATE: dict[str, Callable[[int], Algorithm]] = {
     "window-histogram": lambda k: SlidingWindowPCA(n_components=k, window=2, **BUDGET),
     "window-ring": lambda k: SlidingWindowPCA(n_components=k, window=2, method="ring", **BUDGET),
     "window-forgetting": lambda k: SlidingWindowPCA(n_components=k, window=4, method="forgetting", **BUDGET),
-    "window-once": lambda k: SlidingWindowPCA(n_components=k, window=2, method="once", horizon=2, **BUDGET),
     "fpl-exact": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise=sp.Tree(discrete=True), **BUDGET),
     "exact-subspace": lambda k: Tumbling(ExactSubspace(n_components=k, **BUDGET), release_every=2),
     "approximate-subspace": lambda k: Tumbling(ApproximateSubspace(n_components=k, **BUDGET), release_every=2),
