@@ -24,7 +24,7 @@ from streampca.cli.run import run as command
 from streampca.errors import BadParameterError, SourceError
 from streampca.sources import csv_rows, from_csv, from_ndjson, open_rows
 from streampca.sources.csv_cells import CellParser
-from streampca.views.public import PublicPage
+from streampca.views.page import Page
 
 NAMES = ["a", "b", "c"]
 ROWS = np.random.default_rng(3).normal(size=(300, 3)).round(6).tolist()
@@ -125,10 +125,10 @@ def write(table: pa.Table, path: Path) -> None:
 
 
 class QuietServer:
-    pages: ClassVar[list[PublicPage]] = []
+    pages: ClassVar[list[Page]] = []
     url = ""
 
-    def __init__(self, page: PublicPage, **_: object) -> None:
+    def __init__(self, page: Page, **_: object) -> None:
         self.pages.append(page)
 
     def start(self) -> QuietServer:
@@ -143,7 +143,7 @@ Run = Callable[..., Public]
 def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the command on a file; return all that is public: exit status, standard output, files and page."""
     monkeypatch.setattr(page, "Server", QuietServer)
-    monkeypatch.setattr(page.Page, "close", lambda *_, **__: None)
+    monkeypatch.setattr(page.ServedPage, "close", lambda *_, **__: None)
 
     def run(text: bytes | pa.Table, name: str) -> Public:
         path, files = tmp_path / name, (tmp_path / "releases.jsonl", tmp_path / "regret.jsonl")
