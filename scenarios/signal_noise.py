@@ -5,8 +5,7 @@ deviation sigma. Sines at n = 1 000 000 (geometric means of 3 repetitions,
 d = 50, epsilon = 1, delta = 1e-5, zero-out)::
 
     sigma               0.3      0.1      0.03     0.01     0.003    0.001
-    DP-PCA, tangent    2.54e-03 8.85e-04 2.65e-04 8.87e-05 2.86e-05 9.62e-06
-    DP-PCA, centered   2.61e-03 8.85e-04 2.69e-04 9.08e-05 2.73e-05 9.70e-06
+    DP-PCA             2.54e-03 8.85e-04 2.65e-04 8.87e-05 2.86e-05 9.62e-06
     Private Oja        2.60e-03 9.06e-04 3.02e-04 1.60e-04 1.34e-04 1.19e-04
     Gaussian mechanism 2.09e-03 6.70e-04 2.01e-04 8.02e-05 4.50e-05 4.51e-05
     not private        2.08e-03 6.64e-04 1.99e-04 6.63e-05 1.99e-05 6.63e-06
@@ -80,7 +79,7 @@ def gaussian_rows(context: Context) -> dict[str, dict[str, float]]:
         turn = np.linalg.qr(random.standard_normal((d, d)))[0]
         for label, rows in (("sine_quarter", context.rows // 4), ("sine", context.rows)):
             blocks = (random.standard_normal((count, d)) @ (turn * np.sqrt(spectrum)).T for count in _counts(rows))
-            for name, value in _sines(blocks, turn[:, :1], context, i, rows, row_norm, deflation=False).items():
+            for name, value in _sines(blocks, turn[:, :1], context, i, rows, row_norm).items():
                 logs.setdefault(name, {}).setdefault(label, []).append(math.log(value))
     return {
         name: {label: math.exp(float(np.mean(values))) for label, values in by_label.items()}
@@ -89,17 +88,17 @@ def gaussian_rows(context: Context) -> dict[str, dict[str, float]]:
 
 
 def _sines(
-    blocks: Iterator[FloatArray], truth: FloatArray, context: Context, i: int, rows: int, row_norm: float,
-    *, deflation: bool = True,
-) -> dict[str, float]:  # fmt: skip
+    blocks: Iterator[FloatArray], truth: FloatArray, context: Context, i: int, rows: int, row_norm: float
+) -> dict[str, float]:
     """Sine of the angle to the true direction, of all algorithms and of PCA without privacy, on the same rows."""
     budget: dict[str, Any] = {"n_components": 1, "horizon": rows}
     budget |= {name: float(context.params[name]) for name in ("epsilon", "delta")}
-    made: dict[str, Algorithm] = {"dp_pca": sp.DPPCA(**budget)}
-    if deflation:
-        made["dp_pca_deflation"] = sp.DPPCA(**budget, method="deflation")
-    # `PrivateFPL` with a single release at the end is the Gaussian mechanism.
-    made |= {"private_oja": sp.PrivateOja(**budget), "gaussian": sp.PrivateFPL(**budget, release_every=rows)}
+    made: dict[str, Algorithm] = {
+        "dp_pca": sp.DPPCA(**budget),
+        "private_oja": sp.PrivateOja(**budget),
+        # `PrivateFPL` with a single release at the end is the Gaussian mechanism.
+        "gaussian": sp.PrivateFPL(**budget, release_every=rows),
+    }
     streams = {n: sp.Stream(p, row_norm=row_norm, regret=None, seed=context.seed + i) for n, p in made.items()}
     gram = np.zeros((len(truth), len(truth)))
     for block in blocks:
