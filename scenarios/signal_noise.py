@@ -4,8 +4,7 @@ Rows are plus or minus one direction, plus noise of standard deviation sigma. Si
 means of 3 repetitions, d = 50, epsilon = 1, delta = 1e-5, zero-out)::
 
     sigma               0.3      0.1      0.03     0.01     0.003    0.001
-    DP-PCA, tangent    2.54e-03 8.85e-04 2.65e-04 8.87e-05 2.86e-05 9.62e-06
-    DP-PCA, centered   2.61e-03 8.85e-04 2.69e-04 9.08e-05 2.73e-05 9.70e-06
+    DP-PCA             2.54e-03 8.85e-04 2.65e-04 8.87e-05 2.86e-05 9.62e-06
     Private Oja        2.60e-03 9.06e-04 3.02e-04 1.60e-04 1.34e-04 1.19e-04
     Gaussian mechanism 2.09e-03 6.70e-04 2.01e-04 8.02e-05 4.50e-05 4.51e-05
     not private        2.08e-03 6.64e-04 1.99e-04 6.63e-05 1.99e-05 6.63e-06
@@ -61,7 +60,6 @@ def sines_of(context: Context, sigma: float, i: int) -> dict[str, float]:
     }
     algorithms = {
         "dp_pca": sp.DPPCA(**budget),
-        "dp_pca_deflation": sp.DPPCA(**budget, method="deflation"),
         "private_oja": sp.PrivateOja(**budget),
         # With a single release at the end this is the Gaussian mechanism.
         "gaussian": sp.PrivateFPL(**budget, release_every=rows),

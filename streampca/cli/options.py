@@ -84,7 +84,6 @@ class ReadSettings:
     names : names of all columns of a file without a header line, separated by commas; with header=yes, in their place.
     follow : yes to wait for more rows at the end of the file, like tail -f, until Ctrl-C.
     rate : replay this number of rows a second.
-    rate_from : replay in real time, by the distances in this column of times. Times become public.
     query : of a database: a SELECT without ORDER BY.
     cursor : of a database: the column by which rows are ordered, and different from row to row.
     """
@@ -98,7 +97,6 @@ class ReadSettings:
     names: str | None = None
     follow: bool = False
     rate: float | None = None
-    rate_from: str | None = None
     query: str | None = None
     cursor: str | None = None
 

@@ -204,7 +204,8 @@ class HistogramProcessor(WindowProcessor):
         # All sums are rounded on one grid, that of the least noise in a difference, so that K(i) has no rounding error.
         self.noise, now = outlet.running("prefix", GramInParts(self.gram), self.noise, method.grid)
         histogram = self.histogram.advanced(t, now)
-        self.histogram = histogram = histogram.marked(t) if t % method.mark_every == 0 else histogram
+        # The release is of the checkpoints before row t + 1 gets one.
+        self.histogram = histogram.marked(t) if t % method.mark_every == 0 else histogram
         first, oldest = histogram.starts[0], histogram.sums[0]
         details: dict[str, Any] = {"checkpoints": len(histogram.starts)}
         std: float | None = method.noise.difference_std(t // every, (t - first + 1) // every)

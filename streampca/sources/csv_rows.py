@@ -22,7 +22,7 @@ from streampca.sources.base import (
     in_blocks,
     source_bounds,
 )
-from streampca.sources.csv_cells import CellParser, as_seconds, number, numbers
+from streampca.sources.csv_cells import CellParser, number, numbers
 from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, CellSplitter, split_records
 from streampca.sources.text_files import Readable, TextRows
@@ -103,9 +103,6 @@ class CsvRows(TextRows):
             if header is not None or not self._has_header  # the caller vouches for the names
             else choose_named(names, columns, self.name, _HEADER_REMEDY, self._missing)
         )
-        self._time = None
-        if options.times is not None:
-            self._time = list(self._places).index(choose(names, [options.times], self.name)[0])
         self.features = feature_names(names, self._places)
         self.bounds = source_bounds(bounds, self.features, names)
 
@@ -113,7 +110,8 @@ class CsvRows(TextRows):
         pieces = self._file.start(lambda: self._opened()[1])
         parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
         line = self._first_line
-        for piece, rows in parser.parse_all(pieces, live=self._file.once):
+        for piece in pieces:
+            rows = parser.parse(piece)
             if rows is not None and (self._lenient or np.isfinite(rows).all()):
                 parts: Iterable[FloatArray] = [rows]
             else:
@@ -186,13 +184,11 @@ class CsvRows(TextRows):
         row = None
         if cells is not None and len(cells) == self._width:
             wanted = [cells[place] for place in self._places]
-            if self._time is not None:
-                wanted[self._time] = as_seconds(wanted[self._time])
             row = numbers(wanted, self._missing)
         # With bad rows absorbed, no value of the record may raise: the position of the row is public.
         if self._zero:
             return row or bad_values("not a number" if wanted else "unreadable record", len(self._places)).tolist()
-        if row is None or not (self._lenient or np.isfinite(row).all()):
+        if row is None or not (self._lenient or all(map(isfinite, row))):
             raise self._problem(record, cells, wanted, line + sum(record.count(b"\n") for record in records[:at]))
         return row
 

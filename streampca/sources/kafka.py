@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from typing import Any, Literal
 
 import msgspec
@@ -24,7 +23,7 @@ logger = logging.getLogger("streampca.kafka")
 logger.addHandler(logging.NullHandler())  # silent unless the host wants its messages
 
 #: Content of a message: its name, or a function from its bytes to a mapping or a sequence of numbers.
-Value = Literal["json", "avro", "block"] | Callable[[bytes], Any]
+Value = Literal["json", "block"] | Callable[[bytes], Any]
 _HELD = 4096  # messages of a partition that are read ahead; then it is paused
 _POLL = 0.5  # seconds that a call waits for messages
 _PATIENCE = 30.0  # seconds that a broker may take to answer
@@ -41,11 +40,9 @@ class KafkaRows(PositionedRows):
     group : consumer group that receives the durable offsets. It decides nothing.
     servers : addresses of brokers, ``host:port``, separated by commas.
     features : names of the numbers of a message, in the order wanted.
-    value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), ``"avro"``, or a
-        function from the bytes of a message to a mapping or a sequence of numbers, whose exceptions make the message a
-        bad one. ``"block"``: sums of rows, created and collected by `streampca.readers`.
-    schema : for Avro, the schema of all messages; or a mapping from number to schema for messages with the header
-        of a schema registry.
+    value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), or a function from
+        the bytes of a message, such as Avro, to a mapping or a sequence of numbers, whose exceptions make the message
+        a bad one. ``"block"``: sums of rows, created and collected by `streampca.readers`.
     bounds : public bounds of the features, as in `from_csv`.
     turn : messages that a partition gives in its turn. It decides the order of rows: do not change it for a resumed
         run.
@@ -69,19 +66,9 @@ class KafkaRows(PositionedRows):
     """
 
     def __init__(
-        self,
-        topic: str,
-        group: str,
-        *,
-        servers: str,
-        features: Sequence[str],
-        value: Value = "json",
-        schema: Any = None,
-        bounds: BoundsLike = None,
-        turn: int = 1000,
-        config: Mapping[str, Any] | None = None,
-        **reading: Any,
-    ) -> None:
+        self, topic: str, group: str, *, servers: str, features: Sequence[str], value: Value = "json",
+        bounds: BoundsLike = None, turn: int = 1000, config: Mapping[str, Any] | None = None, **reading: Any,
+    ) -> None:  # fmt: skip
         options = Reading(**reading).only("a topic", "on_bad_row", "follow")
         check_count("turn", turn)
         if isinstance(features, str) or not features or repeated(features):
@@ -92,7 +79,9 @@ class KafkaRows(PositionedRows):
             )
         self.features, self.name = tuple(features), f"kafka topic {topic}{' of blocks' if value == 'block' else ''}"
         self.bounds = source_bounds(bounds, self.features)
-        self._read = reader(value, schema)
+        if not (callable(value) or value in ("json", "block")):
+            raise BadParameterError(f"value={value!r}: expected 'json', 'block' or a function of the bytes")
+        self._value = value
         self._topic, self._turn, self._follow, self._zero = topic, turn, options.follow, options.is_absorbing
         self._config = {
             "bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False,
@@ -102,11 +91,14 @@ class KafkaRows(PositionedRows):
         self._consumer: Any = None
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
+        if self._value == "block":
+            raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
+        read = self._value if callable(self._value) else read_json
         for messages, after in self._turns(at):
             rows = np.full((len(messages), len(self.features)), np.nan)
             for i, message in enumerate(messages):
                 try:
-                    rows[i] = numbers(self._read(message.value()), self.features)
+                    rows[i] = numbers(read(message.value()), self.features)
                 except Exception as problem:
                     if not self._zero:
                         if i:
@@ -179,47 +171,10 @@ def _after(offsets: Sequence[int], turn: int, left: int, nexts: Sequence[int], m
     return {"offsets": [*offsets[:turn], nexts[m - 1], *offsets[turn + 1 :]], "turn": [turn, left - m]}
 
 
-def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
-    """Return the function that reads a message."""
-    if callable(value):
-        return value
-    if value == "avro":
-        return _avro(schema)
-    if value not in ("json", "block"):
-        raise BadParameterError(f"value={value!r}: expected 'json', 'avro', 'block' or a function of the bytes")
-
-    def read(data: bytes) -> Any:
-        if value == "block":
-            raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
-        check_levels(data)
-        return msgspec.json.decode(data)
-
-    return read
-
-
-def _avro(schema: Any) -> Callable[[bytes], Any]:
-    if schema is None:
-        raise BadParameterError("value='avro' needs schema=: an Avro schema, or {id: schema} for framed messages")
-    try:
-        from fastavro import parse_schema, schemaless_reader
-    except ImportError as error:
-        raise SourceError("Avro needs fastavro; install it with pip install 'streampca[kafka]'") from error
-    framed = isinstance(schema, Mapping) and all(isinstance(key, int) for key in schema)
-    schemas = {key: parse_schema(one) for key, one in (schema if framed else {0: schema}).items()}
-
-    def read(data: bytes) -> Any:
-        number = 0
-        if framed:  # the header of a schema registry: 0, and the number of the schema in 4 bytes
-            if data[0] != 0:
-                raise ValueError("no schema number")
-            number, data = int.from_bytes(data[1:5], "big"), data[5:]
-        stream = BytesIO(data)
-        record = schemaless_reader(stream, schemas[number], None)
-        if stream.read(1):
-            raise ValueError("bytes are left: another schema?")
-        return record
-
-    return read
+def read_json(data: bytes) -> Any:
+    """Return the content of a JSON text; ValueError if it is none, or has more than 200 levels."""
+    check_levels(data)
+    return msgspec.json.decode(data)
 
 
 class _NoAnswerError(SourceError):

@@ -14,14 +14,13 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.linalg.types import FloatArray
-from streampca.rows.protocol import arrow_rows, is_number, is_time
+from streampca.rows.protocol import arrow_rows, is_number
 from streampca.sources.base import (
     BLOCK_ROWS,
     NAME_THEM,
     REMEDY,
     BlockSource,
     BoundsLike,
-    choose,
     choose_named,
     columns_remedy,
     feature_names,
@@ -42,7 +41,7 @@ class ColumnarRows(BlockSource):
     def __init__(
         self, path: Any, schema: Any, columns: Sequence[str | int] | None, bounds: BoundsLike, reading: dict[str, Any]
     ) -> None:
-        options = Reading(**reading).only(type(self).__name__, "on_bad_row", "missing", "chunk_rows", "times")
+        options = Reading(**reading).only(type(self).__name__, "on_bad_row", "missing", "chunk_rows")
         # In a typed column, the only bad values are missing and infinite ones: to absorb them is to pass them on.
         self._lenient, self._chunk_rows, self.path = options.is_lenient, options.chunk_rows, path
         with damage(path, "cannot be read"):  # a name that is not UTF-8
@@ -51,10 +50,8 @@ class ColumnarRows(BlockSource):
             raise SourceError(f"{path}: no columns; check the path")
         places = choose_named(names, columns, str(path), NAME_THEM, given=columns)
         self.features = feature_names(names, places)
-        timed = () if options.times is None else choose(names, [options.times], str(path))
-        kinds = [(names[place], schema.field(place).type, place in timed) for place in places]
-        bad = [(name, kind) for name, kind, timed in kinds if not is_number(kind) and not (timed and is_time(kind))]
-        if bad:
+        kinds = [(names[place], schema.field(place).type) for place in places]
+        if bad := [(name, kind) for name, kind in kinds if not is_number(kind)]:
             good = [name for name in names if is_number(schema.field(name).type)] if columns is None else []
             raise SourceError(
                 f"{path}: column {listed(name for name, _ in bad)} ({str(bad[0][1])[:40]}) "
@@ -100,8 +97,8 @@ class ParquetRows(ColumnarRows):
     ----------
     path : the file.
     columns, bounds : as in `from_csv`.
-    reading : ``on_bad_row``, ``missing``, ``chunk_rows`` and ``times`` of `Reading`. In typed columns a row can be bad
-        only by a null, NaN or infinite value, so that ``on_bad_row="zero"`` is the same as ``missing="nan"``.
+    reading : ``on_bad_row``, ``missing`` and ``chunk_rows`` of `Reading`. In typed columns a row can be bad only by a
+        null, NaN or infinite value, so that ``on_bad_row="zero"`` is the same as ``missing="nan"``.
 
     Attributes
     ----------

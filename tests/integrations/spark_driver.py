@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca import _native, pool
+from streampca import pool
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
 from streampca.sources.parquet import from_parquet
@@ -62,7 +62,6 @@ def digest(release: Release) -> str:
 
 
 def main() -> None:
-    _native.use(False)  # as in the tests, so that bases agree to the bit
     parser = argparse.ArgumentParser()
     parser.add_argument("--how", choices=["single", "pool", "files", "frame", "epochs", "rows"], required=True)
     parser.add_argument("--data", type=Path, required=True)

@@ -210,7 +210,7 @@ def opened(run: Run, way: str, name: str, parts: list[bytes], headed: bool) -> I
     else:
         patches: dict[str, Any] = {
             "small": partial(mock.patch.object, csv_rows, "_BLOCK", 301),
-            "without pyarrow": partial(mock.patch.object, CellParser, "_by_arrow", CellParser._by_python),
+            "without pyarrow": partial(mock.patch.object, CellParser, "parse", return_value=None),
             "follow": partial(mock.patch.object, text_files.time, "sleep", side_effect=NoMore),
             "path": nullcontext,
         }

@@ -6,9 +6,7 @@ A hundred kills: ``pytest -m long tests/sources/test_kafka.py``.
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
-import struct
 import subprocess
 import sys
 import threading
@@ -24,7 +22,7 @@ from streampca.cli import main
 from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.readers import collect
-from streampca.sources.kafka import from_kafka, reader
+from streampca.sources.kafka import from_kafka, read_json
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
@@ -96,28 +94,9 @@ def test_poison_is_a_zero_row_or_an_error_after_the_rows_before_it(cluster) -> N
 
 
 def test_a_message_of_more_than_200_levels_is_refused() -> None:
-    read = reader("json")
-    assert len(read(b"[" * 200 + b"]" * 200)) == 1
+    assert len(read_json(b"[" * 200 + b"]" * 200)) == 1
     with pytest.raises(ValueError, match="more than 200 levels"):
-        read(b"[" * 201 + b"]" * 201)
-
-
-def test_avro_bare_framed_and_by_a_function() -> None:
-    fastavro = pytest.importorskip("fastavro")
-    schema = {"type": "record", "name": "r", "fields": [{"name": n, "type": "double"} for n in FEATURES]}
-    out = io.BytesIO()
-    row = dict(zip(FEATURES, [1.0, 2.0, 3.0], strict=True))
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
-    assert reader("avro", schema)(out.getvalue()) == row
-    framed = reader("avro", {7: schema})
-    assert framed(b"\0" + struct.pack(">I", 7) + out.getvalue()) == row
-    for wrong in (b"\0" + struct.pack(">I", 8) + out.getvalue(), b"\1" + struct.pack(">I", 7) + out.getvalue()):
-        with pytest.raises((KeyError, ValueError)):
-            framed(wrong)
-    with pytest.raises(ValueError, match="bytes are left"):
-        reader("avro", schema)(out.getvalue() + b"x")
-    with pytest.raises(BadParameterError, match="needs schema"):
-        reader("avro")
+        read_json(b"[" * 201 + b"]" * 201)
 
 
 def test_a_topic_that_grows_is_followed(cluster) -> None:

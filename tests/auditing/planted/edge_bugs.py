@@ -28,7 +28,7 @@ from streampca.matrix_factorization.window import TwinNoise
 from streampca.mechanisms import adaptive_laplace
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import NORMS_SHARE, AdaptiveLaplaceCovariance
-from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
+from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.norm_maps import NormEstimate, Norms, norm_counts
 from streampca.papers.doubling import DoublingProcessor
 from streampca.privacy import budget, gaussian, shuffling
@@ -62,8 +62,8 @@ def _step_twice(made: PrivateOjaProcessor, self: PrivateOjaProcessor, *_: Any) -
 
 
 def _rows_twice(made: DPPCAProcessor, *_: Any) -> Any:
-    if made.waiting.count and made.engine.segment is not None:
-        made.engine = made.engine.take(made.engine.segment, made.waiting.array)
+    if made.waiting.count:
+        made.take(made.plan.segments[made.at], made.waiting.array)
     return made
 
 
@@ -155,10 +155,6 @@ def _first_by_votes(release: Any) -> Any:
     return made
 
 
-def _won_by_votes(made: Any, self: GaussianHistograms, counts: Any, *_: Any) -> Any:
-    return np.where(made[1], counts.argmax(axis=1), 0), made[1]
-
-
 def _epoch_by_sums(following: Any) -> Any:
     return lambda self, own, *given: following(self, self.gram.packed(), *given)
 
@@ -173,7 +169,6 @@ bug("map chosen from the exact norms", "edge-adaptive", (NormEstimate, "of", _of
 bug("map chosen from the exact past", "Tumbling-adaptive", after(AdaptiveCovariance, "released_after", _exact_past))
 bug("popular bins in the order of their exact votes", "DPPCA edge-cells",
     (StabilityHistogram, "release", _first_by_votes))
-bug("center by the most votes", "edge-center", after(GaussianHistograms, "winners", _won_by_votes))
 bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "next_epoch", _epoch_by_sums))
 
 # -- noise, windows and blocks ------------------------------------------------------------------------------
