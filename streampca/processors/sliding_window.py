@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, check_share, use_plain_numbers
+from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.lazy import cached_property
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource
@@ -92,12 +92,7 @@ class SlidingWindowPCA(WindowAlgorithm):
     square_bytes = 85.0
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_count("window", self.window)
-        check_count("release_every", self.release_every)
-        check_count("checkpoint_every", self.checkpoint_every, optional=True)
-        check_count("sketch_rank", self.sketch_rank, optional=True)
+        super().__post_init__()
         check_share("eta", self.eta)
         check_share("failure_rate", self.failure_rate)
         if self.overhang != 1.0:
