@@ -25,7 +25,7 @@ from streampca.release.release import Release, Terms
 from streampca.state import State, fields_of, label_of, repr_of
 
 #: Parameters that count rows or directions. None is accepted where it is the default.
-_COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size", "sketch_rank", "max_rows_per_user")
+_COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size", "max_rows_per_user")
 
 
 @dataclass(frozen=True, eq=False)
