@@ -159,7 +159,7 @@ def planned(context: Context) -> dict[str, dict[str, float]]:
     unknown = {key.split(", ")[1] for key, values in found.items() if not values["is_certain"]}
     worst = {
         measure: max(values[measure] for values in certain if measure in values)
-        for measure in ("loss_off", "error_off", "regret_off")
+        for measure in ("loss_off", "regret_off")
     }
     return found | {"all": {**worst, "cannot_tell": float(len(unknown))}}
 
@@ -182,7 +182,7 @@ def _gram(rows: FloatArray, *, center: bool) -> FloatArray:
 
 def compared(prediction: Prediction, question: Question, rows: FloatArray, draws: int, seed: int) -> dict[str, float]:
     """Return a prediction beside the means over seeds and orders of the rows, for each measure of `planned`."""
-    measured: dict[str, list[float]] = {"loss": [], "error": [], "regret": []}
+    measured: dict[str, list[float]] = {"loss": [], "regret": []}
     for draw in range(draws):
         ordered = shuffled(rows, seed + draw)
         last = ordered[-question.rows :]
@@ -199,10 +199,8 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, draws
         if release is None:
             raise BadParameterError(f"{prediction.code} releases nothing of {len(rows)} rows")
         measured["loss"].append(1.0 - release.subspace.captured(gram) / best)
-        if prediction.spectral_error is not None:
-            measured["error"].append(float(np.abs(np.linalg.eigvalsh(release.gram - gram)).max()))
     regret = (prediction.regret_per_row or 0.0) / question.best
-    expected = {"loss": 1.0 - prediction.captured, "error": prediction.spectral_error or 0.0, "regret": regret}
+    expected = {"loss": 1.0 - prediction.captured, "regret": regret}
     found: dict[str, float] = {}
     for name, values in measured.items():
         if values:
@@ -414,7 +412,7 @@ def captured_table(measured: Mapping[str, Mapping[str, float]], kinds: Sequence[
 
 
 def _plan_table(predicted: Mapping[str, Mapping[str, float]]) -> str:
-    lines, measures = [], ("loss", "error", "regret")
+    lines, measures = [], ("loss", "regret")
     raw = dict.fromkeys(measures, 0.0)
     for key, values in predicted.items():
         if key == "all":
@@ -431,11 +429,10 @@ def _plan_table(predicted: Mapping[str, Mapping[str, float]]) -> str:
     worst = predicted["all"]
     note = (
         f"Means over {load('planned').params['draws']} orders of the rows. Beyond two standard errors of the "
-        f"measurement, the worst is off by {worst['loss_off']:.0%} (loss), {worst['error_off']:.0%} (error) and "
-        f"{worst['regret_off']:.0%} (regret); without them, by {raw['loss']:.0%}, {raw['error']:.0%} and "
-        f"{raw['regret']:.0%}."
+        f"measurement, the worst is off by {worst['loss_off']:.0%} (loss) and {worst['regret_off']:.0%} (regret); "
+        f"without them, by {raw['loss']:.0%} and {raw['regret']:.0%}."
     )
-    header = ["table", "candidate", "about", "1 - captured", "spectral error", "regret, share of the best"]
+    header = ["table", "candidate", "about", "1 - captured", "regret, share of the best"]
     return f"{markdown(header, lines)}\n\n{note}"
 
 
