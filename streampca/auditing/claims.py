@@ -337,10 +337,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield _over_time("running sums of an epoch", subject.first_epoch(d).mechanism, gram, mu)
         case SlidingWindowPCA():
             move = gram_move(d, adjacency, center=subject.center)
-            if subject.method == "once":
-                yield Claim("mu of the window, by search", mu, move / subject.followed.std(1))
-            else:
-                yield _over_time("windows", subject.followed.noise, move, mu)
+            yield _over_time("windows", subject.followed.noise, move, mu)
         case PrivateOja():
             step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.mu, step, d > 1)

@@ -335,7 +335,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return in_epochs(subject, d)
         case PrivateFPL():
             return correlated(subject.mechanism.reconstruction)
-        case SlidingWindowPCA() if subject.method != "once":
+        case SlidingWindowPCA():
             return correlated(subject.followed.noise.reconstruction)
         case LaplaceCovariance():
             return laplace(subject.scale(d))

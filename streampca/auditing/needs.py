@@ -37,7 +37,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
-    "SlidingWindowPCA": {"horizon": (None, 12), "sketch_rank": (None, 2)},
+    "SlidingWindowPCA": {"sketch_rank": (None, 2)},
     "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3), "shuffle": (None, 800)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
     "DoublingFPL": {"horizon": (12,)},

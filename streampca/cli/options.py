@@ -75,7 +75,7 @@ class ReadSettings:
 
     Parameters
     ----------
-    format : csv, tsv, ndjson, parquet or arrow; by default by the end of the file's name, and csv for pipes.
+    format : csv, tsv, ndjson or parquet; by default by the end of the file's name, and csv for pipes.
     na : further texts that mean a missing value, separated by commas, such as "NA,?,-".
     delimiter : one character, tab or space; by default found in the header line.
     encoding : encoding of the text; utf-8 by default.
@@ -88,7 +88,7 @@ class ReadSettings:
     cursor : of a database: the column by which rows are ordered, and different from row to row.
     """
 
-    format: Literal["csv", "tsv", "ndjson", "parquet", "arrow"] | None = None
+    format: Literal["csv", "tsv", "ndjson", "parquet"] | None = None
     na: str | None = None
     delimiter: str | None = None
     encoding: str | None = None

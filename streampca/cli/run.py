@@ -50,7 +50,7 @@ def run(
     source: Annotated[
         SourceAddress,
         about(
-            "CSV, TSV or NDJSON (also .gz, .zip), Parquet or Arrow file of numeric columns; a pattern such as "
+            "CSV, TSV or NDJSON (also .gz, .zip) or Parquet file of numeric columns; a pattern such as "
             '"day-*.csv", a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of '
             "JSON; sqlite:///FILE, duckdb:///FILE or postgresql://... with --read query=... and --read cursor=..."
         ),

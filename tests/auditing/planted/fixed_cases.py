@@ -81,7 +81,6 @@ add("SlidingWindowPCA-replace", WINDOW, method="ring", adjacency="replace")
 add("SlidingWindowPCA-sums", WINDOW, window=10, method="ring", release_every=5, d=1, rows=40)
 add("SlidingWindowPCA-sketch", WINDOW, sketch_rank=2, checkpoint_every=1, d=6, quick=False)
 add("SlidingWindowPCA-one-feature", WINDOW, d=1)
-add("SlidingWindowPCA-once", WINDOW, method="once", horizon=8, rows=8, positions=(0, 5, 7))
 
 OJA = partial(sp.PrivateOja, n_components=1, batch_size=2, **BUDGET)
 add("PrivateOja", OJA, d=6)
