@@ -117,7 +117,6 @@ class Settings:
     store_commit_every : time or rows between commits, such as 50ms or 1000; 200ms by default.
     serve_public : yes to show what may be published, and nothing else.
     serve_port : port of the page, 8765 by default; 0 takes any.
-    serve_token_file : file (mode 0600) that keeps the token of the page, so that it continues after a restart.
     """
 
     bounds_warmup: int | None = None
@@ -129,7 +128,6 @@ class Settings:
     store_commit_every: str = "200ms"
     serve_public: bool = False
     serve_port: int = 8765
-    serve_token_file: Path | None = None
 
 
 def _keys(kind: type, parts: Sequence[str]) -> dict[str, str]:
