@@ -35,9 +35,9 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "adjacency": ("zero-out", "replace"), "n_features": (None, 5), "project": (None, "psd"),
     "discrete_noise": (False, True), "center": (False, True), "gap_share": (0.1, 0.2), "failure_share": (0.1, 0.2),
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
-    "method": ("auto", "blocks", "histogram", "once"), "horizon": (None, 9),
+    "method": ("auto", "blocks", "histogram", "ring"), "horizon": (None, 9),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
-    "shuffle": (None, 3), "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
+    "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
     "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
     "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
@@ -71,11 +71,11 @@ DEFAULTS = {
     ),
     "PrivateOja": (
         "n_components=1, n_features=None, horizon=None, batch_size='auto', learning_rate='adaptive', clip=None, "
-        "shuffle=None, adjacency='zero-out', release_every=None"
+        "adjacency='zero-out', release_every=None"
     ),
     "SlidingWindowPCA": (
         "n_features=None, eta=0.25, method='histogram', adjacency='zero-out', release_every=1, "
-        "checkpoint_every=None, overhang=0.125, sketch_rank=None, failure_rate=0.01, horizon=None, center=False"
+        "checkpoint_every=None, overhang=0.125, sketch_rank=None, failure_rate=0.01, center=False"
     ),
     "SubspacePerturbation": "adjacency='zero-out', gap_share=0.1, failure_share=0.1, n_features=None",
     "Tumbling": "horizon=None, keep_short=False, n_features=None, map_from='block'",

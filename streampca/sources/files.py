@@ -14,17 +14,14 @@ from streampca.linalg.types import FloatArray
 from streampca.sources.base import BlockSource, BoundsLike
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
-from streampca.sources.parquet import from_arrow, from_parquet
+from streampca.sources.parquet import from_parquet
 from streampca.sources.text_files import Readable
 
-Format = Literal["csv", "tsv", "ndjson", "parquet", "arrow"]
-_READERS: dict[str, Any] = {
-    "csv": from_csv, "tsv": from_csv, "ndjson": from_ndjson, "parquet": from_parquet, "arrow": from_arrow,
-}  # fmt: skip
+Format = Literal["csv", "tsv", "ndjson", "parquet"]
+_READERS: dict[str, Any] = {"csv": from_csv, "tsv": from_csv, "ndjson": from_ndjson, "parquet": from_parquet}
 _ENDINGS: dict[str, Format] = {
     ".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".ndjson": "ndjson", ".jsonl": "ndjson",
-    ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow",
-    ".ipc": "arrow",
+    ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 
 
@@ -90,14 +87,14 @@ def open_rows(
     rate: float | None = None,
     **reading: Any,
 ) -> BlockSource:
-    """Open rows of numbers from files or a stream: CSV, TSV, NDJSON, Parquet or Arrow IPC.
+    """Open rows of numbers from files or a stream: CSV, TSV, NDJSON or Parquet.
 
     Parameters
     ----------
     path : a file, a pattern such as ``"day-*.csv"`` (files in the order of their names), a named pipe,
         ``"-"`` for standard input, or a binary stream.
-    format : by default, the format of the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet, .pq,
-        .arrow, .arrows, .feather or .ipc, with or without .gz or .zip behind it; CSV for other names, pipes, streams.
+    format : by default, the format of the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet or
+        .pq, with or without .gz or .zip behind it; CSV for other names, pipes and streams.
     columns, bounds : as in `from_csv`.
     rate : rows per second; earlier rows wait.
     reading : the options of `Reading`. At most one file can be followed.
@@ -110,7 +107,7 @@ def open_rows(
     Raises
     ------
     SourceError
-        If no file matches or one cannot be read; see `from_csv`, `from_ndjson`, `from_parquet` and `from_arrow`.
+        If no file matches or one cannot be read; see `from_csv`, `from_ndjson` and `from_parquet`.
     BadParameterError
         If an option does not apply to the format.
     """

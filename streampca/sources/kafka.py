@@ -27,8 +27,6 @@ Value = Literal["json", "block"] | Callable[[bytes], Any]
 _HELD = 4096  # messages of a partition that are read ahead; then it is paused
 _POLL = 0.5  # seconds that a call waits for messages
 _PATIENCE = 30.0  # seconds that a broker may take to answer
-_ANSWER = 5.0  # the same, for a look
-_LOOK = 30.0  # seconds between two looks for new partitions of a topic that is followed
 
 
 class KafkaRows(PositionedRows):
@@ -48,7 +46,7 @@ class KafkaRows(PositionedRows):
         run.
     config : further settings of librdkafka, such as those of TLS.
     reading : ``on_bad_row`` and ``follow`` of `Reading`. A message is bad if it cannot be read, or has none but missing
-        values. ``follow`` waits for more messages at the end, for new partitions, and for brokers that are down.
+        values. ``follow`` waits for more messages at the end, and for brokers that are down.
 
     Raises
     ------
@@ -143,8 +141,6 @@ class KafkaRows(PositionedRows):
                 if not left:
                     turn, left = turn + 1, self._turn
                 turn %= len(offsets)
-                if not turn and self._follow:
-                    partitions.look()
                 messages = partitions.take(turn, left, None if ends is None else ends[turn])
                 if messages:
                     # The position is a function of the number of messages used, which may end within the turn.
@@ -177,10 +173,6 @@ def read_json(data: bytes) -> Any:
     return msgspec.json.decode(data)
 
 
-class _NoAnswerError(SourceError):
-    """No broker answers."""
-
-
 class _Partitions:
     """Messages of all partitions, each in order, some read ahead."""
 
@@ -192,8 +184,7 @@ class _Partitions:
         self._queues: list[deque[Any]] = []
         self._at_end: list[bool] = []
         self._paused: set[int] = set()
-        self._looked = time.monotonic()
-        self._assign(_PATIENCE)
+        self._assign()
 
     def take(self, p: int, most: int, end: int | None) -> list[Any]:
         """Return at most ``most`` messages of a partition, before offset ``end``; fewer only if there are no more."""
@@ -218,15 +209,6 @@ class _Partitions:
             self._paused.discard(p)
         return messages
 
-    def look(self) -> None:
-        """Look for new partitions, unless the last look is recent. Brokers that are down are waited for."""
-        if time.monotonic() - self._looked > _LOOK:
-            try:
-                self._assign(_ANSWER)
-            except _NoAnswerError as problem:
-                logger.warning("%s; waiting", problem)
-            self._looked = time.monotonic()
-
     def fetch(self) -> bool:
         """Wait a moment for messages; return whether a broker answered."""
         from confluent_kafka import TopicPartition
@@ -250,25 +232,24 @@ class _Partitions:
                 raise SourceError(f"Kafka topic {self._topic}, partition {p}: {problem.str()}")
         return heard
 
-    def _assign(self, patience: float) -> None:
-        """Read all partitions from their positions; a new one from its first message."""
+    def _assign(self) -> None:
+        """Read all partitions from their positions; one that the position does not have, from its first message."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            topic = self._consumer.list_topics(self._topic, timeout=patience).topics[self._topic]
+            topic = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
+            if topic.error is not None or not topic.partitions:
+                raise SourceError(f"Kafka topic {self._topic}: {topic.error or 'no partitions'}; check the name")
+            # Watermarks before the assignment: a broker answers one request after the other, and fetches would come
+            # first.
+            marks = [
+                self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), timeout=_PATIENCE)
+                for p in range(len(topic.partitions))
+            ]
         except KafkaException as error:
-            raise _NoAnswerError(f"Kafka topic {self._topic}: {error.args[0].str()}; check the address") from error
-        if topic.error is not None or not topic.partitions:
-            raise SourceError(f"Kafka topic {self._topic}: {topic.error or 'no partitions'}; check the name")
-        new = range(len(self.ends), max(len(self.offsets), len(topic.partitions)))
-        # Watermarks before the assignment: a broker answers one request after the other, and fetches would come first.
-        marks = [(0, -1)] * len(new)
-        for i, p in enumerate(new[: max(0, len(topic.partitions) - len(self.ends))]):
-            try:
-                marks[i] = self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), timeout=patience)
-            except KafkaException as error:
-                raise _NoAnswerError(f"Kafka topic {self._topic}, partition {p}: {error.args[0].str()}") from error
-        for p, (low, high) in zip(new, marks, strict=True):
+            raise SourceError(f"Kafka topic {self._topic}: {error.args[0].str()}; check the address") from error
+        # A partition of the position that the topic lacks ends before offset 0.
+        for p, (low, high) in enumerate([*marks, *[(0, -1)] * (len(self.offsets) - len(marks))]):
             if p < len(self.offsets) and self.offsets[p] > high:
                 raise SourceError(
                     f"Kafka topic {self._topic} ends before offset {self.offsets[p]} of partition {p}, the position of "
@@ -278,13 +259,7 @@ class _Partitions:
             self.ends.append(high)
             self._queues.append(deque())
             self._at_end.append(False)
-        if new:
-            # Messages in a queue were read: reading continues behind them.
-            nexts = [
-                queue[-1].offset() + 1 if queue else at for queue, at in zip(self._queues, self.offsets, strict=True)
-            ]
-            self._paused.clear()
-            self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(nexts)])
+        self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(self.offsets)])
 
 
 from_kafka = KafkaRows

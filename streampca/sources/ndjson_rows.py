@@ -51,7 +51,7 @@ class NdjsonRows(TextRows):
         first = next(pieces, None)
         if first is None:
             raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
-        self._file.begun = chain([first], pieces) if self._file.once else None
+        self._begun = chain([first], pieces) if self._file.once else None
         if columns is None:
             if self._zero:
                 raise BadParameterError(
@@ -67,7 +67,7 @@ class NdjsonRows(TextRows):
         self.bounds = source_bounds(bounds, self.features)
 
     def blocks(self) -> Iterator[FloatArray]:
-        for lines in self._file.start(self._numbered):
+        for lines in self._start(self._numbered):
             yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
 
     def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:

@@ -45,7 +45,6 @@ CASES: dict[str, Callable[[], Algorithm]] = {
     "window-ring": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="ring"),
     "window-ring-leaves": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=2),
     "window-ring-sums": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=20),
-    "window-once": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="once", horizon=N),
     "window-smoothed": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="smoothed", release_every=2),
     "window-smoothed-sums": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="smoothed", release_every=20),
     "window-forgetting": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="forgetting", adjacency="replace"),

@@ -163,6 +163,6 @@ def changes(draw: Random) -> bytes:
 
 
 SHAPES: dict[str, Callable[[Random], bytes]] = {
-    "csv": csv, "ndjson": ndjson, "parquet": changes, "arrow": changes,
+    "csv": csv, "ndjson": ndjson, "parquet": changes,
     "store": changes, "ledger": changes,
 }  # fmt: skip

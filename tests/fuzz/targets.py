@@ -20,7 +20,6 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from streampca.release.release import Release
 from streampca.rows.protocol import RowSource
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
-from streampca.sources.parquet import from_arrow, from_parquet
+from streampca.sources.parquet import from_parquet
 from streampca.store.config import load
 from streampca.store.database import _PAGE, Database
 from streampca.store.keys import read_key
@@ -157,18 +156,16 @@ def releases(data: bytes) -> None:
             assert len(list(read_releases(FILE))) >= len(made)
 
 
-def columns(kind: str, read: Any, data: bytes) -> None:
+def parquet(data: bytes) -> None:
     if len(data) < 2:
         return
-    whole = _FILES[kind]
-    FILE.write_bytes(_damaged(whole[data[0] % len(whole)], data) if data[0] < 250 else data[1:])
-    opened(lambda: read(FILE, missing="nan" if data[1] & 1 else "raise", chunk_rows=1 + data[1] % 5), data)
+    FILE.write_bytes(_damaged(_FILES[data[0] % len(_FILES)], data) if data[0] < 250 else data[1:])
+    opened(lambda: from_parquet(FILE, missing="nan" if data[1] & 1 else "raise", chunk_rows=1 + data[1] % 5), data)
 
 
 def _column_files() -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyarrow import ipc
 
     plain = pa.table({"a": [1.0, 2.5, -3.0], "b": [4, 5, 6]})
     nulls = pa.table({"a": [1.0, None, math.nan], "b": [True, False, None]})
@@ -191,17 +188,10 @@ def _column_files() -> None:
         out = io.BytesIO()
         with contextlib.suppress(pa.ArrowException):  # no half floats there
             pq.write_table(table, out, **options)
-            _FILES["parquet"].append(out.getvalue())
-    for table, new, packed in itertools.product(tables, (ipc.new_file, ipc.new_stream), (None, "lz4", "zstd")):
-        out = io.BytesIO()
-        with new(out, table.schema, options=ipc.IpcWriteOptions(compression=packed)) as writer:
-            writer.write_table(table, max_chunksize=7)
-        _FILES["arrow"].append(out.getvalue())
+            _FILES.append(out.getvalue())
 
 
-_FILES: dict[str, list[bytes]] = {"parquet": [], "arrow": []}
-
-
+_FILES: list[bytes] = []
 _DEBIT = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)
 
 #: Stores as they were closed, as a crash leaves them, and with statements of SQL run on them: folder, and the files by
@@ -391,7 +381,7 @@ def prepare(name: str = "") -> None:
     warnings.simplefilter("ignore", StreamPCAWarning)
     if not _RECORDS:
         _made_once()
-    if name in ("parquet", "arrow") and not _FILES["arrow"]:
+    if name == "parquet" and not _FILES:
         _column_files()
     if name == "store" and len(_STORES) == 2:
         for edited in list(_edited(_STORES[0][1]["run.db"])):
@@ -433,9 +423,8 @@ def _made_once() -> None:
 
 
 TARGETS = {
-    "csv": csv, "ndjson": ndjson, "parquet": partial(columns, "parquet", from_parquet),
-    "arrow": partial(columns, "arrow", from_arrow),
-    "releases": releases, "store": store_files, "records": records, "ledger": ledger,
+    "csv": csv, "ndjson": ndjson, "parquet": parquet, "releases": releases,
+    "store": store_files, "records": records, "ledger": ledger,
 }  # fmt: skip
 
 #: Inputs to start from.
@@ -447,7 +436,6 @@ SEEDS: dict[str, list[bytes]] = {
         b"\x01" + b"a,b\n" + b"1,2\n" * 150, b"\x00a,b\n-0,+1\n0x1,1_0\n", b'\x00a,b\n"1\n",2\n3,4\n',
     ],
     "parquet": [*(bytes([kind, 0]) for kind in range(28)), b"\xfaPAR1", bytes([0, 0, 99, *range(11)])],
-    "arrow": [*(bytes([kind, 0]) for kind in range(42)), b"\xfaARROW1", bytes([0, 0, 99, *range(11)])],
     "ndjson": [
         b'\x00{"a": 1, "b": 2.5}\n{"a": "3", "b": null}\n', b'\x0c{"b": 1, "a": true}\n\n[1]\n{"a": 1e999}\n',
         b'\x1c{"a": 1, "b": 2}\nx\n{"a": {"a": "' + b"x" * 200 + b'"}}\n',

@@ -102,7 +102,6 @@ stream("window-smoothed-sums", lambda: WINDOW(**BUDGET, window=40, method="smoot
 stream("window-smoothed-center", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2, center=True))
 stream("window-forgetting", lambda: WINDOW(**BUDGET, window=20, method="forgetting", adjacency="replace"))
 stream("window-forgetting-center", lambda: WINDOW(**BUDGET, window=20, method="forgetting", center=True))
-stream("window-once", lambda: WINDOW(**BUDGET, window=200, method="once", horizon=N))
 stream("window-warmup", lambda: WINDOW(**RICH, window=40, method="ring", release_every=5), bounds="private", warmup=64)
 stream("oja", lambda: sp.Oja(n_components=K, release_every=9))
 stream("private-oja", lambda: sp.PrivateOja(**BUDGET, batch_size=16))

@@ -109,35 +109,12 @@ def test_a_topic_that_grows_is_followed(cluster) -> None:
     blocks.close()
 
 
-def test_new_partitions_of_a_topic_that_never_pauses_are_read(cluster, monkeypatch) -> None:
+def test_a_position_without_a_partition_reads_it_from_its_first_message(cluster) -> None:
     producer, servers = cluster
-    parts = fill(producer, "widens", [4000, 0, 0, 10])
-
-    class Late(Consumer):
-        """Sees the last partition from the second look on."""
-
-        looks = 0
-
-        def list_topics(self, *args, **options):
-            found = super().list_topics(*args, **options)
-            Late.looks += 1
-            if Late.looks == 1:
-                del found.topics["widens"].partitions[3]
-            return found
-
-    monkeypatch.setattr("confluent_kafka.Consumer", Late)
-    monkeypatch.setattr("streampca.sources.kafka._LOOK", 0.0)
-    source = from_kafka("widens", "g", servers=servers, features=FEATURES, turn=100, follow=True)
-    blocks, seen = source.blocks_from(), []
-    while not any(np.array_equal(block.rows, parts[3]) for block in seen):
-        seen.append(next(blocks))
-        assert sum(len(block.rows) for block in seen) < 4000
-    blocks.close()
-    stands = seen[-1].after(10)
-    assert stands["offsets"] == [sum(len(block.rows) for block in seen) - 10, 0, 0, 10]
-    rest = source.blocks_from(stands)
-    assert np.array_equal(next(rest).rows[0], parts[0][stands["offsets"][0]])
-    rest.close()
+    parts = fill(producer, "widens", [5, 0, 0, 10])
+    source = from_kafka("widens", "g", servers=servers, features=FEATURES)
+    rest = [block.rows for block in source.blocks_from({"offsets": [3, 0, 0], "turn": [0, 1000]})]
+    assert np.array_equal(np.concatenate(rest), np.concatenate([parts[0][3:], parts[3]]))
 
 
 def test_brokers_that_go_down_are_an_error(monkeypatch) -> None:
