@@ -42,7 +42,7 @@ from streampca.release.release import Release
 from streampca.rows.admission import Admission, Bounds, OnBadRow
 from streampca.rows.names import NAME_THEM, refuse_values
 from streampca.rows.report import AdmissionReport
-from streampca.store.ledger import LedgerFile
+from streampca.store.ledger import Account
 from streampca.stream.stream import Stream
 
 __all__ = ["PrivateBlockPCA", "PrivateOjaPCA", "PrivatePCA", "PrivateWindowPCA", "RiverAdapter"]
@@ -171,7 +171,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         # Raises for bad features or bounds before the first row.
         named = None if self.features is None else tuple(map(str, self._names(self.features)))
         Admission(row_norm=self.row_norm, bounds=self.bounds, features=named, on_bad_row=self.on_bad_row)
-        self._account = LedgerFile.of(self.ledger, self.data_set)
+        self._account = Account.of(self.ledger, self.data_set)
         self.guard = Guard("model")
         self._feed: _Feed | None = None
         self._scoring: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for its scores

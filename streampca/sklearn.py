@@ -44,7 +44,7 @@ from streampca.rows.admission import Bounds
 from streampca.rows.names import refuse_values
 from streampca.rows.protocol import sparse_blocks
 from streampca.rows.report import AdmissionReport
-from streampca.store.ledger import LedgerFile
+from streampca.store.ledger import Account
 from streampca.stream.blocks import BlockCutter
 from streampca.stream.stream import Stream
 
@@ -214,7 +214,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             center=self.center,
             regret=None,
             seed=seed,
-            ledger=LedgerFile.of(self.ledger, self.data_set),
+            ledger=Account.of(self.ledger, self.data_set),
         )
 
     @property

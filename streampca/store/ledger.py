@@ -281,6 +281,16 @@ class Account:
     data_set: str
     run: str | None = None
 
+    @classmethod
+    def of(cls, ledger: str | PathLike[str] | None, data_set: str | None) -> Self | None:
+        """Return the account that two parameters of an estimator name, or None if both are None."""
+        if (ledger is None) != (data_set is None):
+            raise BadParameterError(
+                f"ledger={ledger!r}, data_set={data_set!r}: expected the path of a ledger and the name of the data "
+                "set, or neither."
+            )
+        return None if ledger is None or data_set is None else cls(Ledger.existing(ledger), data_set)
+
     def debit(self, guarantee: Guarantee, start: bytes) -> None:
         """Book one start of a stream or a release, named by 16 bytes, once.
 
@@ -295,26 +305,3 @@ class Account:
     def remaining(self) -> str:
         """Return the spent and the remaining part of the budget, as one sentence."""
         return str(self.ledger.balance(self.data_set))
-
-
-@dataclass(frozen=True)
-class LedgerFile:
-    """Account of a data set in an existing ledger file, held as a path: it survives clones, pickles and processes."""
-
-    path: str
-    data_set: str
-
-    @classmethod
-    def of(cls, ledger: str | PathLike[str] | None, data_set: str | None) -> Self | None:
-        """Return the account that two parameters of an estimator name, or None if both are None."""
-        if (ledger is None) != (data_set is None):
-            raise BadParameterError(
-                f"ledger={ledger!r}, data_set={data_set!r}: expected the path of a ledger and the name of the data "
-                "set, or neither."
-            )
-        return None if ledger is None or data_set is None else cls(fspath(ledger), data_set)
-
-    def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream; see `streampca.privacy.guarantee.Account`."""
-        with Ledger.existing(self.path) as ledger:
-            ledger.account(self.data_set).debit(guarantee, start)

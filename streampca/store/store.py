@@ -26,6 +26,7 @@ import gc
 import logging
 import os
 import secrets
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -297,39 +298,41 @@ class Store:
             before = None if found is None else str(found["run"])
             if has_key and (before is None or run_of(self._key_file) != before):
                 raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")
-            account = None if payer is None else self._own(payer.ledger.path, payer.data_set, payer.run)
-            key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
-            if not self._in_memory:
-                with plain_errors(self._key_file):
-                    self._key_file.unlink(missing_ok=True)  # that of the replaced run
-            if self._witness is not None:
-                with plain_errors(self._witness_file):
-                    self._witness.clear(before)
-            database.put_all(
-                run={
+            if payer is not None:
+                self._own(payer.ledger.path, payer.data_set, payer.run)
+            key = self._key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
+            facts = {
+                "run": {
                     "run": key.run,
                     "check": key.check(),
                     "guarantee": engine.guarantee.to_dict(),
-                    "account": None if account is None else [account.ledger.path, account.data_set, account.run],
+                    "account": None
+                    if payer is None
+                    else [os.path.abspath(payer.ledger.path), payer.data_set, payer.run],
                 },
-                config=described,
-                label=label_of(engine.algorithm, engine.now.admission),
-                progress=Progress(),
-                kernels=[[1, _native.described()]],
-                start=Seal(key).seal("start", 0, engine.start_id),
-            )
-            if account is not None:
-                account.ledger.note(account.data_set, key.run, None, _BEGINNING)
-            if self._witness is not None:
-                with plain_errors(self._witness_file):
+                "config": described,
+                "label": label_of(engine.algorithm, engine.now.admission),
+                "progress": Progress(),
+                "kernels": [[1, _native.described()]],
+                "start": Seal(key).seal("start", 0, engine.start_id),
+            }
+
+            def replace(db: sqlite3.Connection) -> None:
+                db.execute("DELETE FROM facts")
+                database.put(**facts)
+
+            with plain_errors(self.path):
+                if self._witness is not None:
+                    self._key_file.unlink(missing_ok=True)  # that of the replaced run
+                    self._witness.clear(before)
+                database.transact(replace)
+                if self._account is not None:
+                    self._account.ledger.note(self._account.data_set, key.run, None, _BEGINNING)
+                if self._witness is not None:
                     self._witness.remember(key.run, _BEGINNING)
-            if not self._in_memory:
-                # The run exists from here on: without its key file, another one may begin in its place.
-                with plain_errors(self._key_file):
+                    # The run exists from here on: without its key file, another one may begin in its place.
                     write_key(self._key_file, key, self._passphrase)
-            self._key = key
-            head = None if account is None else _BEGINNING
-            writer = self._begin_writing(database, key, account, head, engine)
+            writer = self._begin_writing(engine, None if payer is None else _BEGINNING)
         except BaseException:
             self._let_go()
             raise
@@ -370,10 +373,9 @@ class Store:
             stream = rebuild(database, key, kind)
             kernels = database.fact("kernels")
             if kernels[-1][1] != _native.described():  # other kernels compute the bases from this row on
-                kernels.append([stream.t + 1, _native.described()])
-                database.put_all(kernels=kernels)
+                database.put_all(kernels=[*kernels, [stream.t + 1, _native.described()]])
             self._key = key
-            writer = self._begin_writing(database, key, account, head, stream.engine)
+            writer = self._begin_writing(stream.engine, head)
             if not moved:
                 writer.note()
             stream.engine.attach(writer, account, copied=moved)
@@ -398,11 +400,13 @@ class Store:
             self._database = Database(self.path, write=True)
         return self._database
 
-    def _begin_writing(
-        self, database: Database, key: RunKey, account: Account | None, head: Point | None, engine: Engine
-    ) -> Writer:
+    def _begin_writing(self, engine: Engine, head: Point | None) -> Writer:
+        assert self._database is not None
+        assert self._key is not None
         self.guard.inner = engine.guard
-        self._writer = Writer(self, database, key, self._witness, account, head, engine, self._schedule)
+        self._writer = Writer(
+            self, self._database, self._key, self._witness, self._account, head, engine, self._schedule
+        )
         return self._writer
 
     def _open_database(self) -> Database:

@@ -15,7 +15,7 @@ import pytest
 import streampca
 from streampca.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
-from streampca.store.ledger import LedgerFile
+from streampca.store.ledger import Account
 
 HOME = str(Path(streampca.__file__).parent)
 ROWS = [dict(zip("abc", row, strict=True)) for row in np.random.default_rng(0).normal(size=(12, 3)).tolist()]
@@ -80,7 +80,7 @@ def test_learn_one_is_before_or_after(
     make: Callable[[], Any], fed: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[bytes] = []
-    monkeypatch.setattr(LedgerFile, "debit", lambda self, guarantee, start: paid.append(start))
+    monkeypatch.setattr(Account, "debit", lambda self, guarantee, start: paid.append(start))
     rows, whole, expected = ROWS[:8], make(), []
     for x in rows:
         expected.append(shown(whole))
