@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,7 +29,7 @@ _NONCE = 12
 
 @dataclass(frozen=True, repr=False)
 class RunKey:
-    """The key of one run. As secret as the rows."""
+    """The key of one run, and the cipher of its records. As secret as the rows."""
 
     run: str  #: lineage id of the run it belongs to
     key: bytes  #: 32 bytes
@@ -47,17 +48,6 @@ class RunKey:
         name = b"%d|%b" % (t, link)
         return blake2b(name, key=self.derive(b"streampca point"), digest_size=16).hexdigest()
 
-    def __repr__(self) -> str:
-        return f"RunKey(run={self.run!r})"
-
-
-class Seal:
-    """Cipher that seals and opens records under their kind and number."""
-
-    def __init__(self, key: RunKey) -> None:
-        self._cipher = AESGCM(key.derive(b"streampca seal"))
-        self._run = key.run.encode()
-
     def seal(self, kind: str, number: int, data: bytes) -> bytes:
         """Seal a record. Run, kind and number are authenticated, so that it cannot replace another record."""
         nonce = secrets.token_bytes(_NONCE)
@@ -70,8 +60,15 @@ class Seal:
         except (InvalidTag, ValueError, TypeError):
             raise damaged(f"the {kind} of row {number} fails its checksum: the file is damaged") from None
 
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        return AESGCM(self.derive(b"streampca seal"))
+
     def _label(self, kind: str, number: int) -> bytes:
-        return b"%s|%s|%d" % (self._run, kind.encode(), number)
+        return f"{self.run}|{kind}|{number}".encode()
+
+    def __repr__(self) -> str:
+        return f"RunKey(run={self.run!r})"
 
 
 class _KeyFile(msgspec.Struct, forbid_unknown_fields=True):

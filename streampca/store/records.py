@@ -1,4 +1,4 @@
-"""Records of a store as bytes: snapshots, entries of the log, fresh bytes of noise, and releases.
+"""Records of a store as bytes: snapshots, entries of the log, and releases.
 
 Records are msgpack. Reading one builds numbers, strings, lists, dictionaries and arrays of six types, and nothing else.
 Records of entries are as secret as the rows, and sealed before they are written; releases are publishable.
@@ -155,24 +155,6 @@ def entry_of(data: bytes) -> Entry:
     return read(entry, data, "an entry of the log")
 
 
-def trace_of(entries: Iterable[Entry]) -> list[tuple[int, str, list[bytes]]]:
-    """Return the fresh bytes of the noise of entries, as (last row that used them, kind of entry, fresh bytes)."""
-    # Kept after a snapshot replaces the rows, so that the owner of the rows can replay the whole run.
-    trace: list[tuple[int, str, list[bytes]]] = []
-    for entry in entries:
-        if entry.fresh or entry.kind != "rows":
-            fresh = list(entry.fresh)
-            if trace and trace[-1][1] == entry.kind == "rows":
-                fresh = trace.pop()[2] + fresh
-            trace.append((entry.first + entry.count - 1, entry.kind, fresh))
-    return trace
-
-
-def read_trace(data: bytes) -> list[tuple[int, str, list[bytes]]]:
-    """Return the value of `trace_of` from its record."""
-    return read(_TRACE.decode, data, "the fresh bytes of the noise")
-
-
 class _ReleaseRecord(msgspec.Struct, array_like=True):
     """The parameters of a `Release`; ``terms`` is an index into the list of terms."""
 
@@ -238,5 +220,4 @@ _ENCODER = msgspec.msgpack.Encoder(enc_hook=plain)
 _ANYTHING = msgspec.msgpack.Decoder(ext_hook=array)
 _PARTS = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], Literal["C", "F"], memoryview])
 _ENTRY = msgspec.msgpack.Decoder(_EntryRecord, ext_hook=array)
-_TRACE = msgspec.msgpack.Decoder(list[tuple[int, str, list[bytes]]])
 _RELEASES = msgspec.msgpack.Decoder(_Releases, ext_hook=array)

@@ -1,8 +1,8 @@
 """Durable runs. All files are curator-side.
 
 - ``run.db``: configuration, progress and releases in the clear. Sealed with the key: the entries since the latest
-  snapshot (rows, fresh bytes of their noise, chain value after them), the snapshot with the exact Gram matrix, the
-  fresh bytes of all noise, and the start.
+  snapshot (rows, fresh bytes of their noise, chain value after them), the snapshot with the exact Gram matrix, and the
+  start.
 - ``run.db.key``: the key, mode 0600 or under a passphrase. Never store it with an exported release: both files together
   reveal all of the above.
 - ``run.db.witness``: the progress of the run, and a keyed digest of its chain value.
@@ -41,9 +41,9 @@ from streampca.release.release import Release
 from streampca.rows.protocol import Position
 from streampca.store.config import config_of, dump, label_of
 from streampca.store.database import Database, Progress, plain_errors
-from streampca.store.keys import RunKey, Seal, read_key, run_of, write_key
+from streampca.store.keys import RunKey, read_key, run_of, write_key
 from streampca.store.ledger import Account, Ledger
-from streampca.store.log import Schedule, Writer, taken_rows
+from streampca.store.log import Schedule, Writer, sealed_facts
 from streampca.store.records import decode, encode
 from streampca.store.recovery import check_key, check_lineage, forked, rebuild
 from streampca.store.row_digest import PassedRows
@@ -167,14 +167,14 @@ class Store:
         found = self._open_database().get("source")
         if found is None or self._key is None:
             return None
-        source: dict[str, Any] = decode(Seal(self._key).open("source", 0, found))
+        source: dict[str, Any] = decode(self._key.open("source", 0, found))
         return source
 
     def remember_source(self, source: dict[str, Any] | None) -> None:
         """Store a description of the source of the rows. It is sealed, because it may hold a password."""
         database, key = self._open_database(), self._key
         if key is not None and source != self.source:
-            sealed = None if source is None else Seal(key).seal("source", 0, encode(source))
+            sealed = None if source is None else key.seal("source", 0, encode(source))
             database.put_all(source=sealed)
 
     @contextmanager
@@ -203,7 +203,7 @@ class Store:
         database = self._open_database()
         if self._key is None:
             raise BadParameterError("the store is not open. Continue its run with Stream.resume(store)")
-        return PassedRows(self._key.derive(b"streampca rows"), taken_rows(database, self._key))
+        return PassedRows(self._key.derive(b"streampca rows"), sealed_facts(database, self._key)[0])
 
     def flush(self) -> None:
         """Commit all rows pushed so far, and return when they are durable."""
@@ -300,7 +300,7 @@ class Store:
                 raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")
             if payer is not None:
                 self._own(payer.ledger.path, payer.data_set, payer.run)
-            key = self._key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
+            key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
             facts = {
                 "run": {
                     "run": key.run,
@@ -314,7 +314,7 @@ class Store:
                 "label": label_of(engine.algorithm, engine.now.admission),
                 "progress": Progress(),
                 "kernels": [[1, _native.described()]],
-                "start": Seal(key).seal("start", 0, engine.start_id),
+                "start": key.seal("start", 0, engine.start_id),
             }
 
             def replace(db: sqlite3.Connection) -> None:
@@ -332,6 +332,7 @@ class Store:
                     self._witness.remember(key.run, _BEGINNING)
                     # The run exists from here on: without its key file, another one may begin in its place.
                     write_key(self._key_file, key, self._passphrase)
+            self._key = key
             writer = self._begin_writing(engine, None if payer is None else _BEGINNING)
         except BaseException:
             self._let_go()
@@ -380,7 +381,7 @@ class Store:
                 writer.note()
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
-                database.put_all(start=Seal(key).seal("start", 0, stream.engine.start_id))
+                database.put_all(start=key.seal("start", 0, stream.engine.start_id))
         except BaseException:
             self._let_go()
             raise
