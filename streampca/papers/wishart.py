@@ -66,7 +66,11 @@ class WishartCovariance(CovarianceMechanism):
         return design(self.epsilon, self.delta, self.adjacency, n_features)[1]
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        return svec(self.scale(n_features) * wishart(draws, n_features, self.degrees(n_features)))
+        # Z Z^T, Z standard normal (d, m), is exact by definition. The chi-squares of Bartlett's triangular form need as
+        # many normals if m is near d.
+        degrees = self.degrees(n_features)
+        normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
+        return svec(self.scale(n_features) * np.dot(normals, normals.T))
 
     def noise_std(self, n_features: int) -> float:
         return self.scale(n_features) * math.sqrt(2.0 * self.degrees(n_features))
@@ -79,14 +83,6 @@ class WishartCovariance(CovarianceMechanism):
 
     def _details(self, n_features: int) -> dict[str, Any]:
         return {"degrees": self.degrees(n_features), "scale": self.scale(n_features)}
-
-
-def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
-    """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m)."""
-    # Exact by definition. The chi-squares of Bartlett's triangular form need the same number of normals if m is near d.
-    normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
-    product: FloatArray = np.dot(normals, normals.T)
-    return product
 
 
 def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacency: Adjacency = "zero-out") -> float:
@@ -146,23 +142,19 @@ def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) 
     """Choose the degrees of freedom and the scale of least spectral norm that meet (epsilon, delta)."""
 
     def norm(nu: int) -> float:
-        degrees = nu + n_features - 1
-        return _norm(_least_scale(epsilon, delta, adjacency, nu), degrees, n_features)
+        return _norm(_least_scale(epsilon, delta, adjacency, nu), nu + n_features - 1, n_features)
 
-    # The norm falls, then rises with nu: bracket by doubling, then search by golden section on integers.
-    high = 8
-    while norm(2 * high) < norm(high):
-        high *= 2
-    low, high = 2, 4 * high
-    while high - low > 2:
-        left = low + round(0.381966 * (high - low))
-        right = max(left + 1, high - round(0.381966 * (high - low)))
-        if norm(left) <= norm(right):
-            high = right
+    # The norm falls, then rises with nu = m - d + 1: bracket its minimum by doubling, then halve the bracket.
+    low, high = 2, 8
+    while norm(high + 1) < norm(high):
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        if norm(middle + 1) < norm(middle):
+            low = middle + 1
         else:
-            low = left
-    nu = min(range(low, high + 1), key=norm)
-    return nu + n_features - 1, _least_scale(epsilon, delta, adjacency, nu)
+            high = middle
+    return low + n_features - 1, _least_scale(epsilon, delta, adjacency, low)
 
 
 @lru_cache(maxsize=4096)
