@@ -144,17 +144,20 @@ def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) 
     def norm(nu: int) -> float:
         return _norm(_least_scale(epsilon, delta, adjacency, nu), nu + n_features - 1, n_features)
 
-    # The norm falls, then rises with nu = m - d + 1: bracket its minimum by doubling, then halve the bracket.
-    low, high = 2, 8
-    while norm(high + 1) < norm(high):
-        low, high = high, 2 * high
-    while low < high:
-        middle = (low + high) // 2
-        if norm(middle + 1) < norm(middle):
-            low = middle + 1
+    # The norm falls, then rises with nu: bracket by doubling, then search by golden section on integers.
+    high = 8
+    while norm(2 * high) < norm(high):
+        high *= 2
+    low, high = 2, 4 * high
+    while high - low > 2:
+        left = low + round(0.381966 * (high - low))
+        right = max(left + 1, high - round(0.381966 * (high - low)))
+        if norm(left) <= norm(right):
+            high = right
         else:
-            high = middle
-    return low + n_features - 1, _least_scale(epsilon, delta, adjacency, low)
+            low = left
+    nu = min(range(low, high + 1), key=norm)
+    return nu + n_features - 1, _least_scale(epsilon, delta, adjacency, nu)
 
 
 @lru_cache(maxsize=4096)
