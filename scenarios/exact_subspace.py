@@ -12,9 +12,8 @@ from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.exact_subspace import ExactSubspace
+from streampca.mechanisms.exact_subspace import ExactSubspace, orthonormal_basis, primitive, span_of
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.rational_span import orthonormal_basis, primitive, span_of
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.privacy.randomness import Randomness
 
@@ -50,10 +49,10 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     d, k, outliers, draws = (int(params[name]) for name in ("n_features", "n_components", "outliers", "draws"))
     budget: dict[str, Any] = {name: float(params[name]) for name in ("epsilon", "delta")}
     exact, unknown = ExactSubspace(n_components=k, **budget), ExactSubspace(max_components=k + 1, **budget)
-    blocks = ExactSubspace(n_components=2 * k + 1, method="blocks", **budget)
+    larger = ExactSubspace(n_components=2 * k + 1, **budget)
     close = ApproximateSubspace(n_components=k, **budget)
     n = exact.rows_needed(outliers)
-    needed = max(n, unknown.rows_needed(outliers), blocks.rows_needed(outliers), close.rows_needed())
+    needed = max(n, unknown.rows_needed(outliers), larger.rows_needed(outliers), close.rows_needed())
     if context.rows < needed:
         raise BadParameterError(f"rows={context.rows} are too few for this scenario; give at least {needed}")
     rng = np.random.default_rng(context.seed)
@@ -70,7 +69,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
         "unknown_k": (unknown, planted(unknown.rows_needed(outliers))),
         "too_few_rows": (exact, planted(n // 3)),
         "no_subspace": (exact, planted(n, outliers=n)),
-        "blocks": (blocks, planted(blocks.rows_needed(outliers), 2 * k + 1)),
+        "larger_k": (larger, planted(larger.rows_needed(outliers), 2 * k + 1)),
         "noisy_gram": (noisy, planted(n)),
         "nearly": (close, near(1e-5)),
         "not_near": (close, near(1e-3)),

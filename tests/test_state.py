@@ -60,7 +60,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "DoublingFPL": {"n_features": None, "release_every": 1, "adjacency": "zero-out"},
     "ExactSubspace": {
-        "n_components": None, "adjacency": "zero-out", "max_components": 3, "method": "auto", "block_rows": None,
+        "n_components": None, "adjacency": "zero-out", "max_components": 3, "block_rows": None,
         "n_features": None,
     },
     "GaussianCovariance": {

@@ -124,7 +124,7 @@ WRONG = {
         "MatrixLaplaceCovariance", (MatrixLaplaceCovariance, "scale", lambda self, d: 0.25), "matrix"),
     "Wishart as printed": ("WishartCovariance", (WishartCovariance, "scale", lambda self, d: 0.2), "quadrature"),
     "truncated too early": (
-        "ExactSubspace-all", (TruncatedLaplace, "bound", property(lambda self: 1.5)), "gap"),
+        "ExactSubspace", (TruncatedLaplace, "bound", property(lambda self: 1.5)), "votes"),
     "one share of mu for gap and matrix": (
         "SubspacePerturbation-replace", (sp.papers.SubspacePerturbation, "_mu2", property(lambda self: self.mu)),
         "gap and Gram"),

@@ -70,12 +70,9 @@ CASES = {
     ),
     "subspace perturbation, fallen back": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), ball()),
     "subspace perturbation": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), np.eye(6)[np.arange(3000) % 2]),
-    "exact subspace": Case(ExactSubspace(n_components=2, **APPROXIMATE), flat(), clips=False, certain=True),
-    "exact subspace, votes": Case(
-        ExactSubspace(n_components=2, method="blocks", **APPROXIMATE), flat(300), clips=False, certain=True
-    ),
+    "exact subspace": Case(ExactSubspace(n_components=2, **APPROXIMATE), flat(300), clips=False, certain=True),
     "exact subspace, k unknown": Case(
-        ExactSubspace(max_components=2, **APPROXIMATE), flat(), clips=False, certain=True
+        ExactSubspace(max_components=2, **APPROXIMATE), flat(300), clips=False, certain=True
     ),
     "approximate subspace": Case(ApproximateSubspace(n_components=2, **APPROXIMATE), flat(4400), clips=False),
     "approximate subspace, null": Case(

@@ -1,9 +1,8 @@
 """Audits of the subspace mechanisms on their worst neighbours, and planted bugs that they catch.
 
-Some are exact (every gap, from the law of the noise); the others release two neighbours many times and bound delta from
-below, at the claimed epsilon, over all outcomes, with Clopper-Pearson intervals of confidence 1 - 1e-5 a side. With at
-most 4 outcomes and two directions a sound mechanism raises a false alarm with probability at most 2e-4 over seeds;
-seeds are fixed.
+They release two neighbours many times and bound delta from below, at the claimed epsilon, over all outcomes, with
+Clopper-Pearson intervals of confidence 1 - 1e-5 a side. With at most 4 outcomes and two directions a sound mechanism
+raises a false alarm with probability at most 2e-4 over seeds; seeds are fixed.
 """
 
 import math
@@ -16,7 +15,6 @@ from scipy.stats import beta
 
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.rational_span import lines_of
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.privacy.randomness import Randomness
 
@@ -46,32 +44,20 @@ def least_delta(mechanism, first, second, draws=600):
     return max(found)
 
 
-class TiesAtTheTop(ExactSubspace):
-    """The printed rule: where the best scores tie, the noise alone picks a span of the data."""
-
-    def _best(self, rows, outlet):
-        lines = lines_of(rows)
-        spans = sorted({line for line in lines if any(line)})
-        counts = Counter(lines).most_common(2)
-        if len(counts) == 2 and counts[0][1] == counts[1][1]:
-            return (spans[int(outlet.hide("gap", rows).words(1)[0] % np.uint64(len(spans)))],)
-        return super()._best(rows, outlet)
-
-
 class WrongThreshold(ExactSubspace):
-    """Forgets the reach of the noise: a gap of one row's making passes every other time."""
+    """Forgets the reach of the noise: a single vote passes every other time."""
 
     @property
-    def gap_threshold(self):
-        return self.gap_noise.sensitivity
+    def threshold(self):
+        return 1.0
 
 
 class VotesThatAppear(ExactSubspace):
     """Noise for a vote that appears, though votes move."""
 
     @property
-    def vote_noise(self):
-        return TruncatedLaplace(1.0, self.epsilon, self.delta)
+    def noise(self):
+        return TruncatedLaplace(self.epsilon, self.delta)
 
 
 class CellsThatAppear(ApproximateSubspace):
@@ -90,61 +76,22 @@ def approximate(kind=ApproximateSubspace, delta=1e-3):
     return kind(n_components=1, epsilon=EPSILON, delta=delta, widths=(0.05,), block_rows=1)
 
 
-TIED = ([E1] * 3 + [E2] * 3 + [ODD], [E1] * 3 + [E2] * 3 + [ZERO])
 ALONE = ([ODD], [ZERO])
-#: The same tie, above the score that the printed algorithm gives to null.
+#: A tie above the score that the printed algorithm gives to null.
 PRINTED = ([E1] * 40 + [E2] * 40 + [ODD], [E1] * 40 + [E2] * 40 + [ZERO])
-#: Noisy gaps near the threshold of 8 at (1, 1e-3), where one row more is seen best.
-GAP = ([E1] * 8, [E1] * 7 + [ZERO])
 #: Two spans level, and one vote that moves between them.
 MOVED = ([E1] * 16 + [E2] * 16, [E1] * 15 + [E2] * 17)
-
-
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1.0, 1e-6), (4.0, 0.05)])
-def test_every_gap_keeps_the_claim_exactly(adjacency, epsilon, delta):
-    mechanism = ExactSubspace(n_components=1, epsilon=epsilon, delta=delta, adjacency=adjacency)
-    assert exact_delta(mechanism, epsilon) <= delta * (1 + 1e-6)
-    # Tight: some pair of gaps needs all of delta, unless the threshold falls between two integers.
-    assert exact_delta(mechanism, epsilon) >= 0.3 * delta
-    bug = WrongThreshold(n_components=1, epsilon=epsilon, delta=delta, adjacency=adjacency)
-    assert exact_delta(bug, epsilon) > 0.4 > delta
-
-
-def exact_delta(mechanism, epsilon):
-    """Largest delta over all neighbours: the gaps of two data sets, and whether they agree on the best span."""
-    step = int(mechanism.gap_noise.sensitivity)
-    gaps = range(int(mechanism.gap_threshold + mechanism.gap_noise.bound) + 3)
-    shown = [mechanism.gap_noise.above(mechanism.gap_threshold - g) for g in gaps]
-    found = [shown[g] for g in gaps[: step + 1]]  # another span is best on the other side
-    for g in gaps:
-        for h in gaps[max(0, g - step) : g + step + 1]:
-            found += [shown[g] - math.exp(epsilon) * shown[h], (1 - shown[g]) - math.exp(epsilon) * (1 - shown[h])]
-    return max(found)
 
 
 @pytest.mark.parametrize(
     ("mechanism", "pair"),
     [
-        (exact(), TIED),
-        (exact(), GAP),
+        (exact(), MOVED),
         (exact(), ALONE),
-        (exact(adjacency="replace"), MOVED),
-        (exact(method="blocks"), MOVED),
-        (exact(method="blocks"), ALONE),
         (approximate(), MOVED),
         (approximate(), ([E1] * 16, [E1] * 15 + [ZERO])),
     ],
-    ids=[
-        "exact-tied",
-        "exact-gap",
-        "exact-alone",
-        "exact-replace",
-        "votes-moved",
-        "votes-alone",
-        "cells",
-        "cells-zero",
-    ],
+    ids=["votes-moved", "votes-alone", "cells", "cells-zero"],
 )
 def test_sound_mechanisms_pass(mechanism, pair):
     assert least_delta(mechanism, *pair) <= mechanism.delta
@@ -153,25 +100,16 @@ def test_sound_mechanisms_pass(mechanism, pair):
 @pytest.mark.parametrize(
     ("mechanism", "pair"),
     [
-        (exact(TiesAtTheTop), TIED),
         (exact(WrongThreshold), ALONE),
-        pytest.param(exact(VotesThatAppear, method="blocks"), MOVED, marks=pytest.mark.long),  # 20 s of CPU
+        pytest.param(exact(VotesThatAppear), MOVED, marks=pytest.mark.long),  # 20 s of CPU
         pytest.param(approximate(CellsThatAppear), MOVED, marks=pytest.mark.long),
         (PrintedExactSubspace(n_components=1, epsilon=EPSILON, delta=1e-3), PRINTED),
     ],
-    ids=["ties at the top", "wrong threshold", "votes that appear", "Lap(1/epsilon) for moves", "as printed"],
+    ids=["wrong threshold", "votes that appear", "Lap(1/epsilon) for moves", "as printed"],
 )
 def test_planted_bugs_are_caught(mechanism, pair):
     draws = {CellsThatAppear: 5000, VotesThatAppear: 8000}.get(type(mechanism), 400)
     assert least_delta(mechanism, *pair, draws=draws) > 0.01
-
-
-def test_a_span_of_one_row_never_comes_out():
-    # Not "rarely": its probability is 0, at any delta.
-    for mechanism in (exact(delta=0.45), exact(delta=0.45, method="blocks"), exact(delta=0.45, adjacency="replace")):
-        for rows in (*ALONE, TIED[0]):
-            assert not any(o and o != (0.0, 1.0) and o != (1.0, 0.0) for o in outcomes(mechanism, rows, 400))
-    assert any(o == (0.3, 0.9) for o in outcomes(exact(WrongThreshold), ALONE[0], 100))
 
 
 def test_one_row_moves_one_vote():

@@ -393,12 +393,10 @@ bug("shown without a threshold", "ApproximateSubspace StabilityHistogram-moves",
     const(StabilityHistogram, "threshold", lambda self: -1e9))
 bug("threshold ignored", "edge-lone StabilityHistogram-moves",
     put(histogram, "_above", lambda counts, noisy, threshold: np.where(counts > 0, noisy, -np.inf)))
-bug("gap noise halved", "ExactSubspace-all", times(TruncatedLaplace, "draw", 0.5))
-bug("truncated Laplace at a quarter", "ExactSubspace-all ExactSubspace-blocks", times(TruncatedLaplace, "draw", 0.25))
-bug("gap without noise", "ExactSubspace-all Tumbling-ExactSubspace", times(TruncatedLaplace, "draw", 0.0))
-bug("shown without a threshold", "ExactSubspace-all ExactSubspace-blocks",
-    const(ExactSubspace, "gap_threshold", lambda self: -np.inf),
-    const(ExactSubspace, "vote_threshold", lambda self: -np.inf))
+bug("truncated Laplace halved", "ExactSubspace", times(TruncatedLaplace, "draw", 0.5))
+bug("truncated Laplace at a quarter", "ExactSubspace", times(TruncatedLaplace, "draw", 0.25))
+bug("votes without noise", "ExactSubspace Tumbling-ExactSubspace", times(TruncatedLaplace, "draw", 0.0))
+bug("shown without a threshold", "ExactSubspace", const(ExactSubspace, "threshold", lambda self: -np.inf))
 bug("threshold as for add-remove", "StabilityHistogram-moves",
     const(StabilityHistogram, "threshold", lambda self: 1.0 + math.log(0.5 / self.delta) / self.epsilon))
 bug("threshold too low", "StabilityHistogram-moves", const(StabilityHistogram, "threshold", lambda self: 1.0))

@@ -139,10 +139,8 @@ mechanism("SubspacePerturbation", partial(sp.papers.SubspacePerturbation, n_comp
 _adaptive = partial(sp.AdaptiveCovariance, n_components=1, **LARGE)
 mechanism("AdaptiveCovariance", _adaptive, cost=1.4)
 mechanism("AdaptiveLaplaceCovariance", partial(sp.AdaptiveLaplaceCovariance, n_components=1, epsilon=20.0))
-_exact = partial(sp.ExactSubspace, n_components=1, method="all", **SMALL)
-mechanism("ExactSubspace-all", _exact)
-_blocks = partial(sp.ExactSubspace, n_components=None, max_components=2, block_rows=2, method="blocks", **SMALL)
-mechanism("ExactSubspace-blocks", _blocks)
+_exact = partial(sp.ExactSubspace, n_components=None, max_components=2, block_rows=2, **SMALL)
+mechanism("ExactSubspace", _exact)
 _popular = np.repeat([[0.0, 1.0], [1.0, 0.0]], [24, 136], axis=0)  # the second cell is popular enough to show
 _of_cells = partial(sp.papers.ApproximateSubspace, n_components=1, epsilon=5.0, delta=1e-6, block_rows=4)
 mechanism("ApproximateSubspace", _of_cells, widths=(0.5, 0.25))
