@@ -10,7 +10,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.eigen import top_eigh, top_sum
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.randomness import Randomness
 from streampca.sources import flights
 

@@ -12,8 +12,8 @@ from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, orthonormal_basis, primitive, span_of
-from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.privacy.randomness import Randomness
 

@@ -8,7 +8,7 @@ from scenario import Context
 from streampca import queries
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release

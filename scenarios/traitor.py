@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scenario import Context
 
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee

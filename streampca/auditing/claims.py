@@ -26,12 +26,10 @@ from streampca.linalg.centering import with_constant
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.tree import ExactTree
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCovariance
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
-from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import lost_energy, norm_counts
 from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
 from streampca.papers.doubling import DoublingFPL

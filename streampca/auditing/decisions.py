@@ -109,7 +109,6 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
             "(places == LEVELS).all()", "0.25 * lower <= upper < 0.0", "0.0 < lower <= 0.25 * upper",
         ),
         "rows/bounds.py _edge": ("level == 0", "level > 0"),
-        "mechanisms/covariance.py nearest_gram": ("shrunk.sum() > trace",),
         "mechanisms/norm_maps.py Model.choose": ("ratio < best_ratio",),
     },
     "a count in the curator's own report": {

@@ -18,10 +18,10 @@ from scipy.linalg import block_diag
 from streampca.linalg.lattice import GramInParts
 from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
+from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance
+from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import PrivateCenter
 from streampca.papers.doubling import DoublingFPL
 from streampca.papers.laplace import LaplaceCovariance

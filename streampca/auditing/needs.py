@@ -19,7 +19,7 @@ from streampca.auditing.feeds import feed_mechanism, feed_stream
 from streampca.auditing.laws import shuffled
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, Tree
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.privacy.gaussian import epsilon_at

@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.predictions import PREDICTORS, Prediction
 from streampca.planning.question import Question

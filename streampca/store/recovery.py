@@ -133,14 +133,12 @@ def _compare(made: Release, stored: Release, path: str) -> None:
     """Raise `StoreCorruptError` unless two releases are the same."""
     exact, loose, stds = [], [], []
     for release in (made, stored):
-        # The private Gram matrix must agree bit for bit. Values computed from it have the rounding errors of the
-        # kernels: basis, eigenvalues, and the matrix itself if it was projected.
-        private, projected, std = release.packed, None, release.own_noise_std
-        if "projected" in release.details:
-            private, projected = None, release.packed
-        exact.append((release.t, release.n_components, private, std is None))
+        # The private Gram matrix must agree bit for bit. Values computed from it, basis and eigenvalues, have the
+        # rounding errors of the kernels.
+        std = release.own_noise_std
+        exact.append((release.t, release.n_components, release.packed, std is None))
         computed = release.own_basis, release.own_span, release.own_smoothed, release.own_eigenvalues
-        loose.append((projected, *computed, release.details))
+        loose.append((*computed, release.details))
         stds.append(std or 0.0)
     same = alike(exact[0], exact[1], 0.0) and alike(loose[0], loose[1], TOLERANCE)
     if not (same and math.isclose(*stds, rel_tol=STD_TOLERANCE)):

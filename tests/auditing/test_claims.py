@@ -15,10 +15,10 @@ from streampca.linalg import centering
 from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import WindowDifference
-from streampca.mechanisms import adaptive_covariance
+from streampca.mechanisms import adaptive
+from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget, gaussian, shuffling
 from streampca.processors import private_fpl, private_oja
@@ -108,7 +108,7 @@ WRONG = {
         "running sums"),
     "half the sensitivity of gradients": (
         "PrivateOja-two", (private_oja, "gradient_sensitivity", lambda *given: 0.5), "a step"),
-    "shares above 1": ("AdaptiveCovariance", (adaptive_covariance, "FIRST_SHARE", 0.36), "together"),
+    "shares above 1": ("AdaptiveCovariance", (adaptive, "FIRST_SHARE", 0.36), "together"),
     "half the scale of a vote": (
         "DPPCA", (StabilityHistogram, "scale", property(lambda self: 1.0 / self.epsilon)), "vote that moves"),
     "threshold too low": (

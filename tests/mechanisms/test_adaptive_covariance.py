@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.mechanisms.norm_maps import energy_outside
 from streampca.privacy.outlet import LatticeSum, NoiseSource
 from streampca.privacy.randomness import Randomness

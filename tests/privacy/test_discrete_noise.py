@@ -11,7 +11,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights
 from streampca.matrix_factorization.noises import Tree
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.discrete_gaussian import UNIT_BITS, LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_fpl import PrivateFPL

@@ -18,8 +18,7 @@ from printed_mechanisms import PrintedSubspacePerturbation, PrintedWishart
 from scipy.stats import beta
 
 from streampca.linalg.svec import svec
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.papers.wishart import WishartCovariance, profile, wishart

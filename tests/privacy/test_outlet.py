@@ -21,8 +21,8 @@ from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.matrix_factorization.base import RunningNoise
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy import outlet as module
 from streampca.privacy.discrete_gaussian import UNIT_BITS, LatticeGram, gram_noise
 from streampca.privacy.outlet import SCHEME, Chain, Counts, LatticeSum, NoiseSource, Outlet
@@ -309,7 +309,7 @@ def test_configurations_that_differ_in_anything_share_no_noise(cloned, monkeypat
     mechanism = BASE.mechanism
     changes = {
         "n_components": 1, "epsilon": np.nextafter(1.0, 2.0), "delta": np.nextafter(1e-6, 1.0),
-        "adjacency": "replace", "project": "psd", "n_features": D, "discrete_noise": True, "center": True,
+        "adjacency": "replace", "n_features": D, "discrete_noise": True, "center": True,
     }  # fmt: skip
     assert set(changes) == {field.name for field in fields(mechanism)}
     names = [first_name(replace(BASE, mechanism=replace(mechanism, **{name: v}))) for name, v in changes.items()]

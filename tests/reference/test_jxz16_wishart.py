@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from printed_mechanisms import PrintedWishart, true_delta
 
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
 

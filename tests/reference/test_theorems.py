@@ -11,7 +11,7 @@ from printed_theorems import (
     wishart_noise_norm,
 )
 
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
 from streampca.theorems import gaussian_noise_norm

@@ -9,9 +9,8 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation

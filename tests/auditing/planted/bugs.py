@@ -27,9 +27,9 @@ from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
 from streampca.mechanisms import histogram
+from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
 from streampca.papers import wishart
 from streampca.papers.approximate_subspace import ApproximateSubspace

@@ -127,7 +127,6 @@ def mechanism(name: str, kind: Callable[..., Mechanism], *, quick_replace: bool 
 GAUSSIAN = partial(sp.GaussianCovariance, n_components=1, **BUDGET)
 mechanism("GaussianCovariance", GAUSSIAN)
 mechanism("GaussianCovariance-discrete", GAUSSIAN, discrete_noise=True)
-mechanism("GaussianCovariance-projected", GAUSSIAN, project="psd", d=6)
 _entries = partial(sp.papers.LaplaceCovariance, n_components=1, epsilon=1.0)
 mechanism("LaplaceCovariance", _entries)
 mechanism("LaplaceCovariance-one-feature", _entries, d=1, changes=changes)
