@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 from streampca import _native
-from streampca.linalg.lattice import BITS, TO_LATTICE, GramSum, sum_of_rows
+from streampca.linalg.lattice import TO_LATTICE, GramSum, grid_step, sum_of_rows
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import entry_weights
 from streampca.linalg.types import FloatArray
@@ -84,11 +84,9 @@ class BufferedNoise(RunningNoise):
             return super().released(draws, exact, std)
         buffers, scale = self._before_next()
         after, out = np.empty(buffers.shape), np.empty((2, total.size))
-        mantissa, exponent = math.frexp(std)  # `lattice.grid_step`, without a call
-        step = 2.0 ** max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
         kernels.buffered_release(
             draws.normal(total.size), buffers, total, rule.mix, rule.rate, scale, rule.keep,
-            gram.parts, entry_weights(gram.n_features), TO_LATTICE, step, after, out,
+            gram.parts, entry_weights(gram.n_features), TO_LATTICE, grid_step(std), after, out,
         )  # fmt: skip
         following = BufferedNoise.__new__(BufferedNoise)  # once a release: avoids __init__
         following.rule, following.n, following.buffers, following.noise = rule, self.n + 1, after, out[0]
@@ -97,16 +95,10 @@ class BufferedNoise(RunningNoise):
     def _before_next(self) -> tuple[FloatArray, float]:
         """Return the buffers and the scale with which the next step begins."""
         rule, buffers = self.rule, self.buffers
-        n = self.n + 1
-        if rule.horizon is not None and n > rule.horizon:  # saves one of 26 calls a row
-            n = next_sum(self.n, rule.horizon)
+        n = next_sum(self.n, rule.horizon)
         if rule.restart_after is not None and (n - 1) % rule.restart_after == 0:
             buffers = np.zeros(buffers.shape)
-        scale = rule.scale
-        if isinstance(scale, InChunks):
-            first, values = scale.latest
-            scale = values[n - first] if 0 <= n - first < len(values) else scale.at(n)
-        return buffers, scale
+        return buffers, rule.scale_at(n)
 
 
 class BufferedFactorization(MatrixFactorization):

@@ -8,9 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from streampca.matrix_factorization.blt import ANYTIME, AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.blt import ANYTIME, AnytimeBLT, GeometricBLT, noise_table, panel_ends, variances
 from streampca.matrix_factorization.buffers import Buffers, fit_buffers, fit_forgetting, fit_lagged, simplex_search
-from streampca.matrix_factorization.noise_std import noise_std, panel_ends, variances
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
@@ -130,7 +129,7 @@ def test_std_on_panels_is_the_exact_one(horizon):
     assert ends[-1] == horizon
     every = np.arange(1, horizon + 1)
     on_panels = np.interp(every, ends, np.sqrt(variances(fit_buffers(horizon), horizon, ends)))
-    np.testing.assert_allclose(on_panels, noise_std(horizon, every), rtol=5e-6)
+    np.testing.assert_allclose(on_panels, np.interp(every, *noise_table(horizon)), rtol=5e-6)
 
 
 def test_std_of_a_long_horizon_is_quick_and_as_published():
