@@ -57,13 +57,11 @@ def test_quadrature_agrees_with_the_closed_form():
 
 
 def test_noise_as_it_runs_has_the_matrix_that_is_stated():
-    topped_up = BinaryTree(20, 2.0, topped_up=True)
-    for mechanism in (GeometricBLT(20, 1.0), BinaryTree(20, 2.0), topped_up, WindowDifference(4, 1.0)):
+    for mechanism in (GeometricBLT(20, 1.0), BinaryTree(20, 2.0), WindowDifference(4, 1.0)):
         b, stated = claims.dense(mechanism), mechanism.reconstruction(20)
         np.testing.assert_allclose((b @ b.T)[:20, :20], stated @ stated.T, atol=1e-12)
     c = GeometricBLT(20, 1.0).strategy(20)
     np.testing.assert_allclose(claims.products(GeometricBLT(20, 1.0)), c.T @ c, atol=1e-9)
-    assert claims.columns_norm(topped_up)[0] < 2.0
 
 
 def test_sums_without_noise_cost_everything(monkeypatch):

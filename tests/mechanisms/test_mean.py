@@ -77,20 +77,6 @@ def test_one_vector_moves_the_counts_by_what_the_noise_is_for(adjacency: str) ->
     assert worst > 0.9 * histograms.std * histograms.mu
 
 
-def test_center_noise_and_the_wrong_sizes_of_it() -> None:
-    """Sd of 40 000 noisy counts within 2 % (false alarm 2e-8); 2/3 and 3/2 of it are rejected."""
-    mechanism = PrivateCenter(40_000, 1.0, 1e-6)
-    counts = np.zeros((40_000, 2), dtype=np.int64)
-    counts[:, 0] = 10**7
-    histograms = mechanism.histograms
-    drawn = histograms.std * outlet(2).hide("center", counts).normal(40_000)
-    ratio = drawn.std() / (math.sqrt(40_000) / mu_of(1.0, 0.9e-6))
-    assert abs(ratio - 1.0) < 0.02
-    for wrong in (2.0 / 3.0, 1.5):
-        assert abs(ratio / wrong - 1.0) > 0.02
-    assert histograms.winners(counts, outlet(2), "center")[1].all()
-
-
 def test_votes_of_blocks_add_up() -> None:
     mechanism, vectors = PrivateCenter(3, 1.0, 1e-6), np.random.default_rng(1).normal(size=(400, 3))
     whole = mechanism.count(vectors, 0.5, np.ones(3))
@@ -114,7 +100,7 @@ def test_no_pair_exceeds_the_sensitivity(seed: int, radius: float, adjacency: st
     assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
 
 
-def measured_mu(adjacency: str, plant: str = "") -> float:
+def measured_mu(adjacency: str) -> float:
     """Matched filter on the worst pair, 4000 runs a side; standard error 0.016 + 1 % of mu."""
     d, runs, batch = 3, 4000, 40
     rng = np.random.default_rng(0)
@@ -123,13 +109,9 @@ def measured_mu(adjacency: str, plant: str = "") -> float:
     worst = (towards, np.zeros(d)) if adjacency == "zero-out" else (towards, -towards)
     scores: list[list[float]] = [[], []]
     mean, noise = ClippedMean(1.0, d, 0.1, adjacency), outlet(0)  # type: ignore[arg-type]
-    clip = ClippedMean(1.0, d, 0.2, adjacency) if plant == "no clipping" else mean  # type: ignore[arg-type]
     for run in range(2 * runs):
-        total = clip.vectors(np.vstack([others, worst[run % 2]]), np.zeros(d))
+        total = mean.vectors(np.vstack([others, worst[run % 2]]), np.zeros(d))
         released = mean.release(total, batch // 2, noise, "mean")
-        if plant == "whole-batch B":  # noise of the mean divided by the whole minibatch, not by its half
-            exact = total / (batch // 2)
-            released = exact + 0.5 * (released - exact)
         scores[run % 2].append(float(released @ towards))
     first, second = (np.array(s) for s in scores)
     return float((first.mean() - second.mean()) / math.sqrt(0.5 * (first.var() + second.var())))
@@ -139,11 +121,6 @@ def measured_mu(adjacency: str, plant: str = "") -> float:
 def test_claim_is_met_and_near_tight(adjacency: str) -> None:
     """Claimed mu is 1; 10 % is 4 standard errors (false alarm 6e-5)."""
     assert abs(measured_mu(adjacency) - 1.0) < 0.10
-
-
-@pytest.mark.parametrize("plant", ["whole-batch B", "no clipping"])
-def test_planted_bugs_are_caught(plant: str) -> None:
-    assert measured_mu("zero-out", plant) > 1.10
 
 
 def test_mean_of_close_vectors_is_close() -> None:
@@ -178,32 +155,7 @@ def test_no_pair_of_products_exceeds_the_sensitivity(seed: int, radius: float, a
     assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
 
 
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-@pytest.mark.parametrize(("plant", "least", "most"), [("", 0.9, 1.1), ("half the noise", 1.8, 2.2)])
-def test_products_near_tight_and_planted_bug(adjacency: str, plant: str, least: float, most: float) -> None:
-    """Matched filter, 4000 runs a side, claimed mu 1: standard error 0.024 at most."""
-    left = np.array([[0.6, 0.0, 0.8]])
-    right = np.array([[0.9, 0.1]])
-    scores: list[list[float]] = [[], []]
-    mean, noise = ClippedMean(1.0, 6, 0.25, adjacency), outlet(0)  # type: ignore[arg-type]
-    for run in range(8000):
-        sign = (1.0, 0.0 if adjacency == "zero-out" else -1.0)[run % 2]
-        exact = mean.products(sign * left, right)
-        released = mean.release(exact, 1, noise, "mean")
-        if plant:
-            released = exact + 0.5 * (released - exact)
-        scores[run % 2].append(float(np.sum(released * (left.T @ right))))
-    first, second = (np.array(s) for s in scores)
-    measured = (first.mean() - second.mean()) / math.sqrt(0.5 * (first.var() + second.var()))
-    assert least < measured < most
-
-
 def test_a_center_needs_a_delta_below_two_epsilon():
     assert PrivateCenter(3, 0.1, 0.19).histograms.delta == pytest.approx(0.019)
     with pytest.raises(BadParameterError, match="less than 2 epsilon"):
         PrivateCenter(3, 0.1, 0.21)
-
-
-def test_the_noise_allows_for_the_lattice():
-    mean = ClippedMean(0.5, 9, 1.0, "zero-out")
-    assert mean.std == pytest.approx((1.0 + 1e-9 + 3.0 * 2.0**-26) / 0.5, rel=1e-12)
