@@ -39,7 +39,6 @@ from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note
 from streampca.processors.dp_pca import DPPCA
-from streampca.processors.dp_pca_tangent import TangentPlan
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.rewards import REWARD_WEIGHT, reward_scale
@@ -124,26 +123,6 @@ def hockey_stick(first: Density, second: Density, epsilon: float, breaks: Sequen
     near = np.flatnonzero(np.diff(np.sign(apart(middles))))
     roots = [brentq(apart, middles[i], middles[i + 1]) for i in near if apart(middles[i]) * apart(middles[i + 1]) < 0.0]
     return _integral(lambda x: np.maximum(apart(x), 0.0), np.unique(np.append(edges, roots)))
-
-
-def shuffled_delta(mu: float, n: int, epsilon: float) -> float:
-    """Return the least proved delta of n shuffled Gaussian steps at epsilon; 1 if nothing is proved.
-
-    Feldman, McMillan and Talwar 2021, Theorem 3.1, at the best of many splits of delta.
-    """
-    least = 1.0
-    for hat in np.geomspace(1e-12, 0.4, 400):
-        log, low, high = math.log(4.0 / hat), 0.0, math.log(max(n / (16.0 * math.log(4.0 / hat)), 1.0))
-
-        def total(local: float, log: float = log) -> float:
-            e = math.exp(local)
-            return math.log(1.0 + (e - 1.0) / (e + 1.0) * (8.0 * math.sqrt(e * log / n) + 8.0 * e / n))
-
-        if total(high) > epsilon:  # the largest local epsilon that this split allows
-            high = float(brentq(lambda local: total(local) - epsilon, low, high)) if high > low else 0.0
-        rest = (math.exp(epsilon) + 1.0) * (1.0 + 0.5 * math.exp(-high)) * n * profile(mu, high)
-        least = min(least, hat + rest)
-    return least
 
 
 # -- sensitivities by search ----------------------------------------------------------------------
@@ -336,16 +315,10 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield _over_time("running sums of an epoch", subject.first_epoch(d).mechanism, gram, mu)
         case SlidingWindowPCA():
             move = gram_move(d, adjacency, center=subject.center)
-            if subject.method == "once":
-                yield Claim("mu of the window, by search", mu, move / subject.followed.std(1))
-            else:
-                yield _over_time("windows", subject.followed.noise, move, mu)
+            yield _over_time("windows", subject.followed.noise, move, mu)
         case PrivateOja():
             step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.mu, step, d > 1)
-            if subject.shuffle is not None:
-                delta = shuffled_delta(subject.mu, subject.shuffle, subject.epsilon)
-                yield Claim(f"delta of {subject.shuffle} shuffled steps", subject.delta, delta, tight=False)
         case DPPCA():
             yield from _dp_pca(subject, d)
         case GaussianCovariance():
@@ -419,25 +392,12 @@ def _votes(histogram: StabilityHistogram, epsilon: float, delta: float) -> Itera
 
 def _dp_pca(subject: DPPCA, d: int) -> Iterator[Claim]:
     """Yield the claims of the segments of `DPPCA`, which share no rows: each may spend the whole budget."""
-    plan: Any = subject.plan(d)
-    epsilon, delta, replace = subject.epsilon, subject.delta, subject.adjacency == "replace"
-    tangent = isinstance(plan, TangentPlan)
-    for votes in (plan.votes,) if tangent else (plan.top, plan.range):
-        yield from _votes(votes.histogram, epsilon, delta)
-    if tangent:
-        inside = gram_move(subject.n_components, subject.adjacency) / plan.inside_std
-        yield Claim("delta of the scale, by search and quadrature", delta, profile(inside, epsilon), tight=False)
-        # ||(I - W W^T) a|| ||a^T W|| is sin x cos x for a unit row at angle x.
-        largest, means = 0.5, plan.across
-    else:
-        # Gaussian histograms: votes in all of them, and bins of one vote.
-        histograms = plan.center.histograms
-        n = histograms.n_histograms
-        lone = n * float(stats.norm.sf((histograms.threshold - 1.0) / histograms.std))
-        center = profile(math.sqrt(n * (2 if replace else 1)) / histograms.std, epsilon)
-        yield Claim("delta of the center, by quadrature", delta, center + lone)
-        largest, means = 1.0, plan.mean  # gradients a (a . w) are at most 1 apart
-    for radius in (0.1, 0.25, largest):
-        mean, move = means(radius), min((2.0 if replace else 1.0) * min(radius, largest), 1.0)
+    plan, epsilon, delta = subject.plan(d), subject.epsilon, subject.delta
+    yield from _votes(plan.votes.histogram, epsilon, delta)
+    inside = gram_move(subject.n_components, subject.adjacency) / plan.inside_std
+    yield Claim("delta of the scale, by search and quadrature", delta, profile(inside, epsilon), tight=False)
+    # ||(I - W W^T) a|| ||a^T W|| is sin x cos x, at most 1/2, for a unit row at angle x.
+    for radius in (0.1, 0.25, 0.5):
+        move = (2.0 if subject.adjacency == "replace" else 1.0) * radius
         what = f"delta of a mean clipped to {radius:g}, by quadrature"
-        yield Claim(what, delta, profile(move / mean.std, epsilon), tight=False)
+        yield Claim(what, delta, profile(move / plan.across(radius).std, epsilon), tight=False)

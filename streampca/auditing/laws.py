@@ -21,8 +21,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
-from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.mean import PrivateCenter
+from streampca.mechanisms.histogram import GRID, StabilityHistogram
 from streampca.papers.doubling import DoublingFPL
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.wishart import WishartCovariance, profile
@@ -159,27 +158,6 @@ independent = _gaussian(
 )
 
 
-def shuffled(rows: FloatArray) -> Law:
-    """Independent Gaussian noise in steps on busy rows in a secret order.
-
-    Gradients are multiples of rows, so the hidden steps show the order. The group "order" has two standard normals:
-    the correlation of the order with the numbers of the rows, and the place of the first step.
-    """
-    directions = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-    def standard(notes: Notes) -> Groups:
-        normals, steps = independent.standard(notes), np.array([note.exact.values[:, 0] for note in notes])
-        norms = np.linalg.norm(steps, axis=1, keepdims=True)
-        if norms.all():
-            order = np.abs(directions @ (steps / norms).T).argmax(axis=1)
-            n = len(order)
-            correlation = np.corrcoef(order, np.arange(n))[0, 1] * math.sqrt(n - 1.0)
-            normals["order"] = np.array([[correlation, special.ndtri((order[0] + 0.5) / n)]])
-        return normals
-
-    return Law(standard, independent.loss)
-
-
 def _by_quantiles(above: Callable[[FloatArray], FloatArray]) -> Callable[[Notes], Groups]:
     """Return the map from independent noise with ``above(x) = P(noise > x)`` to standard normals."""
 
@@ -258,27 +236,6 @@ def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
     return Law(_by_quantiles(rare), _thresholded(above, 1.0 / law.epsilon, threshold, law.bound).loss)
 
 
-def _centers(histograms: GaussianHistograms) -> Law:
-    """Gaussian noise of counts above a threshold; empty bins have no noise."""
-
-    def standard(notes: Notes) -> Groups:
-        kept = [noise_of(note)[""][note.exact.counts.reshape(-1) > 0] / histograms.std for note in notes]
-        return {"": np.concatenate(kept)[None]}
-
-    def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
-        mu, deltas = 0.0, np.zeros(2)
-        for note, other in zip(notes, others, strict=True):
-            moved, lone = _moved_counts(note, other)
-            mu = math.hypot(mu, float(np.linalg.norm(moved)) / histograms.std)
-            limit = histograms.threshold + 0.5 * GRID
-            deltas += [float(special.ndtr((counts - limit) / histograms.std).sum()) for counts in lone]
-        delta = float(deltas.max())
-        ratio = max(mu / gaussian.mu_of(claim.epsilon, claim.delta - histograms.delta), delta / histograms.delta)
-        return Loss(ratio, {}, f"mu = {mu:.4g}, delta = {delta:.3g}")
-
-    return Law(standard, loss)
-
-
 def _wishart(mechanism: WishartCovariance, d: int) -> Law:
     """One Wishart matrix."""
     scale, degrees = mechanism.scale(d), mechanism.degrees(d)
@@ -355,7 +312,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return in_epochs(subject, d)
         case PrivateFPL():
             return correlated(subject.mechanism.reconstruction)
-        case SlidingWindowPCA() if subject.method != "once":
+        case SlidingWindowPCA():
             return correlated(subject.followed.noise.reconstruction)
         case LaplaceCovariance():
             return laplace(subject.scale(d))
@@ -376,9 +333,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return _truncated(subject.noise, subject.threshold)
         case StabilityHistogram():
             return votes(subject)
-        case PrivateCenter():
-            return _centers(subject.histograms)
-        case DPPCA() if kind in ("norm", "top", "range", "center"):
-            return law_of(getattr(subject.plan(d), "votes" if kind == "norm" else kind), d, kind)
+        case DPPCA() if kind == "norm":
+            return votes(subject.plan(d).votes.histogram)
     histogram = getattr(subject, "histogram", None)
     return votes(histogram) if isinstance(histogram, StabilityHistogram) else independent

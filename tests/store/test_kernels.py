@@ -36,7 +36,7 @@ WRITTEN, RESUMED = "SkylakeX", ("Prescott", "Sandybridge", "Nehalem")
 QUICK = ["fpl-bounds-center", "fpl-regret", "window-smoothed-center"]
 CASES: dict[str, Any] = STREAMS
 #: Users need other calls; the longest of the cases has few releases of its own.
-LONG = [name for name in CASES if not name.startswith("users") and name != "dp-pca-deflation"]
+LONG = [name for name in CASES if not name.startswith("users")]
 
 
 def words(releases: list[sp.Release]) -> str:
