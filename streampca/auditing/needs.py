@@ -126,6 +126,7 @@ def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
         return {**neighbors.changes(subject, d), "a long row like others": (np.zeros(d), like_others)}
 
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
+    plain[:SUBSAMPLE] = 0.0  # the first subsample votes for the bin of zeros
     return {"batch_size": batch, **LARGE}, {
         "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": changes,
         "feeds": ("many",), "thin": False,
