@@ -165,7 +165,7 @@ def test_releases_plot_themselves(made):
     assert release.plot().axes[0].get_title(loc="left") == "Loadings"
     assert "Biplot" in release.plot("biplot", dark=True).axes[0].get_title(loc="left")
     assert "Eigenvalues" in release.plot("scree").axes[0].get_title(loc="left")
-    with pytest.raises(BadParameterError, match="'heatmap' is not known"):
+    with pytest.raises(BadParameterError, match="kind='heatmap'"):
         release.plot("heatmap")
     bare = sp.Release(t=3, n_components=1, guarantee=release.guarantee, basis=np.eye(4, 1))
     with pytest.raises(NoReleaseError, match="no eigenvalues"):
