@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -161,7 +162,7 @@ def _heat_map(style: _Style, basis: FloatArray, names: Sequence[str]) -> Figure:
     axes.set_xticks(range(basis.shape[1]), [str(i + 1) for i in range(basis.shape[1])])
     axes.set_yticks(range(len(chosen)), [_short(names[i]) for i in chosen])
     for (i, j), value in np.ndenumerate(shown):
-        color = "white" if abs(value) > 0.6 else "#1a2230"
+        color = "#fefefe" if abs(value) > 0.6 else "#1b2231"  # cells are as light on a dark page: see `darkened`
         axes.text(j, i, f"{value:.2f}".replace("-", "\u2212"), ha="center", va="center", fontsize=8, color=color)
     omitted = len(basis) - len(chosen)
     axes.set(title="Loadings", xlabel="component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
@@ -325,6 +326,16 @@ def encoded(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(out, format=kind, dpi=150, metadata=metadata, facecolor=figure.get_facecolor())
     return out.getvalue()
+
+
+def darkened(svg: str) -> str:
+    """Return a picture for a dark page, from an SVG for a light one."""
+    # What matplotlib draws in black it mostly gives no color at all: it is inherited from the whole.
+    colors: dict[Any, Any] = {"#000000": DARK.text}
+    for light, other in zip(LIGHT, DARK, strict=True):
+        colors |= {light: other} if isinstance(light, str) else dict(zip(light, other, strict=True))
+    svg = re.sub("#[0-9a-f]{6}", lambda found: colors.get(found[0], found[0]), svg)
+    return svg.replace("<svg ", f'<svg fill="{DARK.text}" ', 1)
 
 
 #: Heads of arrows at the end of a line, and a legend to the right of a chart.
