@@ -47,7 +47,7 @@ def demo(
         out / "releases.jsonl", keep_every=1000, regret=out / "regret.csv", summary=out / "summary.md", force=True
     )  # fmt: skip
     title = f"streampca demo · New York's flights of 2013 · private PCA after every row, k = {_COMPONENTS}"
-    shown = view(live, title, stream.guarantee, _COMPONENTS, total)
+    shown = view(live, title, stream.guarantee, total)
     ending = Session(stream, source, files, [shown], limit=total, every=_REGRET_EVERY, followed=True).run()
     print("", *conclude(title, ending, stream, files), sep="\n", file=sys.stderr)
     card = card_of(ending)

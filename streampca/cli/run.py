@@ -120,7 +120,7 @@ def run(
         if served is not None:
             served.open()
         caution(warned)
-        views = [view(options.live, title, stream.guarantee, k, horizon)]
+        views = [view(options.live, title, stream.guarantee, horizon)]
         views += [] if served is None else served.views
         session = Session(
             stream, rows, files, views, every=settings.regret_every, store=database,
@@ -192,7 +192,7 @@ def resume(
         rows = inputs.open_source(source, reading, columns, on_bad_row=stream.engine.now.admission.on_bad_row)
         if features is not None and tuple(rows.features) != features:
             raise BadParameterError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
-        shown = view(live, f"streampca resume {store.name}", stream.guarantee, stream.algorithm.n_components, None)
+        shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
         ending = Session(
             stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
             new_source=continues, followed=is_live(live), store=database,
@@ -254,8 +254,8 @@ def release(
         files.releases.add(releases)
         files.releases.close()
         ending = Ending(Progress(
-            stream.t, time.perf_counter() - started, len(releases), stream.admission.bad_rows, None,
-            release=releases[0], admitted=stream.admission,
+            stream.t, time.perf_counter() - started, len(releases), None, release=releases[0],
+            admitted=stream.admission,
         ))  # fmt: skip
         lines = conclude("", ending, stream, files, "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)

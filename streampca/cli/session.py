@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from streampca.cli.files import Files
-from streampca.cli.live import Progress, View, publishable, spent
+from streampca.cli.live import Progress, View, publishable
 from streampca.cli.messages import terminal_width
 from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
@@ -29,6 +29,7 @@ from streampca.stream.feed import batches, push
 from streampca.stream.step import Steps
 from streampca.stream.stream import Stream
 from streampca.views.card import Card, curator_card
+from streampca.views.facts import summary
 from streampca.views.page import Page
 
 #: For `RegretLog.every`, where the session creates the records itself: the log keeps none, so memory stays flat.
@@ -259,8 +260,8 @@ class Session:
         elif expected is not None:
             expected = expected + self._first - self.skip if self.limit is None else self.limit
         return Progress(
-            self.stream.t, time.perf_counter() - self._started, self._releases, admitted.bad_rows, record,
-            self._private_record, self._release, admitted, expected,
+            self.stream.t, time.perf_counter() - self._started, self._releases, record, self._private_record,
+            self._release, admitted, expected,
         )  # fmt: skip
 
 
@@ -293,7 +294,7 @@ def conclude(title: str, ending: Ending, stream: Stream, files: Files, budget: s
         lines.append(f"publishable:  {publishable(progress.private)}")
     if card is not None:
         return [*lines, "", *card_lines(card, ", or in a file by --summary")]
-    lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
+    lines.append(f"privacy:      {summary(stream.guarantee)}")
     return [*lines, f"budget:       {budget}"] if budget else lines
 
 
