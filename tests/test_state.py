@@ -37,7 +37,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
     "method": ("auto", "blocks", "histogram", "ring"), "horizon": (None, 9),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
-    "shuffle": (None, 3), "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
+    "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
     "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
     "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
@@ -80,7 +80,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "PrivateOja": {
         "n_components": 1, "n_features": None, "horizon": None, "batch_size": "auto", "learning_rate": "adaptive",
-        "clip": None, "shuffle": None, "adjacency": "zero-out", "release_every": None,
+        "clip": None, "adjacency": "zero-out", "release_every": None,
     },
     "SlidingWindowPCA": {
         "n_features": None, "eta": 0.25, "method": "histogram", "adjacency": "zero-out", "release_every": 1,
