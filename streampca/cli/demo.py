@@ -13,7 +13,7 @@ from streampca.cli.files import Files
 from streampca.cli.live import view
 from streampca.cli.messages import terminal_width
 from streampca.cli.options import LIVE, about
-from streampca.cli.session import Session, card_of, conclude
+from streampca.cli.session import Session
 from streampca.errors import BadParameterError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.regret import RegretLog
@@ -48,10 +48,10 @@ def demo(
     )  # fmt: skip
     title = f"streampca demo · New York's flights of 2013 · private PCA after every row, k = {_COMPONENTS}"
     shown = view(live, title, stream.guarantee, total)
-    ending = Session(stream, source, files, [shown], limit=total, every=_REGRET_EVERY, followed=True).run()
-    print("", *conclude(title, ending, stream, files), sep="\n", file=sys.stderr)
-    card = card_of(ending)
-    if ending.problem is None and card is not None:
+    session = Session(stream, source, files, [shown], limit=total, every=_REGRET_EVERY, followed=True).run()
+    print("", *session.conclude(title), sep="\n", file=sys.stderr)
+    card = session.card()
+    if session.problem is None and card is not None:
         print("", *textwrap.wrap(learned(card), terminal_width()), sep="\n", file=sys.stderr)
         records = [*stream.regret.history, stream.regret.now()]
         data = {
@@ -72,4 +72,4 @@ def demo(
             picture.touch(mode=0o600)
             picture.write_bytes(encoded(figure, "png"))
             print(f"curator only: {picture}", file=sys.stderr)
-    return ending.exit_code()
+    return session.exit_code()
