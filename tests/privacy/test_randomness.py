@@ -87,7 +87,7 @@ def test_words_are_aes_256_of_the_name_and_the_number_of_the_block() -> None:
     draws = Draws(DrawKeys(key), 1, NAME)
     assert draws.words(8).tobytes() == ecb(key, b"streampca words", blocks)
     assert draws.words(7).tobytes() == ecb(key, b"streampca words", blocks)[:56]
-    assert draws.draws(4).words(2).tobytes() == ecb(key, b"streampca words", blocks)[32:]
+    assert draws.words(4, 2).tobytes() == ecb(key, b"streampca words", blocks)[32:]
     # Further words have a key of their own, and are addressed by coordinate and attempt.
     blocks = [(name ^ 5 ^ attempt << 64).to_bytes(16, "little") for attempt in range(3)]
     more = draws.more(5)
