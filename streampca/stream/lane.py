@@ -172,9 +172,7 @@ class Lane:
         if self.state is not state or not self.is_open:
             raise StreamBusyError("the stream changed while a row was absorbed, by a fork. Push the row again")
         self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading))  # the commit
-        step = Step.__new__(Step)  # this runs once a row: no call of __init__
-        step.t, step.release, step.reward = t, release, gain * self.unit if self.scored else math.nan
-        return step
+        return Step(t, release, gain * self.unit if self.scored else math.nan)
 
     def _release(
         self, t: int, public: FloatArray, std: float, count: int, bound: float | None, new: Any, reading: Reading
@@ -287,14 +285,6 @@ def fits(now: State) -> bool:
         and admission.n_features <= _FEATURES
         and algorithm.n_components <= _COMPONENTS
     )
-
-
-def begun(now: State, plan: Any) -> Lane | None:
-    """Return a lane from this state on, if it has at least one row."""
-    if now.admission.is_warming_up or now.release is None:
-        return None
-    until = last_row(now)
-    return Lane(now, plan, until) if until > now.t else None
 
 
 def last_row(now: State) -> int:
