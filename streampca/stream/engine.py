@@ -38,9 +38,8 @@ from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
-from streampca.stream.current import State, running
 from streampca.stream.lane import Lane
-from streampca.stream.step import BlockStep, Step, Steps, Waiting, WaitingStep
+from streampca.stream.step import BlockStep, State, Step, Steps, Waiting, WaitingStep, running
 
 #: Maximum number of single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
@@ -146,12 +145,13 @@ class Engine:
             self._has_lanes = self.private_log is None and lanes.fits(now)
         if not self._has_lanes or self.log is not None or _native.compiled is None:
             return
-        if (until := lanes.last_row(now)) > now.t:
+        reach = lanes.reach(now)
+        if reach[0] > now.t:
             self._plan = self._plan or lanes.plan_of(now)
-            self.lane = Lane(now, self._plan, until)
+            self.lane = Lane(now, self._plan, *reach)
 
     @exclusive
-    def push_many(self, rows: Any, position: Callable[[int], Position] | None = None) -> Steps:
+    def push_many(self, rows: Any, position: Callable[[int], Position | None] | None = None) -> Steps:
         """Feed rows that `conversion.as_block` returned; see `Stream.push_many`.
 
         ``position`` returns the position of their source after the first m rows. A durable stream keeps it in the
@@ -177,7 +177,7 @@ class Engine:
             while place < len(values):
                 if (lane := self.lane) is not None and (step := lane.push(values[place])) is not None:
                     rewards[place] = step.reward
-                    releases.append(step.release)
+                    releases += [] if step.release is None else [step.release]
                     place += 1
                     continue
                 # Admit a batch up to the end of the warm-up or of the cache, and up to a release if there are
