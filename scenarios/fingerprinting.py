@@ -1,8 +1,8 @@
 """Fingerprinting attack on a released subspace (Dwork, Talwar, Thakurta and Zhang 2014, Section 5).
 
 A trial puts one codeword of a fingerprinting code into the row of each of m contributors, asks the mechanism for a
-subspace of the rows, and reads a *pirate word* off it (Algorithms 5 and 6). A contributor is accused if the score of
-the codeword against the pirate word is among the top share ``rate`` of the scores of codewords that nobody holds.
+subspace of the rows, and computes a *pirate word* from it (Algorithms 5 and 6). A contributor is accused if the score
+of the codeword against the pirate word is among the top share ``rate`` of the scores of codewords that nobody holds.
 
 Under (epsilon, delta)-DP for one row, zero-out or replace, each contributor is accused with probability at most
 ``exp(epsilon) * rate + delta``: without that row the pirate word does not depend on the codeword, and the probability
@@ -24,21 +24,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scenario import Context
 
 from streampca.auditing.black_box import lowest_rate
-from streampca.errors import BadParameterError
 from streampca.linalg.eigen import orthonormal, top_eigh
 from streampca.linalg.types import FloatArray, IntArray
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.papers.perturbed_leader import PerturbedLeader
+from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import NoiseStream, Randomness
 from streampca.processors.base import Algorithm
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.tumbling import Tumbling
 from streampca.stream.stream import Stream
 
 #: A mechanism under attack: rows in the unit ball (m, d) and k -> basis (d, k).
 Oracle = Callable[[FloatArray, int], FloatArray]
+#: Makes a fresh mechanism under attack from randomness of its own.
+Target = Callable[[Randomness], Oracle]
 
 #: Codewords that nobody holds, drawn in each trial, and directions of the subspace that Algorithm 6 tries.
 DECOYS, NET = 999, 2000
+_DELTA = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +58,6 @@ class TardosCode:
     @classmethod
     def draw(cls, length: int, coalition: int, noise: NoiseStream) -> TardosCode:
         """Draw the biases of a code of ``length`` positions against coalitions of that size."""
-        if length < 1 or coalition < 1:
-            raise BadParameterError(f"length={length} and coalition={coalition} must be at least 1")
         cut = math.asin(math.sqrt(1.0 / (300.0 * coalition)))
         angles = cut + (0.5 * math.pi - 2.0 * cut) * noise.uniform(0, length)
         return cls(np.sin(angles) ** 2)
@@ -83,7 +89,7 @@ def p_values(scores: FloatArray, innocent: FloatArray) -> FloatArray:
 
 
 def direction_pirate(words: FloatArray, padding: int, oracle: Oracle, randomness: Randomness) -> FloatArray:
-    """Read a pirate word (n,) off the top direction of codewords (m, n) that are padded with ones (Algorithm 5).
+    """Compute a pirate word (n,) from the top direction of codewords (m, n) that are padded with ones (Algorithm 5).
 
     Positions are permuted and their signs flipped at random before the mechanism is asked.
     """
@@ -98,7 +104,7 @@ def direction_pirate(words: FloatArray, padding: int, oracle: Oracle, randomness
 def subspace_pirate(
     words: FloatArray, padding: int, k: int, sample: Callable[[int], FloatArray], oracle: Oracle, randomness: Randomness
 ) -> FloatArray:
-    """Read a pirate word off the top subspace of k sets of codewords, one of them the contributors' (Algorithm 6).
+    """Compute a pirate word from the top subspace of k sets of codewords, one of them the contributors' (Algorithm 6).
 
     Each set has a signed permutation and a rotation of its own; ``sample(i)`` draws the i-th further set. The best of
     all unit vectors of the subspace cannot be found by search; the best of `NET` random ones and of the direction
@@ -148,7 +154,6 @@ class Evidence:
     rate: float  #: false-accusation rate of the accusations
     #: (trials, m) scores of the contributors, over the standard deviation of an innocent score
     contributors: FloatArray
-    innocents: FloatArray  #: (trials, `DECOYS`) scores of codewords that nobody holds
     p_values: FloatArray  #: (trials, m) exact p-values of the contributors
     #: mean share of the positions where all contributors agree at which the pirate word agrees too: 1/2 is chance,
     #: the paper's "valid" is 19/20
@@ -160,54 +165,36 @@ class Evidence:
         return int((self.p_values <= self.rate).sum())
 
     @property
-    def traced(self) -> float:
-        """Share of contributors accused."""
-        return self.accused / self.p_values.size
-
-    @property
     def trials_traced(self) -> float:
         """Share of trials in which a contributor was accused."""
         return float((self.p_values <= self.rate).any(axis=1).mean())
 
-    def lower_bound(self, confidence: float = 0.999) -> float:
-        """Lower confidence bound on the probability that a contributor is accused (Clopper and Pearson).
+    def refutes(self, guarantee: Guarantee, confidence: float = 0.999) -> bool:
+        """Whether contributors are accused more often than a private guarantee allows (Clopper and Pearson).
 
         Contributors of one trial share a pirate word; the bound takes them as independent.
         """
-        return lowest_rate(self.accused, self.p_values.size, 1.0 - confidence)
-
-    def refutes(self, guarantee: Guarantee) -> bool:
-        """Whether contributors are accused more often than the guarantee allows, at confidence 0.999."""
-        return self.lower_bound() > allowed(guarantee, self.rate)
-
-
-def allowed(guarantee: Guarantee, rate: float) -> float:
-    """Largest probability of accusing a contributor at a false-accusation rate, under a guarantee."""
-    if not guarantee.is_private:
-        return 1.0
-    return min(1.0, math.exp(min(guarantee.epsilon, 700.0)) * rate + guarantee.delta)
+        # exp overflows where the limit is 1 anyway.
+        allowed = math.exp(min(guarantee.epsilon, 700.0)) * self.rate + guarantee.delta
+        return lowest_rate(self.accused, self.p_values.size, 1.0 - confidence) > min(1.0, allowed)
 
 
 def trace_contributors(
-    oracle: Callable[[Randomness], Oracle], *, contributors: int, length: int, padding: int, n_components: int = 1,
+    oracle: Target, *, contributors: int, length: int, padding: int, n_components: int = 1,
     trials: int = 10, rate: float = 0.01, seed: int = 0,
 ) -> Evidence:  # fmt: skip
     """Attack a mechanism.
 
     Parameters
     ----------
-    oracle : makes a fresh mechanism under attack from randomness of its own.
+    oracle : the mechanism.
     contributors : m, number of rows (for ``n_components > 1``: m in each of k sets).
     length, padding : n and the number of ones that codewords are padded with; rows have ``n + padding`` features.
     n_components : 1 for Algorithm 5 of DTTZ14, more for Algorithm 6.
     trials, seed : independent repetitions, and what determines their results.
     rate : false-accusation rate, at least 1 / (`DECOYS` + 1).
-
-    Raises `BadParameterError` if the rate is out of range, or the length or the number of contributors below 1.
     """
-    if not 1.0 / (DECOYS + 1) <= rate < 1.0:
-        raise BadParameterError(f"rate={rate} must be in [{1.0 / (DECOYS + 1)}, 1)")
-    inside, outside, ps, agreements = [], [], [], []
+    inside, ps, agreements = [], [], []
     base = Randomness.from_seed(seed)
     for trial in range(trials):
         code_noise, word_noise, decoy_noise, own, mechanism = (
@@ -225,15 +212,13 @@ def trace_contributors(
         else:
             pirate = subspace_pirate(words, padding, n_components, further, ask, own)
         scores = code.scores(words, pirate)
-        innocent = code.scores(code.words(DECOYS, decoy_noise.stream("words")), pirate)
         inside.append(scores / math.sqrt(length))
-        outside.append(innocent / math.sqrt(length))
-        ps.append(p_values(scores, innocent))
+        ps.append(p_values(scores, code.scores(code.words(DECOYS, decoy_noise.stream("words")), pirate)))
         common = unanimous(words)
         if common.any():
             agreements.append(float((pirate == common)[common != 0.0].mean()))
     agreement = float(np.mean(agreements)) if agreements else math.nan
-    return Evidence(rate, np.array(inside), np.array(outside), np.array(ps), agreement)
+    return Evidence(rate, np.array(inside), np.array(ps), agreement)
 
 
 def exact_pca(_: Randomness) -> Oracle:
@@ -241,32 +226,73 @@ def exact_pca(_: Randomness) -> Oracle:
     return lambda rows, k: top_eigh(rows.T @ rows, k)[1]
 
 
-def algorithm_oracle(
-    make: Callable[[int], Algorithm], *, average: int = 1, zeros: int = 0
-) -> Callable[[Randomness], Oracle]:
+def algorithm_oracle(make: Callable[[int], Algorithm], *, average: int = 1, zeros: int = 0) -> Target:
     """Target: the last release of a stream of the rows.
 
     Parameters
     ----------
     make : builds the algorithm, from the number of components.
-    average : if above 1, push so many zero rows after the rows, and attack the sum of the Gram matrices released then.
+    average : if above 1, push ``average`` zero rows after the rows, and attack the sum of the Gram matrices released
+        then.
     zeros : zero rows pushed after the rows, for algorithms that need many.
     """
 
     def fresh(randomness: Randomness) -> Oracle:
         def ask(rows: FloatArray, k: int) -> FloatArray:
+            d = rows.shape[1]
             stream = Stream(make(k), regret=None, seed=int.from_bytes(randomness.derived("seed")))
             stream.push_many(rows)
-            stream.push_many(np.zeros((zeros, rows.shape[1])))
+            stream.push_many(np.zeros((zeros, d)))
             if average == 1:
                 # A mechanism that declines has released no subspace: the first axes say as little.
                 found = stream.engine.subspace.basis
-                return found if found.shape[1] == k else np.eye(rows.shape[1], k)
-            zero = np.zeros(rows.shape[1])
-            releases = (stream.push(zero).release for _ in range(average))
-            grams = (release.gram for release in releases if release is not None)
-            return top_eigh(sum(grams, np.zeros((len(zero), len(zero)))), k)[1]
+                return found if found.shape[1] == k else np.eye(d, k)
+            releases = stream.push_many(np.zeros((average, d))).releases
+            return top_eigh(sum((release.gram for release in releases), np.zeros((d, d))), k)[1]
 
         return ask
 
     return fresh
+
+
+def run(context: Context) -> dict[str, dict[str, float]]:
+    """Trace contributors of PCA without privacy, of leaders and of private algorithms.
+
+    Each trial uses ``contributors`` rows. ``refuted`` is 1 if contributors are
+    accused more often than (1, 1e-6)-DP allows, with confidence 0.999.
+    """
+    params = context.params
+    contributors, average = int(params["contributors"]), int(params["average"])
+    trials = max(1, context.rows // contributors)
+
+    def of(kind: type[PrivateFPL | PerturbedLeader], epsilon: float, average: int = 1) -> Target:
+        return algorithm_oracle(lambda k: kind(n_components=k, epsilon=epsilon, delta=_DELTA), average=average)
+
+    def tumbling(k: int) -> Tumbling:
+        return Tumbling(GaussianCovariance(n_components=k, epsilon=1.0, delta=_DELTA), release_every=contributors)
+
+    few = max(1, trials // 4)
+    targets = {
+        "exact": (exact_pca, 1, trials),
+        "leader_without_noise": (of(PerturbedLeader, 1e6), 1, trials),
+        "epsilon_1e6": (of(PrivateFPL, 1e6), 1, trials),
+        "leader_averaged": (of(PerturbedLeader, 1.0, average), 1, few),
+        "private": (of(PrivateFPL, 1.0), 1, trials),
+        "private_averaged": (of(PrivateFPL, 1.0, average), 1, few),
+        "tumbling": (algorithm_oracle(tumbling), 1, trials),
+        "exact_subspace": (exact_pca, 2, few),
+        "private_subspace": (of(PrivateFPL, 1.0), 2, few),
+    }
+    claim = Guarantee(1.0, _DELTA, "zero-out", "one release", "claimed", "", mu=Budget(1.0, _DELTA).mu)
+    size = {name: int(params[name]) for name in ("contributors", "length", "padding")}
+    found = {}
+    for name, (oracle, k, count) in targets.items():
+        evidence = trace_contributors(
+            oracle, n_components=k, trials=count, rate=float(params["rate"]), seed=context.seed, **size
+        )
+        found[name] = {
+            "traced": evidence.accused / evidence.p_values.size, "trials_traced": evidence.trials_traced,
+            "mean_score": float(evidence.contributors.mean()), "agreement": evidence.agreement,
+            "refuted": float(evidence.refutes(claim)),
+        }  # fmt: skip
+    return found

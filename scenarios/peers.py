@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -23,14 +23,9 @@ PEERS, OURS = ("diffprivlib", "opendp"), ("Gaussian", "adaptive", "matrix Laplac
 #: Seconds after which a release is given up, and most features: with more of them both stall.
 PATIENCE, WIDEST = 20.0, 10
 
-Basis = Callable[[FloatArray, int], FloatArray]
-
 
 def versions() -> str:
-    """The installed versions.
-
-    Raises `BadParameterError` if one of the two is not installed, with the command that installs it.
-    """
+    """The installed versions. Raises `BadParameterError` with the command that installs them if one is missing."""
     try:
         return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PEERS)
     except importlib.metadata.PackageNotFoundError as missing:
@@ -38,35 +33,31 @@ def versions() -> str:
         raise BadParameterError(f"{missing.name} is not installed: {install}") from None
 
 
-def beside_peers(context: Context) -> dict[str, dict[str, float]]:
+def beside_peers(context: Context) -> real.Found:
     """What one release of each captures, on tables of few features, at epsilon >= .3; what stalls is left out.
 
     ``all`` has in how many of the ``cells`` one of the peers captures more, by more than two standard errors of the
     difference, than any of ours.
     """
     versions()
-    found: dict[str, dict[str, float]] = {}
+    found: real.Found = {}
     cells, worse = 0, 0
-    for name in real.tables_of(context):
-        rows = real.table(name, context.rows)
-        k = min(3, rows.shape[1] - 1)
-        if rows.shape[1] > WIDEST:
+    for _, rows, k, epsilon, cell in real.cells(context):
+        if rows.shape[1] > WIDEST or epsilon < 0.3:
             continue
-        for epsilon in (value for value in context.params["epsilons"] if value >= 0.3):
-            made, shares = real.mechanisms(rows.shape[1], k, epsilon, "replace"), {}
-            for kind, release in ({kind: made[kind] for kind in OURS} | peers(k, epsilon)).items():
-                try:
-                    shares[kind] = real.shares_of(release, rows, k, range(real.draws_of(context)))
-                except TimeoutError:
-                    continue
-                found[f"{name}, {epsilon:g}, {kind}"] = real.captured_by(shares[kind])
-            others = [kind for kind in shares if kind not in OURS]
-            cells += 1
-            worse += bool(others) and all(real.is_worse(kind, others, shares) for kind in OURS)
+        ours, shares = real.mechanisms(rows.shape[1], k, epsilon, "replace"), {}
+        for kind, release in ({kind: ours[kind] for kind in OURS} | peers(k, epsilon)).items():
+            try:
+                shares[kind] = found[f"{cell}, {kind}"] = real.captured(release, rows, k, real.seeds_of(context))
+            except TimeoutError:
+                continue
+        others = [kind for kind in shares if kind not in OURS]
+        cells += 1
+        worse += bool(others) and all(real.is_worse(kind, others, shares) for kind in OURS)
     return found | {"all": {"cells": float(cells), "worse": float(worse)}}
 
 
-def peers(n_components: int, epsilon: float) -> dict[str, Basis]:
+def peers(n_components: int, epsilon: float) -> dict[str, real.Basis]:
     """Functions from rows in the unit ball and a seed to a basis, (d, k), by name; both are (epsilon, 0)-DP.
 
     They are told that rows are not to be centered and have norm at most 1, as ours are, and raise `TimeoutError` after
@@ -99,11 +90,10 @@ def peers(n_components: int, epsilon: float) -> dict[str, Basis]:
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
     """Raise `TimeoutError` in the main thread when the time is over."""
-    over = False
+    over = []
 
     def stop(*_: object) -> None:
-        nonlocal over
-        over = True
+        over.append(True)
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, stop)
@@ -119,19 +109,18 @@ def patience(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def text(measured: Mapping[str, Mapping[str, float]]) -> str:
+def text(found: real.Found) -> str:
     """The section as Markdown."""
-    overall = measured["all"]
-    note = (
+    return (
+        f"{real.cells_table(found, [*OURS, *peers(1, 1.0)], real.CAPTURED)}\n\n"
         f"{versions()}, for tables of at most {WIDEST} features: with more, both stall. All get the same rows in the "
         "unit ball and are told not to center them; all hold for the replacement of a row, as theirs do. Gaussian and "
         "adaptive have delta 1e-6; the others have delta 0 at the same epsilon. -: no release within "
-        f"{PATIENCE:g} s. In {overall['worse']:g} of {overall['cells']:g} cells one of the two captures more than any "
-        "of ours by more than two standard errors. Written by "
-        "`python scenarios/peers.py`, which says what to install."
+        f"{PATIENCE:g} s. In {found['all']['worse']:g} of {found['all']['cells']:g} cells one of the two captures more "
+        "than any of ours by more than two standard errors. Written by `python scenarios/peers.py`, which says what to "
+        "install."
     )
-    return f"{real.captured_table(measured, [*OURS, *peers(1, 1.0)])}\n\n{note}"
 
 
 if __name__ == "__main__":
-    real.write(real.Section("One release beside diffprivlib and OpenDP", "utility", beside_peers, text).page())
+    real.write("One release beside diffprivlib and OpenDP", text(real.measured("utility", beside_peers)))

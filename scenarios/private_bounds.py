@@ -9,67 +9,56 @@ Means over seeds.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import itertools
+from typing import Any
 
 import numpy as np
+from real_tables import fed, markdown, ranged
 
 from streampca.linalg.types import FloatArray
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.rows.admission import Admission
 from streampca.stream.stream import Stream
 
-sys.path.insert(0, str(Path(__file__).parent))
-from real_tables import ranged
-
 TABLES = ("flights", "weather", "shuttle", "digits", "segments", "stocks")
 DELTA, COMPONENTS, SEEDS = 1e-6, 2, 5
 
 
-def share(gram: FloatArray, basis: FloatArray) -> float:
-    """The share of the best subspace's variance that a basis captures."""
+def share(rows: FloatArray, basis: FloatArray) -> float:
+    """The share of the best subspace's variance, about the mean, that a basis captures."""
+    gram = np.cov(rows.T)
     return float(np.trace(basis.T @ gram @ basis) / np.linalg.eigvalsh(gram)[-basis.shape[1] :].sum())
 
 
-def captured(rows: FloatArray, epsilon: float, seed: int, **bounds: object) -> tuple[float, Stream]:
+def captured(rows: FloatArray, epsilon: float, seed: int, bounds: Any) -> tuple[float, Stream]:
     """The share that one run captures, and its stream."""
-    n = len(rows)
+    n, d = rows.shape
     algorithm = PrivateFPL(n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, horizon=n, release_every=n)
-    stream = Stream(algorithm, center=True, regret=None, seed=seed, **bounds)  # type: ignore[arg-type]
-    stream.push_many(rows)
+    stream = fed(algorithm, rows, seed, center=True, bounds=bounds)
     used = stream.engine.now.admission
-    plain = Admission(bounds=used.found or bounds["bounds"], n_features=rows.shape[1])  # type: ignore[arg-type]
-    seen = plain.block(rows[used.warmup :], 1)[0]
-    return share(np.cov(seen.T), stream.engine.subspace.basis), stream
+    seen = Admission(bounds=used.found or bounds, n_features=d).block(rows[used.warmup :], 1)[0]
+    return share(seen, stream.engine.subspace.basis), stream
 
 
-def main() -> None:
-    """Print the table."""
-    print(
-        "| table | rows | columns | epsilon | warm-up | hand-made | private | private, as hand-made bounds scale "
-        "| clamped | ball used |"
-    )
-    print("| --- " * 10 + "|")
-    for name in TABLES:
-        values, lower, upper = ranged(name)
-        rows = values[np.random.default_rng(len(values)).permutation(len(values))[:20_000]]
-        for epsilon in (0.3, 1.0, 3.0):
-            hand = [captured(rows, epsilon, seed, bounds=(lower, upper))[0] for seed in range(SEEDS)]
-            own = [captured(rows, epsilon, seed, bounds="private") for seed in range(SEEDS)]
-            plain, other = Admission(bounds=(lower, upper), n_features=rows.shape[1]), []
-            for _, stream in own:
-                ratio = np.asarray(stream.engine.now.admission.factor / plain.factor)[:, None]
-                other.append(
-                    share(np.cov(plain.block(rows, 1)[0].T), np.linalg.qr(ratio * stream.engine.subspace.basis)[0])
-                )
-            reports = [stream.admission for _, stream in own]
-            clamped = np.mean([np.mean(list(report.share_clamped.values())) for report in reports])
-            print(
-                f"| {name} | {len(rows)} | {rows.shape[1]} | {epsilon:g} | {own[0][1].engine.now.admission.warmup} "
-                f"| {np.mean(hand):.3f} | {np.mean([found for found, _ in own]):.3f} | {np.mean(other):.3f} "
-                f"| {clamped:.1%} | {np.mean([report.ball_used for report in reports]):.0%} |"
-            )
+def line(name: str, epsilon: float) -> list[str]:
+    """A line of the table."""
+    rows, lower, upper = ranged(name)
+    n, d = rows.shape
+    hand = [captured(rows, epsilon, seed, (lower, upper))[0] for seed in range(SEEDS)]
+    own = [captured(rows, epsilon, seed, "private") for seed in range(SEEDS)]
+    plain, other = Admission(bounds=(lower, upper), n_features=d), []
+    for _, stream in own:
+        ratio = np.asarray(stream.engine.now.admission.factor / plain.factor)[:, None]
+        other.append(share(plain.block(rows, 1)[0], np.linalg.qr(ratio * stream.engine.subspace.basis)[0]))
+    shares = [f"{np.mean(values):.3f}" for values in (hand, [found for found, _ in own], other)]
+    reports = [stream.admission for _, stream in own]
+    clamped = np.mean([np.mean(list(report.share_clamped.values())) for report in reports])
+    used = np.mean([report.ball_used for report in reports])
+    warmup = own[0][1].engine.now.admission.warmup
+    return [name, str(n), str(d), f"{epsilon:g}", str(warmup), *shares, f"{clamped:.1%}", f"{used:.0%}"]
 
 
 if __name__ == "__main__":
-    main()
+    header = "table rows columns epsilon warm-up hand-made private private,_as_hand-made_bounds_scale clamped ball_used"
+    lines = [line(name, epsilon) for name, epsilon in itertools.product(TABLES, (0.3, 1.0, 3.0))]
+    print(markdown([word.replace("_", " ") for word in header.split()], lines))

@@ -28,7 +28,6 @@ The format::
     measure = "captured_variance"
     at_least = 0.99                # or at_most, or both
     why = "..."                    # optional, printed when it fails
-
     at = 1.0                       # fraction of the rows after which it is measured (the default)
     only_full = true               # not checked at less than `rows` rows
 
@@ -39,9 +38,8 @@ The format::
     at_most = { at = 0.25, factor = 0.5 }     # against another measured value: of another `run`, `measure`
                                               # or time `at`, times `factor`, plus `margin`
 
-``"$rows"`` and ``"$seed"`` stand for the scenario's number of rows and seed,
-and a table with a key ``class`` for a public class of streampca made from
-the other keys: ``{ class = "GaussianCovariance", n_components = 3, ... }``.
+``"$rows"`` and ``"$seed"`` stand for the scenario's number of rows and seed, and a table with a key ``class`` for a
+public class of streampca made from the other keys: ``{ class = "GaussianCovariance", n_components = 3, ... }``.
 
 ===================  =====================================================================
 measure              after the rows seen so far (curator only: exact functions of raw rows)
@@ -52,15 +50,11 @@ bound_per_row        the bound on the expected regret / rows, where one is prove
 regret_over_bound    regret / bound, where one is proved
 captured_variance    share of OPT that the current subspace captures of all rows seen
 recent_captured      the same for the rows since the last point of measurement only
-reward_per_row       reward / rows
-recent_reward        reward per row since the last point of measurement
 spectral_error       ||released gram - exact gram||_2, if a release was just made
-spectral_error_rel   the same over the largest eigenvalue of the exact Gram matrix
 noise_std            standard deviation of a diagonal entry of the noise in the last release
 subspace_error       sine of the largest angle to the true subspace of a synthetic source
 releases             releases made
 bad_rows             rows absorbed as zero rows
-seconds              wall time spent in the stream (not reproducible: never expect it)
 ===================  =====================================================================
 
 A measure that does not apply to a run is omitted.
@@ -79,20 +73,22 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import operator
 import os
-import sys
+import runpy
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 import streampca
-from streampca.errors import BadParameterError, listed, reason, short
+from streampca.errors import BadParameterError, reason, short
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import GramSum
@@ -111,6 +107,10 @@ Measures = dict[str, dict[str, float]]
 Table = Mapping[str, Mapping[float, Mapping[str, float]]]
 
 FOLDER = Path(__file__).resolve().parent
+
+# Files are checked by their types: of the rules, only those that connect two fields are written out, in `load`.
+Fraction = Annotated[float, Meta(gt=0.0, le=1.0)]
+Count = Annotated[int, Meta(ge=1)]
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,7 +133,7 @@ class Against(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     run: str | None = None
     measure: str | None = None
-    at: float | None = None
+    at: Fraction | None = None
     factor: float = 1.0
     margin: float = 0.0
 
@@ -143,10 +143,10 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     run: str
     measure: str
-    at: float = 1.0
+    at: Fraction = 1.0
     at_least: float | Against | None = None
     at_most: float | Against | None = None
-    falling: tuple[float, ...] | None = None
+    falling: Annotated[tuple[Fraction, ...], Meta(min_length=2)] | None = None
     only_full: bool = False
     why: str = ""
 
@@ -155,20 +155,15 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Limits that are other measured values."""
         return [limit for limit in (self.at_least, self.at_most) if isinstance(limit, Against)]
 
-    @property
-    def times(self) -> set[float]:
-        """Fractions of the stream at which something must be measured."""
-        return {self.at, *(self.falling or ()), *(other.at for other in self.others if other.at is not None)}
-
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Contents of a scenario file. Created by `load`, which puts the file's folder in front of ``entry``."""
 
     title: str
     shows: str
-    rows: int
-    ci_rows: int
-    expect: tuple[Expect, ...]
+    rows: Count
+    ci_rows: Count
+    expect: Annotated[tuple[Expect, ...], Meta(min_length=1)]
     source: Source | None = None
     runs: dict[str, Run] = {}
     entry: str = ""
@@ -202,7 +197,6 @@ class Check:
 class Result:
     """Measurements and checks of one run of a scenario; ``final`` has the measures at the end of each run."""
 
-    scenario: Scenario
     rows: int
     final: Measures
     checks: tuple[Check, ...]
@@ -221,47 +215,33 @@ def load(name: str) -> Scenario:
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
-        raise BadParameterError(
-            f"there is no scenario {name!r}; there are: {', '.join(names())} (or give the path of a .toml file)"
-        )
-    folder = path.resolve().parent
+        raise BadParameterError(f"there is no scenario {name!r}; there are: {', '.join(names())}, or give a .toml file")
     try:
         scenario = msgspec.toml.decode(path.read_bytes(), type=Scenario)
-        _refuse_faults(scenario, folder)
-    except (msgspec.DecodeError, ValueError, RecursionError) as problem:  # ValueError: digits, UTF-8, or a fault
+    except (msgspec.DecodeError, ValueError, RecursionError) as problem:  # ValueError: digits, UTF-8, or a wrong type
         raise BadParameterError(f"{path}: {reason(problem)}") from problem
-    return msgspec.structs.replace(scenario, entry=str(folder / scenario.entry)) if scenario.entry else scenario
-
-
-def _refuse_faults(scenario: Scenario, folder: Path) -> None:
-    """Raise `BadParameterError` for the first error that the types do not catch."""
-    if not 1 <= scenario.ci_rows <= scenario.rows:
-        raise BadParameterError(f"ci_rows={short(scenario.ci_rows)} must be between 1 and rows={short(scenario.rows)}")
-    if not scenario.expect:
-        raise BadParameterError("expect is empty: a scenario must say what has to hold")
-    if scenario.entry:
+    fault, entry = "", ""
+    if scenario.ci_rows > scenario.rows:
+        fault = f"ci_rows={short(scenario.ci_rows)} exceeds rows={short(scenario.rows)}"
+    elif bool(scenario.entry) == bool(scenario.source or scenario.runs) or bool(scenario.source) != bool(scenario.runs):
+        fault = 'give a [source] and at least one [runs.NAME], or entry = "FILE.py:FUNCTION"'
+    elif scenario.entry:
         file, _, function = scenario.entry.rpartition(":")
-        if not (file.endswith(".py") and function.isidentifier() and os.path.isfile(folder / file)):
-            raise BadParameterError(
+        entry = str(path.resolve().parent / scenario.entry)
+        if not (file.endswith(".py") and function.isidentifier() and os.path.isfile(path.parent / file)):
+            fault = (
                 f'entry={short(scenario.entry)} must be "FILE.py:FUNCTION", a file beside the scenario and a function '
                 "in it; running the scenario runs the code of that file"
             )
-        if scenario.source or scenario.runs:
-            raise BadParameterError("entry has its own rows and runs; omit [source] and [runs]")
-    elif not (scenario.source and scenario.runs):
-        raise BadParameterError('give a [source] and at least one [runs.NAME], or entry = "FILE.py:FUNCTION"')
     for i, expect in enumerate(scenario.expect):
-        where = f"expect[{i}]"
         if expect.at_least is None and expect.at_most is None and expect.falling is None:
-            raise BadParameterError(f"{where} sets no limit; give at_least, at_most or falling")
-        if expect.falling is not None and len(expect.falling) < 2:
-            raise BadParameterError(f"{where}.falling needs at least two fractions of the stream")
-        for at in expect.times:
-            if not 0.0 < at <= 1.0:
-                raise BadParameterError(f"{where}: at={at} must be a fraction of the rows, in (0, 1]")
-        for run in (expect.run, *(other.run for other in expect.others if other.run is not None)):
-            if not scenario.entry and run not in scenario.runs:
-                raise BadParameterError(f"{where}: there is no run {short(run)}; there are {listed(scenario.runs)}")
+            fault = fault or f"expect[{i}] sets no limit; give at_least, at_most or falling"
+        runs = {expect.run, *(other.run for other in expect.others if other.run is not None)}
+        if not entry and (unknown := runs - set(scenario.runs)):
+            fault = fault or f"expect[{i}]: there is no run {short(min(unknown))}"
+    if fault:
+        raise BadParameterError(f"{path}: {fault}")
+    return msgspec.structs.replace(scenario, entry=entry)
 
 
 def run_scenario(
@@ -286,62 +266,56 @@ def run_scenario(
         raise BadParameterError(f"rows={rows} must be at least 1")
     for module in scenario.needs:
         if importlib.util.find_spec(module) is None:
-            raise BadParameterError(
-                f"this scenario needs the package {module}: pip install 'streampca[demo]' (or {module})"
-            )
+            raise BadParameterError(f"this scenario needs the package {module}: pip install 'streampca[demo]'")
     started = time.perf_counter()
     table: dict[str, dict[float, dict[str, float]]] = {}
     if scenario.source is None:
         for name, values in _function(scenario.entry)(Context(count, scenario.seed, scenario.params)).items():
             table[name] = {1.0: {measure: float(value) for measure, value in values.items()}}
     else:
-        times = sorted({1.0}.union(*(expect.times for expect in scenario.expect)))
+        points = {1.0}
+        for expect in scenario.expect:
+            points |= {expect.at, *(expect.falling or ()), *(one.at for one in expect.others if one.at is not None)}
         tokens = {"$rows": count, "$seed": scenario.seed}
         for name, run in scenario.runs.items():
             algorithm = _object({"class": run.processor, **_fill(run.params, tokens)})
             stream = streampca.Stream(algorithm, **{"seed": scenario.seed, **_fill(run.stream, tokens)})
             meter = Meter(stream, _source(scenario.source, tokens))
             table[name] = {}
-            for at in times:
+            for at in sorted(points):
                 for done in meter.push_until(max(1, round(at * count)), scenario.source.name):
                     if progress is not None:
                         progress(name, done, count)
                 table[name][at] = meter.measure()
     full = count >= scenario.rows
     checks = tuple(check(expect, table) for expect in scenario.expect if full or not expect.only_full)
-    final = {name: points[1.0] for name, points in table.items()}
-    return Result(scenario, count, final, checks, time.perf_counter() - started)
+    return Result(count, {run: at[1.0] for run, at in table.items()}, checks, time.perf_counter() - started)
 
 
 def _function(entry: str) -> Callable[[Context], Mapping[str, Mapping[str, float]]]:
-    """Run the file of an entry as a module, and return the function that the entry names."""
+    """Run the file of an entry, and return the function that the entry names."""
     file, _, name = entry.rpartition(":")
-    spec = importlib.util.spec_from_file_location(f"scenario {file}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    function: Callable[[Context], Mapping[str, Mapping[str, float]]] | None = getattr(module, name, None)
-    if function is None:
+    defined = runpy.run_path(file)
+    if name not in defined:
         raise BadParameterError(f"entry={entry!r}: the file was run, and defines no {name!r}")
+    function: Callable[[Context], Mapping[str, Mapping[str, float]]] = defined[name]
     return function
 
 
 def _source(source: Source, tokens: Mapping[str, Any]) -> RowSource:
     """Rows of a ``[source]``."""
-    params, module, name = _fill(source.params, tokens), streampca.sources, source.name
+    params, name = _fill(source.params, tokens), source.name
     if name.startswith("river."):
         from river import datasets
 
-        module, name = datasets, name[6:]
-    found: Any = module
-    for part in name.split("."):
-        found = None if part.startswith("_") else getattr(found, part, None)
-    if not callable(found):
-        raise BadParameterError(f"source.name={short(source.name)} is not a public name of {module.__name__}")
-    if module is not streampca.sources:
-        dataset = found()
+        dataset = getattr(datasets, name[6:])()
         return streampca.sources.open_rows(dataset.path, columns=[*next(iter(dataset))[0]], **params)
+    try:
+        found = operator.attrgetter(name)(streampca.sources)
+    except AttributeError:
+        found = None
+    if not callable(found) or "_" in {part[:1] for part in name.split(".")}:
+        raise BadParameterError(f"source.name={short(name)} is not a public name of streampca.sources")
     rows: RowSource = found(**params)
     return rows
 
@@ -370,33 +344,27 @@ class Meter:
     def __init__(self, stream: streampca.Stream, source: RowSource) -> None:
         stream.engine.adopt(source)
         self._stream, self._source, self._rows = stream, source, Reader(source.blocks())
-        self._releases, self._seconds = 0, 0.0
+        self._releases = 0
         # The sum of the rows where the stream keeps a sketch of it.
         self._sum: GramSum | None = None
-        # At the last measurement: the exact Gram matrix, the reward and the number of rows.
+        # The exact Gram matrix at the last measurement.
         self._gram: FloatArray | None = None
-        self._reward, self._t, self._done = 0.0, 0, 0
 
     def push_until(self, stop: int, name: str) -> Iterable[int]:
         """Push rows until their number is ``stop``; yield it after each block.
 
         Raises `BadParameterError` if the source, called ``name`` in the message, ends before.
         """
-        while self._done < stop:
-            block = self._rows.take(min(stop - self._done, BLOCK))
+        while (done := self._stream.t) < stop:
+            block = self._rows.take(min(stop - done, BLOCK))
             if not len(block):
-                raise BadParameterError(
-                    f"the source {name!r} ended after {self._done} rows; ask for at most {self._done}"
-                )
-            started = time.perf_counter()
+                raise BadParameterError(f"the source {name!r} ended after {done} rows; ask for at most {done}")
             self._releases += len(self._stream.push_many(block).releases)
-            self._seconds += time.perf_counter() - started
             now = self._stream.engine.now
             if now.regret is not None and isinstance(now.regret.own, FrequentDirections):
-                admitted, _ = now.admission.block(block, self._done + 1)
+                admitted, _ = now.admission.block(block, done + 1)
                 self._sum = (self._sum or GramSum(admitted.shape[1])).add(admitted)
-            self._done += len(block)
-            yield self._done
+            yield self._stream.t
 
     def measure(self) -> dict[str, float]:
         """Every measure that applies, at this moment."""
@@ -410,21 +378,17 @@ class Meter:
             "relative_regret": record.regret / record.opt if record.opt > 0.0 else 0.0,
             "captured_variance": record.captured,
             "recent_captured": subspace.captured(recent) / best if best > 0.0 else 1.0,
-            "reward_per_row": record.reward / record.t,
-            "recent_reward": (record.reward - self._reward) / (record.t - self._t),
             "releases": float(self._releases),
             "bad_rows": float(stream.admission.bad_rows),
-            "seconds": self._seconds,
         }
-        self._gram, self._reward, self._t = gram, record.reward, record.t
+        self._gram = gram
         if record.bound is not None:
             values |= {"bound_per_row": record.bound / record.t, "regret_over_bound": record.regret / record.bound}
         if release is not None and release.noise_std is not None:
             values["noise_std"] = release.noise_std
         if release is not None and release.has_gram and release.t == stream.t:
-            square = stream.row_norm**2
-            error = float(np.abs(np.linalg.eigvalsh(release.gram - gram * square)).max())
-            values |= {"spectral_error": error, "spectral_error_rel": error / (top_sum(gram, 1) * square)}
+            # Releases are in units of the rows, exact sums in units of row_norm**2.
+            values["spectral_error"] = float(np.linalg.norm(release.gram - gram * stream.row_norm**2, 2))
         if isinstance(self._source, Synthetic):
             truth = Subspace(self._source.truth_at(stream.t))
             values["subspace_error"] = float(np.sin(subspace.angles(truth)[-1]))
@@ -436,44 +400,35 @@ def check(expect: Expect, table: Table) -> Check:
 
     Raises `BadParameterError` if the run or the measure is not in the table.
     """
+
+    def value_of(run: str, measure: str, at: float) -> float:
+        try:
+            return float(table[run][at][measure])
+        except KeyError:
+            known = {name: sorted(set().union(*points.values())) for name, points in table.items()}
+            raise BadParameterError(f"run {run!r} has no measure {measure!r} at {at:g}; there are: {known}") from None
+
     what = f"{expect.run}: {expect.measure}" + ("" if expect.at == 1.0 else f" at {expect.at:g} of the rows")
     if expect.falling is not None:
-        values = [_value(table, expect.run, at, expect.measure) for at in expect.falling]
-        falls = all(a > b for a, b in pairwise(values))
+        values = [value_of(expect.run, expect.measure, at) for at in expect.falling]
         at = ", ".join(f"{at:g}" for at in expect.falling)
+        falls = all(a > b for a, b in pairwise(values))
         return Check(expect, what, " > ".join(map(number, values)), f"falling at {at}", falls)
-    value = _value(table, expect.run, expect.at, expect.measure)
+    value = value_of(expect.run, expect.measure, expect.at)
     wanted, holds = [], not math.isnan(value)
-    for sign, limit in ((">=", expect.at_least), ("<=", expect.at_most)):
+    for sign, holds_for, limit in ((">=", operator.ge, expect.at_least), ("<=", operator.le, expect.at_most)):
         if limit is None:
             continue
         origin = ""
         if isinstance(limit, Against):
-            other, run, measure = limit, limit.run or expect.run, limit.measure or expect.measure
-            moment = expect.at if other.at is None else other.at
-            limit = other.factor * _value(table, run, moment, measure) + other.margin
-            origin = "" if other.factor == 1.0 else f"{other.factor:g} x "
-            origin += f"{run} {measure}" if run != expect.run else measure
-            origin += "" if moment == expect.at else f" at {moment:g}"
-            origin += "" if other.margin == 0.0 else f" {'-' if other.margin < 0 else '+'} {abs(other.margin):g}"
-            origin = f" ({origin})"
+            run, measure, at_ = limit.run or expect.run, limit.measure or expect.measure, limit.at or expect.at
+            origin = f" ({limit.factor:g} x {run} {measure} at {at_:g}, plus {limit.margin:g})"
+            limit = limit.factor * value_of(run, measure, at_) + limit.margin
         wanted.append(f"{sign} {number(limit)}{origin}")
-        holds = holds and (value >= limit if sign == ">=" else value <= limit)
+        holds = holds and holds_for(value, limit)
     return Check(expect, what, number(value), ", ".join(wanted), holds)
 
 
 def number(value: float) -> str:
     """Five significant digits."""
     return f"{value:.5g}"
-
-
-def _value(table: Table, run: str, at: float, measure: str) -> float:
-    if run not in table:
-        raise BadParameterError(f"nothing was measured for run {run!r}; there are: {', '.join(table)}")
-    if at not in table[run]:
-        raise BadParameterError(
-            f"run {run!r} was not measured at {at:g} of its rows; there are: {', '.join(map(str, table[run]))}"
-        )
-    if measure not in table[run][at]:
-        raise BadParameterError(f"run {run!r} has no measure {measure!r}; there are: {', '.join(table[run][at])}")
-    return float(table[run][at][measure])

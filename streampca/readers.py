@@ -9,28 +9,27 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 
 from streampca.conversion import as_block
-from streampca.errors import BadParameterError, BadRowError, SourceError
+from streampca.errors import BadParameterError, BadRowError, SourceError, StreamPCAError
 from streampca.linalg.counts import check_count
-from streampca.linalg.lattice import LOW, UNIT_BITS
 from streampca.linalg.svec import svec_size
-from streampca.linalg.types import IntArray
+from streampca.linalg.types import FloatArray
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.protocol import Part, Position
+from streampca.store.records import decode, encode
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.stream.step import BlockStep
 from streampca.stream.stream import Stream
 
 _POLL = 1.0  # seconds between two looks at a folder that is followed
-_CARRY = 2**20  # blocks after which low parts are carried: their sum stays far below 2**63
 
 
 class PartSource(Protocol):
@@ -41,23 +40,20 @@ class PartSource(Protocol):
     def parts_from(self, at: Any = None) -> Iterator[Part]: ...
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+def pack(origin: int, block: BlockGram) -> bytes:
+    """Return a block as bytes, with the number of the process that summed it."""
+    return encode([origin, block.high, block.low, block.count, block.counts.plain(), block.first, block.admission])
 
 
-class _Packed(msgspec.Struct, array_like=True):
-    reader: _Count
-    number: _Count
-    count: _Count
-    admission: str
-    zeroed: list[_Count]
-    scaled: _Count
-    clamped: list[_Count] | None
-    squares: tuple[_Count, _Count]
-    high: bytes
-    low: bytes
-
-
-_ENCODE, _DECODE = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(_Packed).decode
+def unpack(data: bytes) -> tuple[int, BlockGram]:
+    """Inverse of `pack`. Raises `BadRowError` for any other bytes, and unless the block is plausible."""
+    try:
+        origin, high, low, count, counts, first, admission = decode(data)
+        # Privacy hazard: the bytes are not checked yet. The constructor refuses all but Gram matrices of rows in the
+        # unit ball, so that no block exceeds the sensitivity.
+        return int(origin), BlockGram(high, low, int(count), Counts.of_plain(counts), int(first), str(admission))
+    except (StreamPCAError, TypeError, ValueError, OverflowError) as problem:
+        raise BadRowError(f"this is no block of a reader ({problem})") from problem
 
 
 def reader_blocks(
@@ -78,25 +74,17 @@ def reader_blocks(
     BadRowError
         If a row is bad and the admission raises.
     """
-    admission, buffer = cutter.admission, np.empty((0, cutter.admission.n_features or 0))
-    mark = admission_mark(admission)
-    for chunk in chunks:
-        values = admission.all_values(as_block(chunk), number * rows + len(buffer) + 1)
-        buffer = np.concatenate([buffer, values])
-        # Rows are numbered by their place in the reader's own stream, for messages.
-        while len(buffer) >= rows:
-            admitted, marks = admission.block(buffer[:rows], number * rows + 1)
-            counts = marks.counts()
-            block = BlockGram.of(admitted, counts=counts, admission=mark)
-            high, low = (part.astype("<i8").tobytes() for part in (block.high, block.low))
-            yield _ENCODE(
-                _Packed(
-                    int(reader), int(number), rows, mark, [*map(int, counts.zeroed)], int(counts.scaled),
-                    None if counts.clamped is None else counts.clamped.tolist(),
-                    divmod(int(counts.squares), 2**UNIT_BITS), high, low,  # integers of msgpack have 64 bits
-                )
-            )  # fmt: skip
-            buffer, number = buffer[rows:], number + 1
+
+    def values() -> Iterator[FloatArray]:
+        at = number * rows  # rows are numbered by their place in the reader's own stream
+        for chunk in chunks:
+            found = cutter.admission.all_values(as_block(chunk), at + 1)
+            at += len(found)
+            yield found
+
+    for block in replace(cutter, release_every=rows, horizon=None).blocks(values(), number * rows):
+        if block.count == rows:
+            yield pack(int(reader), block)
 
 
 def write_blocks(folder: str | os.PathLike[str], name: str, packed: Sequence[bytes]) -> Path:
@@ -122,71 +110,45 @@ class BlockFolder:
     def __init__(self, folder: str | os.PathLike[str], *, follow: bool = False) -> None:
         self._folder, self._follow = Path(folder), follow
         self.name = f"blocks in {self._folder.name}"
-        self._files: dict[str, Path] = {}
 
     def parts_from(self, at: Any = None) -> Iterator[Part]:
         """Yield the blocks of each file, in the order of their names."""
         import pyarrow.parquet as pq
 
         read: list[str] = list(at or [])
+        files: dict[str, Path] = {}
+
+        def after(count: int, blocks: int, m: int) -> list[str]:
+            # A file counts as read once all its blocks are.
+            return [stamp for stamp in read[: count if m == blocks else count - 1] if stamp in files]
+
         while True:
-            self._files = {}
+            files.clear()
             for path in self._folder.glob("*.parquet"):
                 with suppress(FileNotFoundError):  # removed since the listing
                     stat = path.stat()
                     # Time and size distinguish a file from another one with its name.
-                    self._files[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
-            new = sorted(self._files.keys() - set(read))
+                    files[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
+            new = sorted(files.keys() - set(read))
             for stamp in new:
-                path = self._files[stamp]
+                path = files[stamp]
                 blocks = pq.read_table(path)["block"].to_pylist()
                 read.append(stamp)
-                after = partial(self._after, read, len(read), len(blocks))
-                yield Part(blocks, after, partial("{}, entry {}".format, path.name))
+                yield Part(blocks, partial(after, len(read), len(blocks)), partial("{}, entry {}".format, path.name))
             # After the last file, look again: others may have appeared meanwhile.
             if not new:
                 if not self._follow:
                     return
                 time.sleep(_POLL)
 
-    def _after(self, read: list[str], files: int, blocks: int, m: int) -> list[str]:
-        """Return the files that were read and still exist; the last of them only after all its blocks."""
-        return [stamp for stamp in read[: files if m == blocks else files - 1] if stamp in self._files]
 
-
+@dataclass
 class _Round:
-    """Sum of the blocks of a round that have arrived. ``place()`` is the source's position before the first of them."""
+    """Blocks of a round that have arrived."""
 
-    def __init__(self, readers: int, size: int, place: Callable[[], Any]) -> None:
-        self.place, self.left, self.counts = place, readers, NO_COUNTS
-        self._digests = np.zeros(readers, dtype=np.uint64)
-        self._high, self._low = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-
-    def add(self, packed: _Packed, data: bytes) -> None:
-        """Add a block, packed as ``data``. Idempotent for a repeated block."""
-        digest = int.from_bytes(blake2b(data, digest_size=8).digest(), "little") | 1  # not 0, which means no block
-        if self._digests[packed.reader]:
-            if self._digests[packed.reader] != digest:
-                raise SourceError(f"reader {packed.reader} sent two different blocks {packed.number}")
-            return
-        high, low = (np.frombuffer(part, dtype="<i8") for part in (packed.high, packed.low))
-        clamped = None if packed.clamped is None else np.asarray(packed.clamped, dtype=np.int64)
-        squares = (packed.squares[0] << UNIT_BITS) + packed.squares[1]
-        counts = Counts(tuple(packed.zeroed), packed.scaled, clamped, squares)
-        # Privacy hazard: a reader's bytes are not checked yet. The constructor refuses all but Gram matrices of rows
-        # in the unit ball, so that no block exceeds the sensitivity.
-        BlockGram(high, low, packed.count, counts)
-        self._digests[packed.reader] = digest
-        self._high += high
-        self._low += low
-        self.counts = self.counts.plus(counts)
-        self.left -= 1
-        if self.left % _CARRY == 0:
-            self._high, self._low = self.sums()
-
-    def sums(self) -> tuple[IntArray, IntArray]:
-        """Return the entries of the sum, in units of 1 and of 2**-40."""
-        return self._high + (self._low >> UNIT_BITS), self._low & LOW
+    place: Callable[[], Any]  # position of the source before the first of them
+    digests: dict[int, bytes] = field(default_factory=dict)  # of the block of each reader
+    sum: BlockGram | None = None
 
 
 def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, close: int = 0) -> Iterator[BlockStep]:
@@ -227,7 +189,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     cutter = stream.leaves()
     if cutter.release_every % (readers * rows):
         raise BadParameterError(f"release_every must be a multiple of {readers} readers times {rows} rows")
-    mark, size = admission_mark(cutter.admission), svec_size(cutter.admission.admitted_features or 0)
+    mark, zeros = admission_mark(cutter.admission), np.zeros(svec_size(cutter.admission.admitted_features or 0), int)
     position = stream.engine.position_in(source.name)
     if position is None and stream.t:
         raise BadParameterError("this stream has rows already; resume it from its store, or begin with a new stream")
@@ -235,11 +197,29 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     rounds: dict[int, _Round] = {}  # open rounds, in the order of their first blocks
     place: Callable[[], Any] = lambda: begin  # noqa: E731  the position of the source
 
+    def arrive(data: bytes) -> None:
+        reader, block = unpack(data)
+        number, rest = divmod((block.first or 0) - 1, rows)
+        if not 0 <= reader < readers or block.count != rows or rest:
+            raise BadParameterError(f"{block.count} rows of reader {reader}: {readers} readers send {rows} rows")
+        if block.admission != mark or block.high.size != zeros.size:
+            raise BadParameterError(f"reader {reader} admits rows with other settings; use stream.leaves()")
+        if number < due:
+            return  # absorbed before, or closed: it counts as zero rows
+        one = rounds.setdefault(number, _Round(place))
+        digest = blake2b(data, digest_size=8).digest()
+        if one.digests.get(reader, digest) != digest:
+            raise SourceError(f"reader {reader} sent two different blocks {number}")
+        if reader not in one.digests:
+            block = replace(block, first=None)
+            one.sum = block if one.sum is None else one.sum.then(block)
+            one.digests[reader] = digest
+
     def absorb_round() -> BlockStep:
         nonlocal due
-        one = rounds.pop(due, None) or _Round(readers, size, place)
+        found = rounds.pop(due).sum if due in rounds else None
         # Blocks that have not arrived count as zero rows.
-        block = BlockGram(*one.sums(), readers * rows, one.counts, None, mark)
+        block = replace(found or BlockGram(zeros, zeros, 1, NO_COUNTS, None, mark), count=readers * rows)
         due += 1
         # A restart reads again from the first block of any open round.
         first = next(iter(rounds.values()), None)
@@ -249,28 +229,11 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     for part in source.parts_from(begin):
         for m, data in enumerate(part.blocks):
             try:
-                try:
-                    packed = _DECODE(data)
-                except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-                    raise BadRowError(f"this is no block of a reader ({problem})") from problem
-                number, reader = packed.number, packed.reader
-                if reader >= readers or packed.count != rows:
-                    raise BadParameterError(
-                        f"{packed.count} rows of reader {reader}: {readers} readers send {rows} rows"
-                    )
-                if packed.admission != mark:
-                    raise BadParameterError(f"reader {reader} admits rows with other settings; use stream.leaves()")
-                if not len(packed.high) == len(packed.low) == 8 * size:
-                    raise BadRowError(f"a block {number} of reader {reader} is damaged; let the reader send it again")
-                # A block of a closed round was absorbed before, or counts as zero rows.
-                if number >= due:
-                    if number not in rounds:
-                        rounds[number] = _Round(readers, size, place)
-                    rounds[number].add(packed, data)
+                arrive(data)
             except (BadParameterError, BadRowError, SourceError) as problem:
                 raise type(problem)(f"{source.name}, {part.place(m)}: {problem}") from problem
             place = partial(part.after, m + 1)
-            while due in rounds and not rounds[due].left:
+            while due in rounds and len(rounds[due].digests) == readers:
                 yield absorb_round()
     while due < close:
         yield absorb_round()

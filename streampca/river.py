@@ -18,15 +18,15 @@ follow. The guarantee then covers the output of that step and not your rows. Sca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 from river import base
 
-from streampca.conversion import frame_column, is_frame
+from streampca.conversion import as_floats, frame_values, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.types import FloatArray
@@ -51,75 +51,62 @@ OnUnseen = Literal["ignore", "raise"]
 OnMissing = Literal["fill", "raise"]
 
 
-class Features:
-    """Mappings whose features appear, disappear and change order, as rows of the fixed features ``names``.
+class _Feed:
+    """A stream of rows with the features ``names``, for mappings whose features appear, disappear and change order."""
 
-    A missing feature counts as the middle of its bounds, which contributes nothing.
-    """
-
-    def __init__(self, names: tuple[Hashable, ...], admission: Admission, adapter: RiverAdapter) -> None:
-        self.names, self._known = names, frozenset(names)
+    def __init__(self, stream: Stream, names: tuple[Hashable, ...], adapter: RiverAdapter) -> None:
+        admission = stream.engine.now.admission
+        self.stream, self.names, self._known = stream, names, frozenset(names)
         self._middle, self._scale = admission.neutral(len(names)), admission.ranges()[1]
-        self._on_unseen, self._on_missing = adapter.on_unseen, adapter.on_missing
+        # A missing feature counts as the middle of its bounds, which contributes nothing.
         self._fill: list[float] = self._middle.tolist()
+        self._on_unseen, self._on_missing = adapter.on_unseen, adapter.on_missing
 
-    def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
-        """Return the values of one mapping, in order; the stream numbers the row in messages of `BadRowError`."""
+    def row(self, x: Mapping[Any, Any], *, learns: bool = True) -> list[Any]:
+        """Return the values of one mapping, in order."""
         # The common case needs no check of names: as many values as features, and none is missing.
         if len(x) == len(self.names):
             try:
                 return [x[name] for name in self.names]
             except KeyError:
                 pass
-        self._check(x, stream)
+        self._check(x, learns)
         return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
 
-    def seen(self, x: Mapping[Any, Any]) -> FloatArray:
-        """Return one mapping in the units of the stream, (d,)."""
-        values = self.row(x, None)
-        try:
-            return self.scaled(np.array(values, dtype=np.float64))
-        except (TypeError, ValueError):
-            raise BadRowError(f"the row {values} is not all numbers; drop or encode text first") from None
+    def table(self, X: pd.DataFrame, *, learns: bool = True) -> pd.DataFrame:
+        """Return the columns of a table, in order."""
+        if not X.columns.is_unique:
+            raise BadRowError(f"{self._place(learns)}: two columns of the table have one name; names must differ")
+        self._check(X.columns, learns)
+        known = zip(self.names, self._fill, strict=True)
+        return pd.DataFrame({name: X[name] if name in X.columns else fill for name, fill in known}, index=X.index)
 
-    def scaled(self, rows: FloatArray) -> FloatArray:
-        """Return rows in the units of the stream, neither clamped nor clipped."""
+    def seen(self, x: Mapping[Any, Any]) -> FloatArray:
+        """Return one mapping in the units of the stream, neither clamped nor clipped, (d,)."""
+        values = self.row(x, learns=False)
+        try:
+            return self._scaled(as_floats(values))
+        except (TypeError, ValueError, OverflowError):
+            raise BadRowError(f"the row {short(values)} is not all numbers; drop or encode text first") from None
+
+    def all_seen(self, X: pd.DataFrame) -> FloatArray:
+        """Return the rows of a table in the units of the stream, neither clamped nor clipped, (n, d)."""
+        columns = dict(zip(map(str, self.names), self.names, strict=True))
+        return self._scaled(frame_values(self.table(X, learns=False), columns, BadRowError, mixed=False))
+
+    def _scaled(self, rows: FloatArray) -> FloatArray:
         return rows if self._scale is None else (rows - self._middle) * self._scale
 
-    def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
-        """Return the columns of a table as an (n, d) array, in order; of objects, if bad cells become zero rows."""
-        place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
-        if len(place) != X.shape[1]:
-            raise BadRowError(f"{_place(stream)}: two columns of the table have one name; names must differ")
-        if place.keys() != self._known:
-            self._check(place, stream)
-        elif all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in X.dtypes):
-            return X.to_numpy(dtype=np.float64)[:, [place[name] for name in self.names]]
-        mixed = stream is not None and stream.engine.now.admission.on_bad_row == "zero"
-        columns = []
-        for name, fill in zip(self.names, self._fill, strict=True):
-            column = frame_column(X.iloc[:, place[name]], mixed=mixed) if name in place else np.full(len(X), fill)
-            if column is None:
-                raise BadRowError(f"{_place(stream)}: column {short(name)} is not numeric; drop or encode it")
-            columns.append(column)
-        return np.stack(columns, axis=1)
+    def _check(self, names: Collection[Any], learns: bool) -> None:
+        if self._on_unseen == "raise" and (unseen := [name for name in names if name not in self._known]):
+            problem = f"unseen feature {unseen[0]!r}; pass on_unseen='ignore' to drop it"
+            raise BadRowError(f"{self._place(learns)}: {problem}")
+        if self._on_missing == "raise" and (missing := [name for name in self.names if name not in names]):
+            problem = f"feature {missing[0]!r} is missing; pass on_missing='fill' to fill it"
+            raise BadRowError(f"{self._place(learns)}: {problem}")
 
-    def _check(self, x: Mapping[Any, Any], stream: Stream | None) -> None:
-        if self._on_unseen == "raise" and (unseen := [name for name in x if name not in self._known]):
-            raise BadRowError(f"{_place(stream)}: unseen feature {unseen[0]!r}; pass on_unseen='ignore' to drop it")
-        if self._on_missing == "raise" and (missing := [name for name in self.names if name not in x]):
-            raise BadRowError(f"{_place(stream)}: feature {missing[0]!r} is missing; pass on_missing='fill' to fill it")
-
-
-def _place(stream: Stream | None) -> str:
-    return "to transform" if stream is None else f"row {stream.t + 1}"
-
-
-class _Begun(NamedTuple):
-    """A stream and its features. The stream has absorbed a row if ``stream.t`` is positive."""
-
-    stream: Stream
-    features: Features
+    def _place(self, learns: bool) -> str:
+        return f"row {self.stream.t + 1}" if learns else "to transform"
 
 
 @dataclass(eq=False, repr=False)
@@ -188,48 +175,54 @@ class RiverAdapter(base.MiniBatchTransformer):
             if getattr(self, name) not in values:
                 expected = " or ".join(map(repr, values))
                 raise BadParameterError(f"{name}={short(getattr(self, name))}: expected {expected}")
-        Admission(row_norm=self.row_norm, on_bad_row=self.on_bad_row)  # checks both parameters
         if self.on_bad_row == "zero" and self.features is None:
             raise BadParameterError(
                 "on_bad_row='zero' without features=: the first row would decide which features there are; name them"
             )
+        # Raises for bad features or bounds before the first row.
+        named = None if self.features is None else tuple(map(str, self._names(self.features)))
+        Admission(row_norm=self.row_norm, bounds=self.bounds, features=named, on_bad_row=self.on_bad_row)
         self._account = LedgerFile.of(self.ledger, self.data_set)
         self.guard = Guard("model")
-        self._begun: _Begun | None = None
+        self._feed: _Feed | None = None
         self._scoring: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for its scores
         self._labels = [f"pc{j}" for j in range(self.n_components)]
-        # Raises for bad features or bounds before the first row.
-        if self.features is not None:
-            self._fixed(self.features)
 
-    def _fixed(self, first: Sequence[Hashable]) -> Features:
+    def _names(self, features: Collection[Hashable]) -> tuple[Hashable, ...]:
         """Return the features that the caller fixed, or else those of the first row, in alphabetical order."""
         if self.features is not None:
             names = tuple(self.features)
         else:  # sorted, so that the order within the first row carries no information
-            refuse_values(first, "the first row", NAME_THEM)
-            names = tuple(sorted(first, key=lambda name: (str(name), type(name).__name__)))
+            refuse_values(features, "the first row", NAME_THEM)
+            names = tuple(sorted(features, key=lambda name: (str(name), type(name).__name__)))
         if len(names) < self.n_components:
             raise BadParameterError(
                 f"n_components={self.n_components} exceeds the {len(names)} features {list(names)}; ask for fewer "
                 "components, or pass features="
             )
         bounds = self.bounds
-        admission = Admission(row_norm=self.row_norm, bounds=bounds, features=tuple(map(str, names)))
         if bounds is not None and not isinstance(bounds, Mapping) and self.features is None and np.ndim(bounds[0]):
             raise BadParameterError(
                 "bounds of several numbers need features=, which fixes their order; or pass bounds by name"
             )
-        return Features(names, admission, self)
+        return names
 
-    def _begin(self, first: Sequence[Hashable]) -> _Begun:
-        """Return a stream for rows of these features, before the first good row."""
-        features, begun = self._fixed(first), self._begun
+    def _learnt(self) -> _Feed | None:
+        """Return the stream and its features, or None before the first row."""
+        # The constructor of the stream may have been interrupted, or its first row refused.
+        feed = self._feed
+        return feed if feed is not None and feed.stream.t else None
+
+    def _begun(self, first: Collection[Hashable]) -> _Feed:
+        """Return the stream and its features; before the first row, for these features or those that are fixed."""
+        if (feed := self._learnt()) is not None:
+            return feed
+        names, feed = self._names(first), self._feed
         # The ledger may have paid for a first row that was interrupted: the next row enters the same stream.
-        if begun is None or begun.features.names != features.names:
+        if feed is None or feed.names != names:
             stream = Stream(
                 self._algorithm,
-                features=tuple(map(str, features.names)),
+                features=tuple(map(str, names)),
                 row_norm=self.row_norm,
                 bounds=self.bounds,
                 on_bad_row=self.on_bad_row,
@@ -237,14 +230,8 @@ class RiverAdapter(base.MiniBatchTransformer):
                 seed=self.seed,
                 ledger=self._account,
             )
-            self._begun = begun = _Begun(stream, features)
-        return begun
-
-    def _learnt(self) -> _Begun | None:
-        """Return the stream and its features, or None before the first row."""
-        # The constructor of the stream may have been interrupted, or its first row refused.
-        begun = self._begun
-        return begun if begun is not None and begun.stream.t else None
+            self._feed = feed = _Feed(stream, names, self)
+        return feed
 
     @exclusive
     def learn_one(self, x: dict[Any, Any]) -> None:
@@ -257,46 +244,42 @@ class RiverAdapter(base.MiniBatchTransformer):
         HorizonReachedError, BudgetExhaustedError
             If no more rows can be absorbed. No state has changed.
         """
-        begun, zero = self._learnt(), self.on_bad_row == "zero"
-        # With bad rows absorbed, the first record must not decide whether there is a stream: features are fixed.
-        if begun is None and zero:
-            begun = self._begin(())
+        # If features are fixed, also a bad first row is a row of their stream.
+        feed = self._learnt() if self.features is None else self._begun(())
         try:
             x = _mapping(x)
-            if begun is None:
-                if not x and self.features is None:
+            if feed is None:
+                if not x:
                     return  # an empty row does not fix the features
-                begun = self._begin(list(x))
-            row: Any = begun.features.row(x, begun.stream)
+                feed = self._begun(x)
+            row: Any = feed.row(x)
         except BadRowError:
-            if begun is None or not zero:
+            if feed is None or self.on_bad_row == "raise":
                 raise
-            row = None  # a bad row
-        begun.stream.push(row)
+            row = None
+        feed.stream.push(row)
 
     @exclusive
     def learn_many(self, X: Any) -> None:
         """Absorb a pandas or polars frame of rows, with the releases of `learn_one`, bit for bit."""
         X = _pandas(X)
-        if not len(X):
-            return
-        # A table's columns are features of its first row, too.
-        begun = self._learnt() or self._begin(list(X.columns))
-        begun.stream.push_many(begun.features.table(X, begun.stream))
+        if len(X):
+            # A table's columns are features of its first row, too.
+            feed = self._begun(X.columns)
+            feed.stream.push_many(feed.table(X))
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, Any]:
-        """Return the scores of a row, ``{"pc0": ..., "pc1": ...}``. As sensitive as the row."""
-        x, begun = _mapping(x), self._learnt()
-        scores = self._unlearnt([x])[0] if begun is None else begun.features.seen(x) @ self._basis(begun)
+        """Return the scores of a row, ``{"pc0": ..., ...}``; 0 before the first release. As sensitive as the row."""
+        x, feed, basis = _mapping(x), self._feed, self._basis()
+        scores = np.zeros(self.n_components) if feed is None or basis is None else feed.seen(x) @ basis
         return dict(zip(self._labels, scores.tolist(), strict=True))
 
     def transform_many(self, X: Any) -> Any:
         """Return the scores of a frame of rows, as a frame of its kind and index. As sensitive as the rows."""
-        begun, table = self._learnt(), _pandas(X)
-        if begun is None:
-            scores = self._unlearnt(table.to_dict("records"))
-        else:
-            scores = begun.features.scaled(begun.features.table(table, None)) @ self._basis(begun)
+        table, feed, basis = _pandas(X), self._feed, self._basis()
+        scores = np.zeros((len(table), self.n_components))
+        if feed is not None and basis is not None:
+            scores = feed.all_seen(table) @ basis
         if table is not X:
             return type(X)(dict(zip(self._labels, scores.T, strict=True)))
         return pd.DataFrame(scores, index=X.index, columns=self._labels)
@@ -306,24 +289,17 @@ class RiverAdapter(base.MiniBatchTransformer):
 
         Raises `NoReleaseError` before the first release.
         """
-        return self._released()[0].features.seen(_mapping(x))
+        return self._released()[0].seen(_mapping(x))
 
-    def _unlearnt(self, rows: Sequence[Mapping[Any, Any]]) -> FloatArray:
-        """Return the scores before the first row is absorbed: on the first coordinate axes."""
-        scores = np.zeros((len(rows), self.n_components))
-        for i, x in enumerate(rows):
-            if len(x) >= self.n_components or self.features is not None:
-                scores[i] = self._fixed(list(x)).seen(x)[: self.n_components]
-        return scores
-
-    def _basis(self, begun: _Begun) -> FloatArray:
-        """Return the basis of the latest release's subspace, or the first axes before it."""
-        release, scoring = begun.stream.release, self._scoring
+    def _basis(self) -> FloatArray | None:
+        """Return the basis for scores of the latest release, or None before the first."""
+        release, scoring = self.release, self._scoring
         if release is None:
-            return np.eye(len(begun.features.names), self.n_components)
+            return None
         if scoring is None or scoring[0] != release.t:
             basis = release.subspace.basis
-            if self.align and scoring is not None:  # the closest basis of the subspace (orthogonal Procrustes)
+            if self.align and scoring is not None:
+                # Orthogonal Procrustes: with B^T B' = U S W^T, the basis of span(B) closest to B' is B U W^T.
                 left, _, right = np.linalg.svd(basis.T @ scoring[1])
                 basis = basis @ (left @ right)
             self._scoring = scoring = release.t, basis
@@ -332,12 +308,12 @@ class RiverAdapter(base.MiniBatchTransformer):
     @property
     def t(self) -> int:
         """Number of rows absorbed."""
-        return 0 if self._begun is None else self._begun.stream.t
+        return 0 if self._feed is None else self._feed.stream.t
 
     @property
     def admission(self) -> AdmissionReport | None:
         """Counts of clipped and zeroed rows; None before the first. Curator only: exact functions of raw rows."""
-        return None if self._begun is None else self._begun.stream.admission
+        return None if self._feed is None else self._feed.stream.admission
 
     @property
     def guarantee(self) -> Guarantee:
@@ -348,7 +324,7 @@ class RiverAdapter(base.MiniBatchTransformer):
     @property
     def release(self) -> Release | None:
         """Latest release, or None before the first. Publishable."""
-        return None if self._begun is None else self._begun.stream.release
+        return None if self._feed is None else self._feed.stream.release
 
     @property
     def components(self) -> pd.DataFrame:
@@ -356,8 +332,8 @@ class RiverAdapter(base.MiniBatchTransformer):
 
         Raises `NoReleaseError` before the first release.
         """
-        begun, release = self._released()
-        return pd.DataFrame(release.subspace.basis.T, index=self._labels, columns=list(begun.features.names))
+        feed, release = self._released()
+        return pd.DataFrame(release.subspace.basis.T, index=self._labels, columns=list(feed.names))
 
     @property
     def explained_variance_ratio(self) -> pd.Series:
@@ -367,17 +343,19 @@ class RiverAdapter(base.MiniBatchTransformer):
         """
         return pd.Series(self._released()[1].explained_variance_ratio, index=self._labels)
 
-    def _released(self) -> tuple[_Begun, Release]:
-        begun, release = self._begun, self.release
-        if begun is None or release is None:
+    def _released(self) -> tuple[_Feed, Release]:
+        feed, release = self._feed, self.release
+        if feed is None or release is None:
             raise NoReleaseError("no release yet; learn from more rows, or lower release_every")
-        return begun, release
+        return feed, release
 
 
 def _mapping(x: Any) -> Any:
     """Return a row as a mapping; raise `BadRowError` if it is none."""
-    if isinstance(x, (dict, Mapping, pd.Series)):
-        return x.to_dict() if isinstance(x, pd.Series) else x
+    if isinstance(x, pd.Series):
+        return x.to_dict()
+    if isinstance(x, Mapping):
+        return x
     raise BadRowError(f"a row of type {type(x).__name__}: expected a mapping from feature to number")
 
 

@@ -22,9 +22,8 @@ fits. ``ledger=`` counts the fits and stops the search when the budget is exhaus
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -33,6 +32,7 @@ import numpy as np
 from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
 from streampca.exclusive import Guard, exclusive
+from streampca.linalg.counts import check_components, check_switch
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency
@@ -49,9 +49,8 @@ from streampca.stream.blocks import BlockCutter
 from streampca.stream.stream import Stream
 
 with needs("sklearn"):
-    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils import Tags
-    from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 _DTYPES = [np.float64, np.float32]
@@ -114,24 +113,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     times mu.
     """
 
-    _parameter_constraints = {  # noqa: RUF012  scikit-learn's own convention
-        "n_components": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(RealNotInt, 0.0, 1.0, closed="neither"),
-            None,
-        ],
-        "whiten": ["boolean"],
-        "epsilon": [Interval(Real, 0.0, None, closed="neither")],
-        "delta": [Interval(Real, 0.0, 1.0, closed="neither")],
-        "row_norm": [Interval(Real, 0.0, None, closed="neither")],
-        "bounds": [tuple, list, Mapping, StrOptions({"private"}), None],
-        "center": ["boolean"],
-        "adjacency": [StrOptions({"zero-out", "replace"})],
-        "ledger": [str, PathLike, None],
-        "data_set": [str, None],
-        "random_state": ["random_state"],
-    }
-
     def __init__(
         self,
         n_components: int | float | None = 2,
@@ -160,7 +141,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.random_state = random_state
 
     @exclusive
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Create one release of all rows, an array, sparse matrix or table. Discard previous results."""
         X = self._read(X, reset=True)
@@ -176,7 +156,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     @exclusive
-    @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Absorb one more batch, as in `fit`, and create one more release.
 
@@ -217,30 +196,32 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=reset)
 
     def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
-        d, k = int(self.n_features_in_), self.n_components
-        if k is None or k < 1:
-            # A share is selected from a release of all components.
-            k = d
-        if k > d:
-            raise BadParameterError(f"n_components={k} exceeds n_features={d}; ask for fewer components")
+        d = int(self.n_features_in_)
+        # A share is selected from a release of all components.
+        k: Any = d if self.n_components is None or self._share is not None else self.n_components
+        check_components(k, d)
+        check_switch("whiten", self.whiten)
         names = getattr(self, "feature_names_in_", None)
         refuse_values(names if names is not None else (), "the table", "rename its columns, or pass X.to_numpy()")
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(2**31 - 1))
         return Stream(
-            algorithm(
-                n_components=int(k), epsilon=float(self.epsilon), delta=float(self.delta), adjacency=self.adjacency,
-                **schedule,
-            ),
+            algorithm(n_components=k, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, **schedule),
             features=None if names is None else tuple(map(str, names)),
-            row_norm=float(self.row_norm),
+            row_norm=self.row_norm,
             bounds=tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds,
-            center=bool(self.center),
+            center=self.center,
             regret=None,
-            seed=None if seed is None else int(seed),
+            seed=seed,
             ledger=LedgerFile.of(self.ledger, self.data_set),
-        )  # fmt: skip
+        )
+
+    @property
+    def _share(self) -> float | None:
+        """Share of the total variance that selects the number of components, if any."""
+        k = self.n_components
+        return float(k) if isinstance(k, (float, np.floating)) and 0.0 < k < 1.0 else None
 
     def _results(self, stream: Stream, before: FloatArray | None) -> dict[str, Any]:
         """Return the attributes, computed from the latest release only: post-processing.
@@ -250,9 +231,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         release, n = stream.release, stream.t
         assert release is not None
         # The number of components is post-processing: a share depends on the release only.
-        share = self.n_components
-        if share is not None and share < 1:
-            reached = np.cumsum(release.explained_variance_ratio) >= share
+        if self._share is not None:
+            reached = np.cumsum(release.explained_variance_ratio) >= self._share
             release = release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else reached.size)
         assert release.eigenvalues is not None
         d = int(self.n_features_in_)
@@ -264,9 +244,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # Variance outside the components. Its noise is that of the trace of the complement's projection.
         left = (float(np.trace(release.gram)) - float(estimates.variances.sum())) / rows
         left_std = noise.through(np.eye(d) - basis @ basis.T) / rows
+        components = fix_signs(basis).T
+        if before is not None:
+            k = min(len(components), len(before))
+            components[:k] *= np.where(np.einsum("ij,ij->i", components[:k], before[:k]) < 0.0, -1.0, 1.0)[:, None]
         return {
             "n_components_": release.n_components,
-            "components_": same_signs(basis, None if before is None else before.T).T,
+            "components_": components,
             "n_samples_seen_": n,
             "_admission": stream.admission,
             "mean_": middle + np.asarray(release.details.get("mean", 0.0), dtype=np.float64) / scale,
@@ -307,7 +291,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return scores of rows, (n_rows, n_components_). **Not private**: as sensitive as the rows."""
         check_is_fitted(self)
         X = self._read(X, reset=False)
-        scores = [self._seen(block) @ self.components_.T / self._divisors() for block in _blocks(X)]
+        axes = self.components_.T / self._divisors()
+        scores = [((block - self.mean_) * self.scale_) @ axes for block in _blocks(X)]
         return np.concatenate(scores).astype(X.dtype, copy=False)
 
     def inverse_transform(self, X: Any) -> FloatArray:
@@ -325,34 +310,29 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ``explained_variance_std_``, so that the matrix has an inverse. With ``center=False`` it is about ``mean_``, not
         about the mean of the rows.
         """
-        return self._covariance_power(1.0)
+        check_is_fitted(self)
+        rows, left, V = _divisor(self.release_, self.n_samples_seen_), self.noise_variance_, self.components_.T
+        along = np.maximum(self.release_.estimates.variances / rows, np.maximum(self.explained_variance_std_, left))
+        matrix = (V * along) @ V.T
+        if V.shape[0] > V.shape[1]:
+            # V V^T projects on the components, and its complement has the variance of each other direction.
+            matrix += left * (np.eye(V.shape[0]) - V @ V.T)
+        return np.asarray(matrix / np.outer(self.scale_, self.scale_), dtype=np.float64)
 
     def get_precision(self) -> FloatArray:
         """Return the inverse of `get_covariance`. Private, like the release."""
-        return self._covariance_power(-1.0)
+        return np.asarray(np.linalg.inv(self.get_covariance()), dtype=np.float64)
 
     def score_samples(self, X: Any) -> FloatArray:
         """Return the log-likelihood of each row, (n_rows,), by the Gaussian model of `get_covariance`.
 
         **Not private**: a function of a raw row, and as sensitive.
         """
-        check_is_fitted(self)
-        X = self._read(X, reset=False)
-        variances, left = self._variances()
-        d, others = self.components_.shape[1], self.components_.shape[1] - variances.size
-        # -2 log density = d log 2 pi + log det C + (x - mean)^T C^-1 (x - mean); bounds scale det C by prod(scale)^-2.
-        volume = d * math.log(2.0 * math.pi) + float(np.log(variances).sum() - 2.0 * np.log(self.scale_).sum())
-        if others:
-            volume += others * math.log(left)
-        likelihoods = []
-        for block in _blocks(X):
-            seen = self._seen(block)
-            along = seen @ self.components_.T
-            distances = (along**2 / variances).sum(axis=1)
-            if others:
-                distances += ((seen - along @ self.components_) ** 2).sum(axis=1) / left
-            likelihoods.append(-0.5 * (volume + distances))
-        return np.concatenate(likelihoods)
+        P = self.get_precision()
+        # 2 log density = log det P - d log 2 pi - (x - mean)^T P (x - mean)
+        constant = float(np.linalg.slogdet(P)[1]) - len(P) * math.log(2.0 * math.pi)
+        rows = (block - self.mean_ for block in _blocks(self._read(X, reset=False)))
+        return np.concatenate([0.5 * (constant - ((block @ P) * block).sum(axis=1)) for block in rows])
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean log-likelihood of rows, for scikit-learn's model selection.
@@ -361,32 +341,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         return float(self.score_samples(X).mean())
 
-    def _seen(self, rows: FloatArray) -> FloatArray:
-        """Return rows minus the mean, in the units of the components."""
-        return np.asarray((rows - self.mean_) * self.scale_, dtype=np.float64)
-
     def _divisors(self) -> FloatArray:
         """Return the divisors of scores, (n_components_,)."""
         std: FloatArray = np.sqrt(np.maximum(self.explained_variance_, self.explained_variance_std_))
         return std if self.whiten else np.ones_like(std)
-
-    def _variances(self) -> tuple[FloatArray, float]:
-        """Return the variances along the components and along each other direction, in the components' units."""
-        left, rows = float(self.noise_variance_), _divisor(self.release_, self.n_samples_seen_)
-        # Bounded below, so that the covariance has an inverse.
-        least = np.maximum(self.explained_variance_std_, left)
-        return np.maximum(self.release_.estimates.variances / rows, least), left
-
-    def _covariance_power(self, power: float) -> FloatArray:
-        """Return the covariance matrix of the model, or its inverse for ``power=-1``, in the units of the rows."""
-        check_is_fitted(self)
-        along, left = self._variances()
-        V = self.components_.T
-        matrix: FloatArray = (V * along**power) @ V.T
-        if V.shape[0] > V.shape[1]:
-            # V V^T projects on the components, and its complement has the variance of each other direction.
-            matrix += left**power * (np.eye(V.shape[0]) - V @ V.T)
-        return matrix / np.outer(self.scale_, self.scale_) ** power
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -407,15 +365,6 @@ def _blocks(X: Any) -> Iterator[FloatArray]:
 def _divisor(release: Release, n: int) -> int:
     """Return the divisor of the sums of squares of n rows, without a warm-up. Public."""
     return max(1, release.terms.count(1, n) - int(release.is_centered))
-
-
-def same_signs(basis: FloatArray, towards: FloatArray | None) -> FloatArray:
-    """Return the basis with the sign of each column that agrees best with the same column of ``towards``."""
-    signed = fix_signs(basis)
-    if towards is not None:
-        k = min(signed.shape[1], towards.shape[1])
-        signed[:, :k] *= np.where(np.einsum("ij,ij->j", signed[:, :k], towards[:, :k]) < 0.0, -1.0, 1.0)
-    return signed
 
 
 @dataclass(frozen=True, kw_only=True)

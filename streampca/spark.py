@@ -36,18 +36,28 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
-from itertools import accumulate, chain
+from itertools import chain, pairwise, product
 from typing import Any
 
-from streampca.errors import BadParameterError, HorizonReachedError, SourceError, StoreForkedError
-from streampca.pool import FileRange, Paths, file_ranges, has_rows, keep_memory, local_path
+from streampca.errors import BadParameterError, SourceError, StoreForkedError
+from streampca.pool import (
+    Paths,
+    RowGroup,
+    Task,
+    check_room,
+    group_sizes,
+    keep_memory,
+    local_path,
+    row_groups,
+    task_blocks,
+    tasks_of,
+)
+from streampca.readers import pack, unpack
 from streampca.release.release import Release
-from streampca.rows.admission import Counts
 from streampca.rows.protocol import arrow_rows
 from streampca.sources.parquet import from_parquet
-from streampca.store.records import decode, encode
 from streampca.store.store import Store
 from streampca.stream.blocks import BlockCutter, BlockGram
 from streampca.stream.step import BlockStep
@@ -57,13 +67,11 @@ from streampca.stream.stream import Stream
 _TASK_ROWS = 2**18
 # Tasks of a Spark job per slot: the next job runs while the blocks of the previous one are absorbed.
 _WAVE = 2
-_SCHEMA = "partition int, block binary"
 # Spark's and Arrow's names of the types that both read as the same numbers.
 _ARROW = {
     "double": "double", "float": "float", "bigint": "int64", "int": "int32", "smallint": "int16", "tinyint": "int8",
     "boolean": "bool",
 }  # fmt: skip
-_FILES = "path string, modificationTime timestamp, length long, content binary"
 
 
 def absorb_parquet(
@@ -90,19 +98,14 @@ def absorb_parquet(
     Yields and raises the same, but for bad rows, which fail the job.
     """
     cutter, slots = stream.leaves(), spark.sparkContext.defaultParallelism
-    ranges = file_ranges(stream, paths, columns, rows_per_task, before)
-    tasks = list(_tasks(ranges, rows_per_task, slots))
-    size = _WAVE * slots
-    waves = [tasks[i : i + size] for i in range(0, len(tasks), size)]
-    # The next wave is computed while this one is absorbed.
+    tasks = _tasks(row_groups(stream, paths, columns, before), rows_per_task, slots)
+    waves = [tasks[start : start + _WAVE * slots] for start in range(0, len(tasks), _WAVE * slots)]
     with ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(_run, spark, cutter, waves[0]) if waves else None
-        for following in [*waves[1:], None]:
-            if coming is None:
-                return
-            blocks = coming.result()
-            coming = None if following is None else ahead.submit(_run, spark, cutter, following)
-            yield from map(stream.push_block, blocks)
+        jobs = (ahead.submit(_run, spark, cutter, wave) for wave in waves)
+        # `pairwise` submits the next job before the blocks of this one are absorbed.
+        for job, _ in pairwise(chain(jobs, [None])):
+            assert job is not None
+            yield from map(stream.push_block, job.result())
 
 
 def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = None) -> list[BlockStep]:
@@ -187,10 +190,9 @@ class EpochSink:
             return
         if self._files:
             files = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
-            filled = [path for _, path in files if has_rows(path)]
-            ranges = file_ranges(self._stream, filled, self._columns, _TASK_ROWS, self._stream.t) if filled else []
-            tasks = list(_tasks(ranges, _TASK_ROWS, spark.sparkContext.defaultParallelism))
-            blocks = _run(spark, self._stream.leaves(), tasks)
+            filled = [path for _, path in files if _has_rows(path)]
+            groups = row_groups(self._stream, filled, self._columns, self._stream.t) if filled else []
+            blocks = _read(spark, self._stream.leaves(), groups)
         else:
             blocks = _frame_blocks(self._stream, frame, self._columns)
         # The epoch, its number and its releases become durable together, or not at all.
@@ -209,26 +211,30 @@ def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None
     The rows of an epoch are in the order of the files' times, then names. A file must appear whole (write it
     elsewhere, then move it), as for Spark's own reader.
     """
-    reader = spark.readStream.format("binaryFile").schema(_FILES).option("pathGlobFilter", "*.parquet")
+    schema = "path string, modificationTime timestamp, length long, content binary"
+    reader = spark.readStream.format("binaryFile").schema(schema).option("pathGlobFilter", "*.parquet")
     if files_per_epoch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_epoch)
     return reader.load(folder).select("path", "modificationTime")
 
 
-def _tasks(ranges: list[FileRange], rows: int, slots: int) -> Iterator[list[FileRange]]:
-    """Yield successive ranges, in tasks of ``rows`` rows or of an equal share of all if that is less."""
-    rows = min(rows, sum(one.count for one in ranges) // slots)
-    task: list[FileRange] = []
-    for one in ranges:
-        task.append(one)
-        if sum(some.count for some in task) >= rows:
-            yield task
-            task = []
-    if task:
-        yield task
+def _has_rows(path: str) -> bool:
+    """Return False for a Parquet file without rows, such as engines write for empty partitions."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_metadata
+
+    try:
+        return bool(read_metadata(local_path(path)).num_rows)
+    except (OSError, ArrowException):
+        return True  # reading it raises the error
 
 
-def _run(spark: Any, cutter: BlockCutter, tasks: list[list[FileRange]]) -> list[BlockGram]:
+def _tasks(groups: list[RowGroup], rows: int, slots: int) -> list[Task]:
+    """Return tasks of ``rows`` rows, or of an equal share of all rows if that is less."""
+    return tasks_of(groups, min(rows, sum(group.count for group in groups) // slots))
+
+
+def _run(spark: Any, cutter: BlockCutter, tasks: list[Task]) -> list[BlockGram]:
     """Return the blocks of these tasks, in order, by one Spark job."""
     if not tasks:
         return []
@@ -236,9 +242,14 @@ def _run(spark: Any, cutter: BlockCutter, tasks: list[list[FileRange]]) -> list[
     return list(chain.from_iterable(parts))
 
 
-def _task_blocks(cutter: BlockCutter, task: list[FileRange]) -> list[BlockGram]:
+def _read(spark: Any, cutter: BlockCutter, groups: list[RowGroup]) -> list[BlockGram]:
+    """Return the blocks of these row groups, in order, by one Spark job."""
+    return _run(spark, cutter, _tasks(groups, _TASK_ROWS, spark.sparkContext.defaultParallelism))
+
+
+def _task_blocks(cutter: BlockCutter, task: Task) -> list[BlockGram]:
     _begin()
-    return [block for one in task for block in one.blocks(cutter)]
+    return task_blocks(cutter, task)
 
 
 def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> list[BlockGram]:
@@ -253,35 +264,28 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
         if not isinstance(kinds.get(name), (BooleanType, NumericType)):
             problem = "does not exist" if name not in kinds else "does not hold numbers"
             raise BadParameterError(f"column {name!r} of the frame {problem}; choose with columns=")
-    ranges = _scanned(frame, {name: kinds[name].simpleString() for name in names}, stream.t)
-    if ranges is not None:
-        _check_room(stream, sum(one.count for one in ranges))
-        spark = frame.sparkSession
-        return _run(spark, cutter, list(_tasks(ranges, _TASK_ROWS, spark.sparkContext.defaultParallelism)))
+    groups = _scanned(frame, {name: kinds[name].simpleString() for name in names}, stream.t)
+    if groups is not None:
+        check_room(stream, sum(group.count for group in groups))
+        return _read(frame.sparkSession, cutter, groups)
     frame = frame.select(*(f"`{name}`" for name in names))
     counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
-    _check_room(stream, sum(counts.values()))
+    check_room(stream, sum(counts.values()))
     starts, at = {}, stream.t
     for partition in sorted(counts):
         starts[partition] = at
         at += counts[partition]
     blocks, seen = [], dict.fromkeys(starts, 0)
-    for row in frame.mapInArrow(_PartitionBlocks(cutter, tuple(names), starts), _SCHEMA).collect():
-        high, low, count, marked, first, admission = decode(row.block)
-        blocks.append(BlockGram(high, low, count, Counts.of_plain(marked), first, admission))
-        seen[row.partition] = seen.get(row.partition, 0) + count
+    for row in frame.mapInArrow(_PartitionBlocks(cutter, tuple(names), starts), "block binary").collect():
+        partition, block = unpack(row.block)
+        blocks.append(block)
+        seen[partition] = seen.get(partition, 0) + block.count
     if seen != counts:
         raise BadParameterError("the second pass over the frame gave other partitions; cache it first (frame.cache())")
     return sorted(blocks, key=lambda block: block.first or 0)
 
 
-def _check_room(stream: Stream, rows: int) -> None:
-    left = stream.engine.processor.rows_left
-    if left is not None and rows > left:
-        raise HorizonReachedError(f"{rows} rows given, but the horizon leaves room for {left}")
-
-
-def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | None:
+def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[RowGroup] | None:
     """Return the row groups of files that a frame holds unchanged, in the order of its partitions; None if in doubt.
 
     Spark reports the places of the first and the last row of each group among the rows of the frame. Executors then
@@ -292,10 +296,9 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | No
     from pyspark.sql import functions as f
 
     try:
-        files = _files(frame)
-        if not files:
+        groups = [group for path in _files(frame) for group in _groups(path, kinds)]
+        if not groups:
             return None
-        groups = [group for path in files for group in _groups(path, kinds)]
         edges = {row for _, _, start, count in groups for row in (start, start + count - 1)}
         # The third increases by one from row to row, and by more from partition to partition.
         place = f.col("_metadata.file_path"), f.col("_metadata.row_index"), f.monotonically_increasing_id()
@@ -303,23 +306,15 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | No
         places = {(str(local_path(path)), row): place for path, row, place in rows}
         if len(places) != len(rows):
             return None
-        ordered = []
-        for path, number, start, count in groups:
-            first, last = places[path, start], places[path, start + count - 1]
-            if last - first != count - 1:  # some rows of the group are missing or reordered
-                return None
-            ordered.append((first, path, number, count))
-        ranges: list[FileRange] = []
-        for _, path, number, count in sorted(ordered):
-            before = ranges[-1] if ranges else None
-            if before and (before.path, before.groups[-1] + 1) == (path, number) and before.count + count <= _TASK_ROWS:
-                ranges[-1] = replace(before, groups=(*before.groups, number), count=before.count + count)
-            else:
-                ranges.append(FileRange(path, (number,), 0, count, at, tuple(kinds)))
+        found: list[RowGroup] = []
+        for path, number, start, count in sorted(groups, key=lambda group: places[group[0], group[2]]):
+            if places[path, start + count - 1] - places[path, start] != count - 1:
+                return None  # some rows of the group are missing or reordered
+            found.append(RowGroup(path, number, 0, count, at, tuple(kinds)))
             at += count
     except (PySparkException, BadParameterError, SourceError, OSError, KeyError):
         return None
-    return ranges
+    return found
 
 
 def _files(frame: Any) -> list[str]:
@@ -328,15 +323,12 @@ def _files(frame: Any) -> list[str]:
     kept = frame.storageLevel
     if not paths or kept.useMemory or kept.useDisk:
         return []
-    folder = os.path.dirname(paths[0])
-    with os.scandir(folder) as entries:
-        whole = {one.path for one in entries if not one.name.startswith(("_", "."))} == set(paths)
-    # Spark distinguishes spellings of one path, but only if there is no other path.
-    roots = [folder] * whole + paths * (len(paths) == 1)
     schema = frame.sparkSession.read.parquet(paths[0]).schema
     if not set(frame.columns) <= set(schema.names):
         return []
-    for root in [paths, *([head + root + tail] for root in roots for head in ("", "file://") for tail in ("", "/"))]:
+    folder = os.path.dirname(paths[0])
+    # Spark compares the spelling of paths.
+    for root in [paths, *([head + folder + tail] for head, tail in product(("", "file://"), ("", "/")))]:
         scan = frame.sparkSession.read.schema(schema).parquet(*root)
         chosen = scan.select(*(f"`{name}`" for name in frame.columns))
         if frame.sameSemantics(scan) or frame.sameSemantics(chosen):
@@ -344,15 +336,17 @@ def _files(frame: Any) -> list[str]:
     return []
 
 
-def _groups(path: str, kinds: dict[str, str]) -> list[tuple[str, int, int, int]]:
-    """Return path, number, first row and rows of each row group with rows; KeyError if a column has another type."""
-    with from_parquet(path, columns=list(kinds)).open() as file:
+def _groups(path: str, kinds: dict[str, str]) -> Iterator[tuple[str, int, int, int]]:
+    """Yield path, number, first row and rows of each row group with rows; KeyError if a column has another type."""
+    source, start = from_parquet(path, columns=list(kinds)), 0
+    with source.open() as file:
         types = {field.name: str(field.type) for field in file.schema_arrow}
-        counts = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
     if any(types.get(name) != _ARROW.get(kind) for name, kind in kinds.items()):
         raise KeyError(path)
-    starts = accumulate(counts, initial=0)
-    return [(path, g, start, count) for g, (start, count) in enumerate(zip(starts, counts, strict=False)) if count]
+    for number, count in enumerate(group_sizes(source)):
+        if count:
+            yield path, number, start, count
+        start += count
 
 
 @dataclass(frozen=True)
@@ -372,11 +366,7 @@ class _PartitionBlocks:
         rows = chain.from_iterable(arrow_rows(batch, self.names) for batch in batches)
         # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
         for block in self.cutter.blocks(rows, self.starts.get(partition, 0)):
-            packed = encode([block.high, block.low, block.count, block.counts.plain(), block.first, block.admission])
-            yield pa.RecordBatch.from_pydict({
-                "partition": pa.array([partition], pa.int32()),
-                "block": pa.array([packed], pa.binary()),
-            })  # fmt: skip
+            yield pa.RecordBatch.from_pydict({"block": pa.array([pack(partition, block)], pa.binary())})
 
 
 @cache

@@ -60,7 +60,6 @@ def test_algorithms_calibrate_for_it() -> None:
             sp.PrivateFPL(**given),
             sp.PrivateFPL(**given, horizon=100, noise=sp.Tree(discrete=True)),
             *(sp.SlidingWindowPCA(**window, method=method) for method in ("ring", "histogram", "smoothed")),
-            sp.SlidingWindowPCA(**window, method="once", horizon=20),
         ):
             ratio = algorithm.centered().noise_std(20) / algorithm.noise_std(20)  # type: ignore[attr-defined]
             assert ratio == pytest.approx(factor, rel=1e-5), algorithm
@@ -143,7 +142,6 @@ ALGORITHMS = [
     sp.PrivateFPL(**BUDGET, horizon=200, publish_regret=True, release_every=3),
     sp.papers.PerturbedLeader(**BUDGET),
     *(sp.SlidingWindowPCA(**WINDOW, method=method) for method in ("ring", "histogram", "smoothed", "forgetting")),
-    sp.SlidingWindowPCA(**WINDOW, method="once", horizon=200),
     sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=25),
 ]
 

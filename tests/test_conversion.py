@@ -198,8 +198,10 @@ def test_rows_of_river_are_mappings_and_frames():
             for method in ("learn_one", "transform_one"):
                 with pytest.raises(StreamPCAError, match="expected a mapping"):
                     getattr(make(), method)(x)
-        for X, message in ((ROWS, "pandas or polars"), (dates, "not numeric|not all numbers"), (7, "polars")):
+        for X, message in ((ROWS, "pandas or polars"), (dates, "does not hold numbers|not all numbers"), (7, "polars")):
             for method in ("learn_many", "transform_many"):
+                if X is dates and make is not learnt and method == "transform_many":
+                    continue  # scores before the first release are 0
                 with pytest.raises(StreamPCAError, match=message):
                     getattr(make(), method)(X)
     absorbing = kind(n_components=1, epsilon=1.0, delta=1e-6, on_bad_row="zero", features=list(row.index))

@@ -35,7 +35,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "adjacency": ("zero-out", "replace"), "n_features": (None, 5), "project": (None, "psd"),
     "discrete_noise": (False, True), "center": (False, True), "gap_share": (0.1, 0.2), "failure_share": (0.1, 0.2),
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
-    "method": ("auto", "blocks", "tangent", "deflation", "histogram", "once"), "horizon": (None, 9),
+    "method": ("auto", "blocks", "histogram", "ring"), "horizon": (None, 9),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
     "shuffle": (None, 3), "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
     "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
@@ -55,7 +55,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "n_features": None,
     },
     "DPPCA": {
-        "n_components": 1, "n_features": None, "method": "tangent", "batch_size": "auto", "learning_rate": "adaptive",
+        "n_components": 1, "n_features": None, "batch_size": "auto", "learning_rate": "adaptive",
         "adjacency": "zero-out",
     },
     "DoublingFPL": {"n_features": None, "release_every": 1, "adjacency": "zero-out"},
@@ -84,7 +84,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "SlidingWindowPCA": {
         "n_features": None, "eta": 0.25, "method": "histogram", "adjacency": "zero-out", "release_every": 1,
-        "checkpoint_every": None, "overhang": 0.125, "sketch_rank": None, "failure_rate": 0.01, "horizon": None,
+        "checkpoint_every": None, "overhang": 0.125, "sketch_rank": None, "failure_rate": 0.01,
         "center": False,
     },
     "SubspacePerturbation": {"adjacency": "zero-out", "gap_share": 0.1, "failure_share": 0.1, "n_features": None},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy.linalg.blas import dsyrk
 
 from streampca.linalg.eigen import power_step, ritz_pairs
@@ -26,60 +26,30 @@ def unit_rows(count: int, n_features: int) -> FloatArray:
     return unit
 
 
-def incremental_pca(rows: FloatArray, k: int, step: int, *, checks: bool = True) -> None:
+def incremental_pca(rows: FloatArray, step: int) -> None:
     """scikit-learn's IncrementalPCA, fitted to ``step`` rows at a time after a first batch of at least k."""
     from sklearn.decomposition import IncrementalPCA
 
-    model = IncrementalPCA(n_components=k)
-    first = max(k, step)
+    model = IncrementalPCA(n_components=COMPONENTS)
+    first = max(COMPONENTS, step)
     model.partial_fit(rows[:first])
     for start in range(first, len(rows), step):
-        batch = rows[start : start + step]
-        if checks:
-            model.partial_fit(batch)
-        else:
-            model.partial_fit(batch.copy(), check_input=False)  # it centers its argument in place
+        model.partial_fit(rows[start : start + step])
 
 
-def grouse(rows: FloatArray, k: int) -> FloatArray:
-    """Rank-one rotations towards each row (Balzano, Nowak and Recht 2010), in few NumPy calls; the basis."""
-    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(rows.shape[1], k)))[0]
-    for t, row in enumerate(rows):
-        weights = basis.T @ row
-        inside = basis @ weights
-        rest = row - inside
-        in_norm, out_norm = math.sqrt(weights @ weights), math.sqrt(rest @ rest)
-        if in_norm > 1e-12 and out_norm > 1e-12:
-            angle = math.atan(out_norm / in_norm) / (1.0 + 0.005 * t)
-            turn = (math.cos(angle) - 1.0) / in_norm * inside + math.sin(angle) / out_norm * rest
-            basis += np.outer(turn, weights / in_norm)
-    return np.linalg.qr(basis)[0]
-
-
-def pro_svd(rows: FloatArray, k: int) -> FloatArray:
-    """Procrustean SVD (Draelos et al. 2021) by its authors' package, ``pip install proSVD``; the basis."""
-    from proSVD import proSVD
-
-    model = proSVD(k, w_len=1)
-    model.initialize(rows[:k].T)
-    model.run(rows.T, range(k, len(rows)))
-    found: FloatArray = model.Q
-    return found
-
-
-def bare_dsyrk(rows: FloatArray, step: int) -> FloatArray:
+def bare_dsyrk(rows: FloatArray, step: int, times: int) -> FloatArray:
     """The Gram matrix of each block of rows added up by BLAS, and nothing else."""
     gram = np.zeros((rows.shape[1], rows.shape[1]), order="F")
-    for start in range(0, len(rows), step):
+    for start in [*range(0, len(rows), step)] * times:
         gram = dsyrk(1.0, rows[start : start + step].T, beta=1.0, c=gram, overwrite_c=1, lower=1)
     return gram
 
 
-def floor(rows: FloatArray, k: int) -> None:
+def floor(rows: FloatArray) -> None:
     """What a private release a row takes at least, by the kernels in use here: no stream, no admission, no regret."""
     d = rows.shape[1]
-    noise, gram, span = GeometricBLT(len(rows), 1.0).start(svec_size(d)), GramSum(d), np.asfortranarray(np.eye(d, k))
-    stream = Randomness.from_seed(1).stream("floor")
+    noise, gram = GeometricBLT(len(rows), 1.0).start(svec_size(d)), GramSum(d)
+    span, stream = np.asfortranarray(np.eye(d, COMPONENTS)), Randomness.from_seed(1).stream("floor")
     for n, row in enumerate(onto_ball(rows)[:, None]):
         gram = gram.add(row)
         noise, packed = noise.released(stream.draws(n), gram, 1.0)
@@ -88,7 +58,7 @@ def floor(rows: FloatArray, k: int) -> None:
 
 
 def rolling_covariance(rows: FloatArray, window: int, every: int) -> None:
-    """River's Rolling(EmpiricalCovariance) with an eigendecomposition every so many rows, row by row."""
+    """River's Rolling(EmpiricalCovariance) with an eigendecomposition after each ``every`` rows, row by row."""
     from river.covariance import EmpiricalCovariance
     from river.utils import Rolling
 
@@ -101,11 +71,7 @@ def rolling_covariance(rows: FloatArray, window: int, every: int) -> None:
             np.linalg.eigh(matrix)
 
 
-def pandas_chunks(file: Path, size: int) -> int:
+def pandas_chunks(file: Path, size: int) -> None:
     """Parse a CSV file with pandas, chunk by chunk, to arrays."""
-    import pandas as pd
-
-    count = 0
     for chunk in pd.read_csv(file, chunksize=size):
-        count += chunk.to_numpy(dtype=np.float64).shape[0]
-    return count
+        chunk.to_numpy(dtype=np.float64)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 import os
-import statistics
+import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal, NamedTuple
+
+import pandas as pd
+from threadpoolctl import threadpool_info
 
 from streampca import _native
 
-#: Optional packages, and how to install them.
-_INSTALL = {
-    "sklearn": "scikit-learn is not installed: pip install scikit-learn",
-    "native": "the kernels are not compiled: see streampca version",
-    "proSVD": "proSVD is not installed: pip install proSVD",
-}
+_SENSE = {">=": operator.ge, "<=": operator.le}
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Contender:
     name : as printed.
     rows : number of rows that one call of ``work`` handles.
     work : called with no arguments.
-    needs : module it cannot run without, one of `_INSTALL`; left out of the table where that is missing.
+    needs : module it cannot run without, or ``native`` for compiled kernels; omitted from the table if missing.
     """
 
     name: str
@@ -38,126 +38,67 @@ class Contender:
     needs: str = ""
 
     @property
-    def missing(self) -> str:
-        """How to install what it needs; empty if it can run."""
-        there = _native.available() if self.needs == "native" else not self.needs or find_spec(self.needs)
-        return "" if there else _INSTALL[self.needs]
+    def can_run(self) -> bool:
+        """Whether what it needs is installed."""
+        return _native.available() if self.needs == "native" else not self.needs or find_spec(self.needs) is not None
 
 
-@dataclass(frozen=True)
-class Timed:
-    """Seconds of one contender, one number a round: CPU time of all its threads, and elapsed time."""
-
-    name: str
-    rows: int
-    seconds: tuple[float, ...]
-    elapsed: tuple[float, ...] = ()
-
-    @property
-    def by_the_clock(self) -> Timed:
-        """The same with elapsed seconds in place of CPU seconds. Other work on the machine adds to them."""
-        return replace(self, seconds=self.elapsed)
-
-    @property
-    def per_row(self) -> float:
-        """Median microseconds a row."""
-        return 1e6 * statistics.median(self.seconds) / self.rows
-
-    @property
-    def relative_range(self) -> float:
-        """Range of the seconds over their median."""
-        return (max(self.seconds) - min(self.seconds)) / statistics.median(self.seconds)
-
-    def faster_than(self, other: Timed) -> float:
-        """Median over rounds of the other's time a row over this one's."""
-        pairs = zip(self.seconds, other.seconds, strict=True)
-        return statistics.median(b / other.rows / (a / self.rows) for a, b in pairs)
-
-
-def _cpu() -> float:
-    """CPU seconds of this process and of its children that have ended."""
-    return time.process_time() + sum(os.times()[2:4])
-
-
-def take_turns(contenders: Sequence[Contender], rounds: int, *, cold: bool = False) -> list[Timed]:
-    """Time all in every round, after one round that is not counted, which fills caches and fits noise; not if cold."""
-    found: list[list[tuple[float, float]]] = [[] for _ in contenders]
-    for turn in range(int(cold), rounds + 1):
-        for contender, times in zip(contenders, found, strict=True):
-            started, clock = _cpu(), time.perf_counter()
-            contender.work()
-            if turn:
-                spent = _cpu() - started, time.perf_counter() - clock
-                times.append((max(spent[0], 1e-9), max(spent[1], 1e-9)))
-    return [
-        Timed(c.name, c.rows, tuple(cpu for cpu, _ in t), tuple(clock for _, clock in t))
-        for c, t in zip(contenders, found, strict=True)
-    ]
-
-
-@dataclass(frozen=True)
-class Bar:
-    """Required figure beside the measured one.
-
-    Attributes
-    ----------
-    what : what is compared with what.
-    bound : the number to reach.
-    sense : ``">="`` if more is better.
-    value : as measured; None if it was not, and ``note`` says why.
-    note : what the time goes into, or why nothing was measured.
-    """
-
-    what: str
-    bound: float
-    sense: Literal[">=", "<="]
-    value: float | None
-    note: str = ""
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the bound is reached; None if nothing was measured."""
-        if self.value is None:
-            return None
-        return self.value >= self.bound if self.sense == ">=" else self.value <= self.bound
-
-
-@dataclass
-class Result:
-    """One table of a suite: times, other figures, and bars. Ratios are against the first contender."""
-
-    suite: str
-    title: str
-    timed: list[Timed]
-    bars: list[Bar] = field(default_factory=list)
-    facts: list[str] = field(default_factory=list)
-
-    def __getitem__(self, name: str) -> Timed:
-        return next(timed for timed in self.timed if timed.name == name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        lines = [{**vars(t), "us_per_row": t.per_row, "ratio": t.faster_than(self.timed[0])} for t in self.timed]
-        bars = [{**vars(bar), "met": bar.met} for bar in self.bars]
-        return {"suite": self.suite, "title": self.title, "contenders": lines, "bars": bars, "facts": self.facts}
-
-
-@dataclass(frozen=True)
-class Goal:
+class Goal(NamedTuple):
     """Bound on how much faster (``>=``) one contender is than another, or on its time over the other's (``<=``)."""
 
     name: str
     against: str
     sense: Literal[">=", "<="]
     bound: float
-    note: str = ""
+
+
+class Bar(NamedTuple):
+    """Required figure beside the measured one, which is None if a contender could not run."""
+
+    what: str
+    sense: Literal[">=", "<="]
+    bound: float
+    value: float | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bound is reached, in words."""
+        if self.value is None:
+            return "not measured"
+        return "met" if _SENSE[self.sense](self.value, self.bound) else "missed"
+
+
+@dataclass
+class Result:
+    """One table of a suite: microseconds a row by round and contender, other figures, and bars.
+
+    Ratios are against the first contender.
+    """
+
+    title: str
+    times: pd.DataFrame
+    bars: list[Bar] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """The result as lines of Markdown."""
+        yield from (f"## {self.title}", "")
+        if len(self.times.columns):
+            yield from ("| | us/row | rows/s | ratio |", "|---|---:|---:|---:|")
+        for name, times in self.times.items():
+            median, base = times.median(), self.times.iloc[:, 0]
+            yield f"| {name} | {median:.3g} | {1e6 / median:.0f} | {(base / times).median():.2f} |"
+        yield ""
+        yield from (f"- {fact}" for fact in self.facts)
+        for bar in self.bars:
+            value = "" if bar.value is None else f"{bar.value:.2f} "
+            yield f"- {bar.verdict}: {value}(asked for: {bar.sense} {bar.bound:g}) {bar.what}"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Contenders for one table, the first of them the base of ratios, and goals.
 
-    With ``cold``, no round goes before those that are counted.
     With ``by_the_clock``, goals are about elapsed seconds, and elapsed ratios are listed beside the CPU seconds.
     """
 
@@ -165,26 +106,63 @@ class Comparison:
     contenders: Sequence[Contender]
     goals: Sequence[Goal] = ()
     by_the_clock: bool = False
-    cold: bool = False
 
-    def run(self, suite: str, rounds: int) -> Result:
+    def run(self, rounds: int) -> Result:
         """Time the contenders that can run, and compare."""
-        missing = {c.name: c.missing for c in self.contenders}
-        timed = take_turns([c for c in self.contenders if not missing[c.name]], rounds, cold=self.cold)
-        result = Result(suite, self.title, timed)
-        compared = {t.name: t.by_the_clock if self.by_the_clock else t for t in timed}
-        base = timed[0].name
+        running = [contender for contender in self.contenders if contender.can_run]
+        cpu, elapsed = take_turns(running, rounds)
+        result, compared = Result(self.title, cpu), elapsed if self.by_the_clock else cpu
         if self.by_the_clock:
+            base = elapsed.columns[0]
             result.facts = [
-                f"  {1.0 / clock.faster_than(compared[base]):.2f} times the elapsed time of {base}: {name}"
-                for name, clock in compared.items()
-                if name != base
+                f"{(elapsed[name] / elapsed[base]).median():.2f} times the elapsed time of {base}: {name}"
+                for name in elapsed.columns[1:]
             ]
-        for goal in self.goals:
-            what, note = f"{goal.name}, against {goal.against}", missing[goal.name] or missing[goal.against]
+        for name, against, sense, bound in self.goals:
             value = None
-            if not note:
-                faster = compared[goal.name].faster_than(compared[goal.against])
-                value, note = faster if goal.sense == ">=" else 1.0 / faster, goal.note
-            result.bars.append(Bar(what, goal.bound, goal.sense, value, note))
+            if {name, against} <= set(compared):
+                faster = float((compared[against] / compared[name]).median())
+                value = faster if sense == ">=" else 1.0 / faster
+            result.bars.append(Bar(f"{name}, against {against}", sense, bound, value))
         return result
+
+
+def take_turns(contenders: Sequence[Contender], rounds: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """CPU and elapsed microseconds a row of all contenders, one line a round. A busy machine slows all of them alike.
+
+    A round before those that are counted fills caches and fits noise.
+    """
+    found = pd.DataFrame(dtype=float), pd.DataFrame(dtype=float)
+    for turn in range(rounds + 1):
+        for contender in contenders:
+            cpu, clock = _cpu(), time.perf_counter()
+            contender.work()
+            spent = _cpu() - cpu, time.perf_counter() - clock
+            # A clock that has not ticked must not divide by zero.
+            for times, seconds in zip(found, spent, strict=True):
+                times.loc[turn, contender.name] = 1e6 * max(seconds, 1e-9) / contender.rows
+    return found[0].iloc[1:], found[1].iloc[1:]
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    return time.process_time() + sum(os.times()[2:4])
+
+
+def machine() -> Iterator[str]:
+    """System, processor, cores, load and versions, as lines of Markdown."""
+    processor = platform.processor()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+            processor = next(names, processor)
+    versions = []
+    for name in ("streampca", "numpy", "scipy", "scikit-learn", "river", "pandas", "cryptography"):
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    blas = {f"{one['internal_api']} {one['version']}" for one in threadpool_info() if one["user_api"] == "blas"}
+    yield f"- {platform.system()} {platform.machine()}, {processor or 'unknown processor'}"
+    yield f"- {os.cpu_count()} cores, one thread is used; load {os.getloadavg()[0]:.1f}"
+    yield f"- Python {platform.python_version()}, {', '.join(versions)}, {', '.join(sorted(blas))}"

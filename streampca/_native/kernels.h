@@ -510,9 +510,6 @@ static int NAME(certified)(const double *diagonal, const double *beside, const d
   return 1;
 }
 
-
-
-
 /* The top k eigenpairs of a packed matrix; 0 if they are not certified: the caller takes LAPACK. k <= MOST. */
 static int NAME(top_pairs)(const double *packed, double *values, double *basis, double *work, int64_t d, int64_t k) {
   double *a = work, *v = a + d * d, *diagonal = v + d * d, *beside = diagonal + d, *tau = beside + d, *p = tau + d,

@@ -75,10 +75,11 @@ static PyObject *refused(Held *held, const char *why) {
   return NULL;
 }
 
-/* Read arguments. One letter each: d, D a vector or matrix of doubles; u, U of unsigned words; l of integers; w, W, v, V,
-   m the same to be written; x, y bytes to be read and to be written, aligned as doubles; f a number, i an integer. An array to be written shares no memory with any other. */
+/* Read arguments. One letter each: d, D a vector or matrix of doubles; l a vector of integers; w, W, m the same to be
+   written; x, y bytes to be read and to be written, aligned as doubles; f a number, i an integer. An array to be written
+   shares no memory with any other. */
 static int parsed(PyObject *const *args, Py_ssize_t given, const char *letters, Arg *out, Held *held) {
-  static const char KINDS[] = "dDwWuUvVlmxy";
+  static const char KINDS[] = "dDwWlmxy";
   int written[16];
   held->count = 0;
   if (given != (Py_ssize_t)strlen(letters)) {
@@ -87,23 +88,19 @@ static int parsed(PyObject *const *args, Py_ssize_t given, const char *letters, 
   }
   for (Py_ssize_t i = 0; i < given; i++) {
     char letter = letters[i];
-    if (letter == 'f') {
-      out[i].number = PyFloat_AsDouble(args[i]);
-      if (PyErr_Occurred()) goto bad;
-      continue;
-    }
-    if (letter == 'i') {
-      out[i].integer = PyLong_AsLongLong(args[i]);
+    if (letter == 'f' || letter == 'i') {
+      if (letter == 'f') out[i].number = PyFloat_AsDouble(args[i]);
+      else out[i].integer = PyLong_AsLongLong(args[i]);
       if (PyErr_Occurred()) goto bad;
       continue;
     }
     int at = (int)(strchr(KINDS, letter) - KINDS), dimensions = letter >= 'a' ? 1 : 2;
-    int writes = at == 2 || at == 3 || at == 6 || at == 7 || at == 9 || at == 11;
+    int writes = strchr("wWmy", letter) != NULL;
     Py_buffer *view = &held->views[held->count];
     if (PyObject_GetBuffer(args[i], view, PyBUF_ND | PyBUF_FORMAT | (writes ? PyBUF_WRITABLE : 0)) < 0) goto bad;
     written[held->count++] = writes;
-    const char *format = view->format ? view->format : "B", *kinds = at < 4 ? "d" : at < 8 ? "LQ" : at < 10 ? "lq" : "B";
-    if (!strchr(kinds, format[0]) || format[1] || view->itemsize != (at < 10 ? 8 : 1) || view->ndim != dimensions ||
+    const char *format = view->format ? view->format : "B", *kinds = at < 4 ? "d" : at < 6 ? "lq" : "B";
+    if (!strchr(kinds, format[0]) || format[1] || view->itemsize != (at < 6 ? 8 : 1) || view->ndim != dimensions ||
         ((uintptr_t)view->buf & 7)) {
       PyErr_Format(PyExc_ValueError, "argument %zd: an aligned array of %d dimensions and of type '%c' is needed", i + 1,
                    dimensions, kinds[0]);
@@ -133,7 +130,6 @@ static PyObject *none(Held *held) {
 }
 
 #define DOUBLES(i) ((double *)a[i].data)
-#define WORDS(i) ((uint64_t *)a[i].data)
 #define INTEGERS(i) ((int64_t *)a[i].data)
 #define BEGIN(letters)                                             \
   Arg a[16];                                                       \
@@ -199,15 +195,6 @@ ENTRY(add_outer) { /* parts, row, out */
   return none(&held);
 }
 
-ENTRY(rounded) { /* columns (k, d), grid, out (d, k) */
-  BEGIN("DfW");
-  NEED(a[2].n == a[0].m && a[2].m == a[0].n);
-  double grid = a[1].number;
-  for (int64_t c = 0; c < a[0].n; c++)
-    for (int64_t j = 0; j < a[0].m; j++) DOUBLES(2)[j * a[0].n + c] = rint(DOUBLES(0)[c * a[0].m + j] * grid) * (1.0 / grid);
-  return none(&held);
-}
-
 ENTRY(score) { /* rows, basis (d, k), reward, rewards -> reward plus their sum, in order */
   BEGIN("DDfw");
   int64_t d = a[0].m, k = a[1].m;
@@ -235,57 +222,112 @@ ENTRY(score) { /* rows, basis (d, k), reward, rewards -> reward plus their sum, 
 
 /* ---- noise ------------------------------------------------------------------------------------------------- */
 
-ENTRY(named_blocks) { /* name (2,), first, out (n, 2): block numbers as words (0, i), xor the name */
-  BEGIN("uiV");
-  NEED(a[0].n == 2 && a[2].m == 2);
-  for (int64_t i = 0; i < a[2].n; i++) {
-    WORDS(2)[2 * i] = WORDS(0)[0];
-    WORDS(2)[2 * i + 1] = WORDS(0)[1] ^ (uint64_t)(a[1].integer + i);
-  }
-  return none(&held);
-}
+/* The ziggurat: factors and bars of the rectangles by field (layer and sign), densities at the edges of the layers. */
+typedef struct {
+  double *scale, *density;
+  int64_t *inside, fields;
+  double tail; /* where the tail begins */
+} Ziggurat;
 
-ENTRY(ziggurat) { /* words, scale, inside, values, outside -> how many are outside their rectangle */
-  BEGIN("udlwm");
-  int64_t n = a[0].n, fields = a[1].n;
-  NEED(fields > 0 && (fields & (fields - 1)) == 0 && a[2].n == fields && a[3].n == n && a[4].n >= n);
-  int64_t count = PICK(ziggurat)(WORDS(0), n, DOUBLES(1), INTEGERS(2), fields - 1, DOUBLES(3), INTEGERS(4));
-  drop(&held);
-  return PyLong_FromLongLong(count);
-}
+/* Further words of one coordinate: the cipher's block of (coordinate, attempt) xor the name, two words each. */
+typedef struct {
+  PyObject *more;
+  uint64_t low, high, attempt, words[2];
+  int left, failed;
+} Words;
 
 static double unit_of(uint64_t word) { return ((double)(word >> 11) + 0.5) * 0x1p-53; }
 
-ENTRY(finish_normals) { /* words, outside, more, density, scale, inside, tail, values -> how many need another attempt */
-  BEGIN("umuddlfw");
-  int64_t fields = a[4].n, layers = fields / 2 - 1, count = 0;
-  double tail = a[6].number, *density = DOUBLES(3), *values = DOUBLES(7);
-  NEED(fields > 1 && (fields & (fields - 1)) == 0 && a[5].n == fields && a[3].n >= fields / 2 + 1);
-  NEED(a[2].n >= 2 * a[1].n && a[7].n == a[0].n);
-  for (int64_t i = 0; i < a[1].n; i++) {
-    int64_t at = INTEGERS(1)[i];
-    if (at < 0 || at >= a[0].n) return refused(&held, "a place outside the words");
-    int64_t layer = (int64_t)(WORDS(0)[at] & (uint64_t)(fields - 1)) & layers;
-    double unit = unit_of(WORDS(2)[2 * i]);
-    int done = 0;
-    if (layer == 0) { /* the tail: Marsaglia's pair of exponentials */
-      double beyond = -log(unit) / tail;
-      done = -2.0 * log(unit_of(WORDS(2)[2 * i + 1])) > beyond * beyond;
-      if (done) values[at] = copysign(tail + beyond, values[at]);
-    } else {
-      done = density[layer] + unit * (density[layer + 1] - density[layer]) < exp(-0.5 * values[at] * values[at]);
-      if (!done) { /* another word, another rectangle */
-        uint64_t word = WORDS(2)[2 * i + 1];
-        int64_t field = (int64_t)(word & (uint64_t)(fields - 1)), integer = (int64_t)(word >> 13);
-        done = integer < INTEGERS(5)[field];
-        if (done) values[at] = (double)integer * DOUBLES(4)[field];
-      }
-    }
-    INTEGERS(1)[count] = at;
-    count += !done;
+static uint64_t next_word(Words *s) {
+  if (!s->left) {
+    uint64_t pair[2] = {s->low, s->high ^ s->attempt++};
+    PyObject *text = PyObject_CallFunction(s->more, "y#", (char *)pair, (Py_ssize_t)sizeof pair);
+    char *bytes = text ? PyBytes_AsString(text) : NULL;
+    s->failed = !bytes || PyBytes_Size(text) < 16 || s->attempt > 1000; /* of probability below 2^-1000 */
+    if (!s->failed) memcpy(s->words, bytes, 16);
+    Py_XDECREF(text);
+    s->left = 2;
   }
-  drop(&held);
-  return PyLong_FromLongLong(count);
+  return s->words[2 - s->left--];
+}
+
+/* The normal of a coordinate whose first word gave a value outside its rectangle. */
+static double finished(const Ziggurat *z, uint64_t word, double value, Words *s) {
+  for (;;) {
+    int64_t layer = (int64_t)(word & (uint64_t)(z->fields - 1)) & (z->fields / 2 - 1);
+    while (!layer && !s->failed) { /* the tail: Marsaglia's pair of exponentials */
+      double beyond = -log(unit_of(next_word(s))) / z->tail;
+      if (-2.0 * log(unit_of(next_word(s))) > beyond * beyond) return copysign(z->tail + beyond, value);
+    }
+    double bar = z->density[layer] + unit_of(next_word(s)) * (z->density[layer + 1] - z->density[layer]);
+    if (s->failed || bar < exp(-0.5 * value * value)) return value;
+    word = next_word(s); /* another rectangle */
+    int64_t field = (int64_t)(word & (uint64_t)(z->fields - 1));
+    value = (double)(int64_t)(word >> 13) * z->scale[field];
+    if ((int64_t)(word >> 13) < z->inside[field]) return value;
+  }
+}
+
+/* The words of n blocks from a cipher: of (places[i] + start, 0) xor the name, or of (0, start + i) without places.
+   NULL with an exception set. */
+static PyObject *drawn(PyObject *cipher, const uint64_t *name, const int64_t *places, int64_t start, int64_t n) {
+  PyObject *text = PyBytes_FromStringAndSize(NULL, 16 * n), *got;
+  if (!text) return NULL;
+  char *blocks = PyBytes_AsString(text);
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t pair[2] = {name[0], name[1]};
+    pair[!places] ^= (uint64_t)(start + (places ? places[i] : i));
+    memcpy(blocks + 16 * i, pair, 16);
+  }
+  got = PyObject_CallFunctionObjArgs(cipher, text, NULL);
+  Py_DECREF(text);
+  if (!got || (PyBytes_AsString(got) && PyBytes_Size(got) >= 16 * n)) return got;
+  Py_DECREF(got);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the cipher returned too few words");
+  return NULL;
+}
+
+/* Turn words into the normals of n <= CHUNK coordinates from `start` on. Return 0 with an exception set. */
+static int normals_of(const Ziggurat *z, const uint64_t *words, int64_t n, int64_t start, const uint64_t *name, PyObject *more,
+                      double *values) {
+  int64_t places[CHUNK], count = PICK(ziggurat)(words, n, z->scale, z->inside, z->fields - 1, values, places);
+  if (!count) return 1;
+  PyObject *got = drawn(more, name, places, start, count);
+  int good = got != NULL;
+  for (int64_t i = 0; i < count && good; i++) {
+    int64_t at = places[i];
+    Words source = {more, name[0] ^ (uint64_t)(start + at), name[1], 1, {0, 0}, 2, 0};
+    memcpy(source.words, PyBytes_AsString(got) + 16 * i, 16);
+    values[at] = finished(z, words[at], values[at], &source);
+    good = !source.failed;
+  }
+  Py_XDECREF(got);
+  if (!good && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the cipher returned too few words");
+  return good;
+}
+
+ENTRY(normals) { /* first, more: ciphers; name (16 bytes), scale, inside, density, tail, out (n,) */
+  Arg a[6];
+  Held held;
+  (void)module;
+  if (given != 8) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
+  if (!parsed(args + 2, 6, "xdldfw", a, &held)) return NULL;
+  Ziggurat z = {DOUBLES(1), DOUBLES(3), INTEGERS(2), a[1].n, a[4].number};
+  NEED(a[0].n == 16 && z.fields > 1 && (z.fields & (z.fields - 1)) == 0 && a[2].n == z.fields && a[3].n >= z.fields / 2 + 1);
+  uint64_t name[2];
+  memcpy(name, a[0].data, 16);
+  int good = 1;
+  for (int64_t start = 0; start < a[5].n && good; start += DRAWS) {
+    int64_t size = a[5].n - start < DRAWS ? a[5].n - start : DRAWS;
+    PyObject *got = drawn(args[0], name, NULL, start / 2, (size + 1) / 2);
+    good = got != NULL;
+    for (int64_t at = 0; at < size && good; at += CHUNK) {
+      const uint64_t *words = (const uint64_t *)PyBytes_AsString(got) + at;
+      good = normals_of(&z, words, size - at < CHUNK ? size - at : CHUNK, start + at, name, args[1], DOUBLES(5) + start + at);
+    }
+    Py_XDECREF(got);
+  }
+  return good ? none(&held) : refused(&held, "");
 }
 
 ENTRY(plus) { /* part, whole, noise, weights, magic, step, out */
@@ -302,18 +344,6 @@ ENTRY(buffered_step) { /* fresh, buffers, total, mix, rate, scale, keep, after, 
   NEED(a[1].m == n && a[2].n == n && a[3].n == c && a[4].n == c && a[7].n == c && a[7].m == n && a[8].n == n);
   PICK(buffered_step)(DOUBLES(0), DOUBLES(1), DOUBLES(2), DOUBLES(3), DOUBLES(4), c, n, n, a[5].number, a[6].number, DOUBLES(7),
                       DOUBLES(8));
-  return none(&held);
-}
-
-ENTRY(buffered_release) { /* fresh, buffers, total, mix, rate, scale, keep, parts, weights, magic, step, after, out (2, n) */
-  BEGIN("dDdddffDdffWW");
-  int64_t n = a[0].n, c = a[1].n;
-  NEED(a[1].m == n && a[2].n == n && a[3].n == c && a[4].n == c && a[7].n == 2 && a[7].m == n && a[8].n == n);
-  NEED(a[11].n == c && a[11].m == n && a[12].n == 2 && a[12].m == n);
-  double *noise = DOUBLES(12), *whole = DOUBLES(7);
-  PICK(buffered_step)(DOUBLES(0), DOUBLES(1), DOUBLES(2), DOUBLES(3), DOUBLES(4), c, n, n, a[5].number, a[6].number, DOUBLES(11),
-                      noise);
-  PICK(plus)(whole + n, whole, noise, DOUBLES(8), a[9].number, a[10].number, noise + n, n);
   return none(&held);
 }
 
@@ -406,11 +436,10 @@ ENTRY(ritz_pairs) { /* packed, span (k, d), values, basis (d, k) */
 /* ---- the module -------------------------------------------------------------------------------------------- */
 
 #define ROW(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
-static PyMethodDef methods[] = {ROW(add_outer),     ROW(admit),          ROW(admit_bounded), ROW(buffered_release),
-                                ROW(buffered_step), ROW(certified),      ROW(filter_gain),   ROW(finish_normals),
-                                ROW(is_admitted),   ROW(named_blocks),   ROW(plus),          ROW(power_step),
-                                ROW(ritz_pairs),    ROW(rounded),        ROW(score),         ROW(smoothed_sums),
-                                ROW(snap),          ROW(top_pairs),      ROW(ziggurat),      {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {
+    ROW(add_outer),   ROW(admit), ROW(admit_bounded), ROW(buffered_step), ROW(certified), ROW(filter_gain),
+    ROW(is_admitted), ROW(normals), ROW(plus),        ROW(power_step),    ROW(ritz_pairs), ROW(score),
+    ROW(smoothed_sums), ROW(snap), ROW(top_pairs),    {NULL, NULL, 0, NULL}};
 
 static int begin(PyObject *module) {
   PyObject *type = PyType_FromModuleAndSpec(module, &plan_spec, NULL);

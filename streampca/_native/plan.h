@@ -11,10 +11,10 @@
 typedef struct {
   PyObject_HEAD
   int64_t d, D, k, c, S, P, score, arena; /* sizes in doubles */
-  double keep, tail, norm;                /* norm of the rows: published means are in its units */
+  double keep, norm;                      /* norm of the rows: published means are in its units */
   double constant, weight2;               /* constant 0: no mean is taken out */
-  double *mix, *rate, *weights, *scale, *density, *middle, *factor; /* of public bounds, or NULL */
-  int64_t *inside, fields;
+  double *mix, *rate, *weights, *middle, *factor; /* middle and factor of public bounds, or NULL */
+  Ziggurat ziggurat;
   int tracking;
 } Plan;
 
@@ -42,17 +42,18 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *keywords
   NEED(fields > 1 && (fields & (fields - 1)) == 0 && a[7].n == fields && a[8].n >= fields / 2 + 1);
   Plan *p = (Plan *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
   if (!p) return refused(&held, "");
-  p->d = d, p->D = D, p->k = k, p->c = a[2].n, p->S = S, p->P = triangle(d), p->fields = fields;
-  p->constant = a[11].number, p->weight2 = a[12].number, p->norm = a[13].number, p->keep = a[5].number, p->tail = a[9].number;
+  p->d = d, p->D = D, p->k = k, p->c = a[2].n, p->S = S, p->P = triangle(d), p->ziggurat.fields = fields;
+  p->constant = a[11].number, p->weight2 = a[12].number, p->norm = a[13].number, p->keep = a[5].number, p->ziggurat.tail = a[9].number;
   p->tracking = a[10].integer != 0;
   p->score = d * k + (D > d ? D : 0);
   p->arena = (3 + p->c) * S + d * k + p->score;
-  p->mix = copied(&a[2]), p->rate = copied(&a[3]), p->weights = copied(&a[4]), p->scale = copied(&a[6]);
-  p->inside = copied(&a[7]), p->density = copied(&a[8]);
+  p->mix = copied(&a[2]), p->rate = copied(&a[3]), p->weights = copied(&a[4]);
+  p->ziggurat.scale = copied(&a[6]), p->ziggurat.inside = copied(&a[7]), p->ziggurat.density = copied(&a[8]);
   int bounded = a[14].n > 0, copies = 1;
   if (bounded) copies = (p->middle = copied(&a[14])) && (p->factor = copied(&a[15]));
   drop(&held);
-  if (!copies || !p->mix || !p->rate || !p->weights || !p->scale || !p->inside || !p->density) {
+  if (!copies || !p->mix || !p->rate || !p->weights || !p->ziggurat.scale || !p->ziggurat.inside ||
+      !p->ziggurat.density) {
     Py_DECREF(p);
     return PyErr_NoMemory();
   }
@@ -62,7 +63,8 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *keywords
 static void plan_free(PyObject *self) {
   Plan *p = (Plan *)self;
   PyTypeObject *type = Py_TYPE(self);
-  void *tables[] = {p->mix, p->rate, p->weights, p->scale, p->inside, p->density, p->middle, p->factor};
+  void *tables[] = {p->mix,    p->rate, p->weights, p->ziggurat.scale, p->ziggurat.inside, p->ziggurat.density,
+                    p->middle, p->factor};
   for (int i = 0; i < 8; i++) PyMem_Free(tables[i]);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
@@ -118,102 +120,28 @@ static PyObject *plan_take(PyObject *self, PyObject *const *args, Py_ssize_t giv
   return made;
 }
 
-/* Words for one coordinate after another: the ciphers' block of (coordinate, attempt) xor the name. */
-typedef struct {
-  PyObject *more;
-  uint64_t low, high, attempt, words[2];
-  int left, failed;
-} Words;
-
-static uint64_t next_word(Words *s) {
-  if (!s->left) {
-    uint64_t pair[2] = {s->low, s->high ^ s->attempt++};
-    PyObject *text = PyObject_CallFunction(s->more, "y#", (char *)pair, (Py_ssize_t)sizeof pair);
-    char *bytes = text ? PyBytes_AsString(text) : NULL;
-    s->failed = !bytes || PyBytes_Size(text) < 16 || s->attempt > 1000; /* of probability below 2^-1000 */
-    if (!s->failed) memcpy(s->words, bytes, 16);
-    Py_XDECREF(text);
-    s->left = 2;
-  }
-  return s->words[2 - s->left--];
-}
-
-static double finished(const Plan *p, uint64_t word, double value, Words *s) {
-  for (;;) {
-    int64_t layer = (int64_t)(word & (uint64_t)(p->fields - 1)) & (p->fields / 2 - 1);
-    while (!layer && !s->failed) {
-      double beyond = -log(unit_of(next_word(s))) / p->tail;
-      if (-2.0 * log(unit_of(next_word(s))) > beyond * beyond) return copysign(p->tail + beyond, value);
-    }
-    double bar = p->density[layer] + unit_of(next_word(s)) * (p->density[layer + 1] - p->density[layer]);
-    if (s->failed || bar < exp(-0.5 * value * value)) return value;
-    word = next_word(s);
-    int64_t field = (int64_t)(word & (uint64_t)(p->fields - 1));
-    value = (double)(int64_t)(word >> 13) * p->scale[field];
-    if ((int64_t)(word >> 13) < p->inside[field]) return value;
-  }
-}
-
-/* Finish the normals outside their rectangles, first attempts by one call of more. Return 0 with an exception set. */
-static int finish_all(const Plan *p, const uint64_t *words, const int64_t *places, int64_t count, int64_t start,
-                      const uint64_t *name, PyObject *more, double *values) {
-  PyObject *text = PyBytes_FromStringAndSize(NULL, 16 * count), *got = NULL;
-  if (!text) return 0;
-  char *blocks = PyBytes_AsString(text);
-  for (int64_t i = 0; i < count; i++) {
-    uint64_t pair[2] = {name[0] ^ (uint64_t)(start + places[i]), name[1]};
-    memcpy(blocks + 16 * i, pair, 16);
-  }
-  got = PyObject_CallFunctionObjArgs(more, text, NULL);
-  Py_DECREF(text);
-  char *bytes = got ? PyBytes_AsString(got) : NULL;
-  int good = bytes && PyBytes_Size(got) >= 16 * count;
-  for (int64_t i = 0; i < count && good; i++) {
-    Words source = {more, name[0] ^ (uint64_t)(start + places[i]), name[1], 1, {0, 0}, 2, 0};
-    memcpy(source.words, bytes + 16 * i, 16);
-    values[places[i]] = finished(p, words[places[i]], values[places[i]], &source);
-    good = !source.failed;
-  }
-  Py_XDECREF(got);
-  if (!good && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the cipher returned too few words");
-  return good;
-}
-
 /* Draw the noise of one release, correlate it, add the exact sum and round. Return 0 with an exception set. */
 static int draw(const Plan *p, const uint64_t *name, PyObject *first, PyObject *more, double scale, double step,
                 const double *old, double *new, double *raw) {
   int64_t S = p->S;
   double z[CHUNK];
-  int64_t places[CHUNK];
-  for (int64_t start = 0; start < S; start += DRAWS) {
-    int64_t size = S - start < DRAWS ? S - start : DRAWS, blocks = (size + 1) / 2;
-    PyObject *text = PyBytes_FromStringAndSize(NULL, 16 * blocks);
-    if (!text) return 0;
-    char *numbers = PyBytes_AsString(text);
-    for (int64_t i = 0; i < blocks; i++) {
-      uint64_t pair[2] = {name[0], name[1] ^ (uint64_t)(start / 2 + i)};
-      memcpy(numbers + 16 * i, pair, 16);
-    }
-    PyObject *got = PyObject_CallFunctionObjArgs(first, text, NULL);
-    Py_DECREF(text);
-    char *bytes = got ? PyBytes_AsString(got) : NULL;
-    int good = bytes && PyBytes_Size(got) >= 8 * size;
-    if (!good && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the cipher returned too few words");
-    const uint64_t *words = (const uint64_t *)bytes; /* data of a bytes object are aligned */
+  int good = 1;
+  for (int64_t start = 0; start < S && good; start += DRAWS) {
+    int64_t size = S - start < DRAWS ? S - start : DRAWS;
+    PyObject *got = drawn(first, name, NULL, start / 2, (size + 1) / 2);
+    good = got != NULL;
     for (int64_t at = 0; at < size && good; at += CHUNK) { /* normals stay in the first cache until they are used */
       int64_t n = size - at < CHUNK ? size - at : CHUNK, from = start + at;
-      int64_t count = PICK(ziggurat)(words + at, n, p->scale, p->inside, p->fields - 1, z, places);
-      good = !count || finish_all(p, words + at, places, count, from, name, more, z);
-      if (!good) break;
+      const uint64_t *words = (const uint64_t *)PyBytes_AsString(got) + at; /* data of a bytes object are aligned */
+      if (!(good = normals_of(&p->ziggurat, words, n, from, name, more, z))) break;
       double *noise = new + 2 * S + from;
       PICK(buffered_step)(z, old + 3 * S + from, old + 2 * S + from, p->mix, p->rate, p->c, S, n, scale, p->keep,
                           new + 3 * S + from, noise);
       PICK(plus)(new + S + from, new + from, noise, p->weights + from, MAGIC, step, raw + from, n);
     }
     Py_XDECREF(got);
-    if (!good) return 0;
   }
-  return 1;
+  return good;
 }
 
 /* A published mean in units of norm = 1, as readers of a release compute it, in scratch memory. */

@@ -41,7 +41,6 @@ from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note
 from streampca.processors.dp_pca import DPPCA
-from streampca.processors.dp_pca_tangent import TangentPlan
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.rewards import REWARD_WEIGHT, reward_scale
@@ -338,10 +337,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield _over_time("running sums of an epoch", subject.first_epoch(d).mechanism, gram, mu)
         case SlidingWindowPCA():
             move = gram_move(d, adjacency, center=subject.center)
-            if subject.method == "once":
-                yield Claim("mu of the window, by search", mu, move / subject.followed.std(1))
-            else:
-                yield _over_time("windows", subject.followed.noise, move, mu)
+            yield _over_time("windows", subject.followed.noise, move, mu)
         case PrivateOja():
             step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.mu, step, d > 1)
@@ -424,25 +420,12 @@ def _votes(histogram: StabilityHistogram, epsilon: float, delta: float) -> Itera
 
 def _dp_pca(subject: DPPCA, d: int) -> Iterator[Claim]:
     """Yield the claims of the segments of `DPPCA`, which share no rows: each may spend the whole budget."""
-    plan: Any = subject.plan(d)
-    epsilon, delta, replace = subject.epsilon, subject.delta, subject.adjacency == "replace"
-    tangent = isinstance(plan, TangentPlan)
-    for votes in (plan.votes,) if tangent else (plan.top, plan.range):
-        yield from _votes(votes.histogram, epsilon, delta)
-    if tangent:
-        inside = gram_move(subject.n_components, subject.adjacency) / plan.inside_std
-        yield Claim("delta of the scale, by search and quadrature", delta, profile(inside, epsilon), tight=False)
-        # ||(I - W W^T) a|| ||a^T W|| is sin x cos x for a unit row at angle x.
-        largest, means = 0.5, plan.across
-    else:
-        # Gaussian histograms: votes in all of them, and bins of one vote.
-        histograms = plan.center.histograms
-        n = histograms.n_histograms
-        lone = n * float(stats.norm.sf((histograms.threshold - 1.0) / histograms.std))
-        center = profile(math.sqrt(n * (2 if replace else 1)) / histograms.std, epsilon)
-        yield Claim("delta of the center, by quadrature", delta, center + lone)
-        largest, means = 1.0, plan.mean  # gradients a (a . w) are at most 1 apart
-    for radius in (0.1, 0.25, largest):
-        mean, move = means(radius), min((2.0 if replace else 1.0) * min(radius, largest), 1.0)
+    plan, epsilon, delta = subject.plan(d), subject.epsilon, subject.delta
+    yield from _votes(plan.votes.histogram, epsilon, delta)
+    inside = gram_move(subject.n_components, subject.adjacency) / plan.inside_std
+    yield Claim("delta of the scale, by search and quadrature", delta, profile(inside, epsilon), tight=False)
+    # ||(I - W W^T) a|| ||a^T W|| is sin x cos x, at most 1/2, for a unit row at angle x.
+    for radius in (0.1, 0.25, 0.5):
+        move = (2.0 if subject.adjacency == "replace" else 1.0) * radius
         what = f"delta of a mean clipped to {radius:g}, by quadrature"
-        yield Claim(what, delta, profile(move / mean.std, epsilon), tight=False)
+        yield Claim(what, delta, profile(move / plan.across(radius).std, epsilon), tight=False)

@@ -68,9 +68,6 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         "rows/bounds.py PrivateBounds.found": ("column[occupied].sum() < _COVERED * len(bins)",),
         "rows/bounds.py _occupied": ("occupied.any()",),
         "rows/bounds.py _range_of": ("places.size",),
-        "mechanisms/histogram.py GaussianHistograms.winners": (
-            "table[np.arange(self.n_histograms), best] > -np.inf",
-        ),
         "rows/admission.py Admission.all_values": ("np.vdot(chunk, chunk) < math.inf",),
         "rows/admission.py Admission.block": ("np.vdot(rows, rows) < math.inf", "bad.any()"),
         "rows/admission.py Admission.row": ("square <= 1.0", "float(np.vdot(row, row)) * self.factor < _SAFE"),
@@ -91,21 +88,16 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         "processors/private_oja.py clipped_gradients": ("norms.max() > bound",),
     },
     _LARGE: {
-        "mechanisms/eigenvalue.py PrivateEigenvalue.decide": ("winner == _ZERO",),
+        "mechanisms/mean.py PrivateRange.decide": ("winner == _ZERO",),
         "papers/doubling.py Doubling.passed": ("found > self.opt_guess - self.quantile(leaf)",),
         "papers/doubling.py DoublingProcessor.next_epoch": ("doubling.passed(own, self.noise.n)",),
     },
     _ARITHMETIC: {
-        "mechanisms/eigenvalue.py PrivateEigenvalue.cast": ("0.0 < value < math.inf",),
-        "mechanisms/mean.py PrivateCenter.count": ("np.abs(bins) <= WINDOW",),
         "privacy/outlet.py NoiseSource.link": ("part.size",),
         "papers/subspace_perturbation.py projector_shift": ("bound > moves",),
         "processors/ascent.py orthonormalise": ("diagonal.max() <= _WELL_CONDITIONED * diagonal.min()",),
-        "processors/dp_pca_deflation.py Ascent._share": ("across <= 0.0", "along <= 0.0"),
-        "processors/dp_pca_deflation.py Ascent.moved": ("length > 0.0",),
     },
     _FOUND: {
-        "processors/dp_pca_deflation.py Ascent.moved": ("overlap > 0.5",),
         "rows/bounds.py column_bounds": ("0.5 * upper - 0.5 * lower > 1e-300",),
         "rows/bounds.py _range_of": (
             "(places == LEVELS).all()", "0.25 * lower <= upper < 0.0", "0.0 < lower <= 0.25 * upper",

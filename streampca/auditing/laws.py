@@ -20,9 +20,8 @@ from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
-from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
+from streampca.mechanisms.histogram import GRID, StabilityHistogram
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.mean import PrivateCenter
 from streampca.papers.doubling import DoublingFPL
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.wishart import WishartCovariance, profile
@@ -260,27 +259,6 @@ def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
     return Law(_by_quantiles(rare), _thresholded(above, law.sensitivity / law.epsilon, threshold, law.bound).loss)
 
 
-def _centers(histograms: GaussianHistograms) -> Law:
-    """Gaussian noise of counts above a threshold; empty bins have no noise."""
-
-    def standard(notes: Notes) -> Groups:
-        kept = [noise_of(note)[""][note.exact.counts.reshape(-1) > 0] / histograms.std for note in notes]
-        return {"": np.concatenate(kept)[None]}
-
-    def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
-        mu, deltas = 0.0, np.zeros(2)
-        for note, other in zip(notes, others, strict=True):
-            moved, lone = _moved_counts(note, other)
-            mu = math.hypot(mu, float(np.linalg.norm(moved)) / histograms.std)
-            limit = histograms.threshold + 0.5 * GRID
-            deltas += [float(special.ndtr((counts - limit) / histograms.std).sum()) for counts in lone]
-        delta = float(deltas.max())
-        ratio = max(mu / gaussian.mu_of(claim.epsilon, claim.delta - histograms.delta), delta / histograms.delta)
-        return Loss(ratio, {}, f"mu = {mu:.4g}, delta = {delta:.3g}")
-
-    return Law(standard, loss)
-
-
 def _wishart(mechanism: WishartCovariance, d: int) -> Law:
     """One Wishart matrix."""
     scale, degrees = mechanism.scale(d), mechanism.degrees(d)
@@ -357,7 +335,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return in_epochs(subject, d)
         case PrivateFPL():
             return correlated(subject.mechanism.reconstruction)
-        case SlidingWindowPCA() if subject.method != "once":
+        case SlidingWindowPCA():
             return correlated(subject.followed.noise.reconstruction)
         case LaplaceCovariance():
             return laplace(subject.scale(d))
@@ -380,9 +358,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return _truncated(subject.vote_noise, subject.vote_threshold)
         case StabilityHistogram():
             return votes(subject)
-        case PrivateCenter():
-            return _centers(subject.histograms)
-        case DPPCA() if kind in ("norm", "top", "range", "center"):
-            return law_of(getattr(subject.plan(d), "votes" if kind == "norm" else kind), d, kind)
+        case DPPCA() if kind == "norm":
+            return votes(subject.plan(d).votes.histogram)
     histogram = getattr(subject, "histogram", None)
     return votes(histogram) if isinstance(histogram, StabilityHistogram) else independent

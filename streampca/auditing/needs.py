@@ -21,7 +21,7 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.eigenvalue import PrivateEigenvalue
+from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.shuffling import shuffled_mu
@@ -37,7 +37,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
-    "SlidingWindowPCA": {"horizon": (None, 12), "sketch_rank": (None, 2)},
+    "SlidingWindowPCA": {"sketch_rank": (None, 2)},
     "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3), "shuffle": (None, 800)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
     "DoublingFPL": {"horizon": (12,)},
@@ -54,7 +54,6 @@ REWARDS = "two rows of a user would need extreme rewards on different subspaces,
 MEAN = "centered rewards are bounded for a mean of length 1, which no single row causes"
 GAP = "the bound on the shift of the projector holds for the least gap that the measured one allows"
 SHUFFLED = "a row is chosen before the secret order shows the basis about which its gradient is clipped"
-SEARCH = "no row has the largest reward under all candidates of a search, and no other one the least under all"
 CORNERS = "the first rows find bounds, and only the corners of their box are as long as the claim allows"
 
 Pair = tuple[dict[str, Any], dict[str, Any]]
@@ -126,35 +125,22 @@ def _oja(options: Mapping[str, Any], rows: int) -> Pair:
     }  # fmt: skip
 
 
-#: Rows and minibatches of `DPPCA`, by method and number of components.
-_ASCENTS = {
-    ("tangent", 1): (700, 100), ("tangent", 2): (1000, 126),
-    ("deflation", 1): (1500, 294), ("deflation", 2): (3000, 294),
-}  # fmt: skip
-
-
 def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
-    k, d, search = options["n_components"], options["n_components"] + 1, options["learning_rate"] == "search"
-    rows, batch = (8000 * k, "auto") if search else _ASCENTS[options["method"], k]
+    k, d = options["n_components"], options["n_components"] + 1
+    rows, batch = (700, 100) if k == 1 else (1000, 126)
     one, long = 0.1 * np.eye(d)[0] + 0.03, 0.9 * np.ones(d) / math.sqrt(d)
 
     def ends(subject: Any) -> tuple[int, ...]:
-        # The last rows of the segments of the last minibatch.
-        segments = subject.plan(d).segments
-        return tuple(segment.stop - 1 for segment in segments[-1 - len({segment.purpose for segment in segments}) :])
+        # The last rows of the segments of the last minibatch, and of the one before.
+        return tuple(segment.stop - 1 for segment in subject.plan(d).segments[-4:])
 
     def busy(subject: Any) -> FloatArray:
         # Rows vote for two bins. In every second subsample, from the end of a segment, the last row is long; without
         # it the subsample votes for the bin of the others.
-        found, plan, start = np.resize([one, 0.01 * one], (rows, d)), subject.plan(d), 0
-        for segment in plan.segments:
-            votes = getattr(plan, "votes" if segment.purpose == "norm" else segment.purpose, None)
-            if isinstance(votes, PrivateEigenvalue):
-                found[start : segment.stop][:: -4 * votes.pairs] = long
-            if segment.purpose == "center":  # each row votes
-                found[start : segment.stop] = 0.0
-                found[start : segment.stop : 2] = long
-            start = segment.stop
+        found = np.resize([one, 0.01 * one], (rows, d))
+        for segment in subject.plan(d).segments:
+            if segment.purpose == "norm":
+                found[segment.stop - segment.rows : segment.stop][:: -2 * SUBSAMPLE] = long
         return found
 
     def changes(subject: Any, d: int) -> neighbors.Pairs:
@@ -164,9 +150,7 @@ def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
     return {"batch_size": batch, **LARGE}, {
         "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": changes,
-        "feeds": ("many",), "quick": rows < 5000, "thin": False,
-        # A row that has the largest reward under every candidate exists on a line, not on a plane.
-        "slack": SEARCH if search and (options["adjacency"] == "replace" or k == 2) else "",
+        "feeds": ("many",), "thin": False,
     }  # fmt: skip
 
 

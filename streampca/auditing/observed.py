@@ -37,7 +37,7 @@ from streampca.stream.stream import Stream
 from streampca.users import UserStream
 from streampca.views.card import card
 from streampca.views.facts import in_words
-from streampca.views.public import PublicPage
+from streampca.views.page import Page
 
 #: Logger of the curator, whose records may depend on exact rows.
 CURATOR = "streampca.curator"
@@ -212,7 +212,7 @@ def views(release: Release, depth: int) -> dict[str, str]:
     observed = Observed(depth)
     observed.add("Release", release)
     if depth > 1:
-        page, shown = PublicPage(), card(release, most=40, components=release.n_components)
+        page, shown = Page(), card(release, most=40, components=release.n_components)
         page.add([release])
         observed.add("page", page.state())
         observed.add("card", card(release))

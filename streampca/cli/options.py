@@ -75,7 +75,7 @@ class ReadSettings:
 
     Parameters
     ----------
-    format : csv, tsv, ndjson, parquet or arrow; by default by the end of the file's name, and csv for pipes.
+    format : csv, tsv, ndjson or parquet; by default by the end of the file's name, and csv for pipes.
     na : further texts that mean a missing value, separated by commas, such as "NA,?,-".
     delimiter : one character, tab or space; by default found in the header line.
     encoding : encoding of the text; utf-8 by default.
@@ -84,12 +84,11 @@ class ReadSettings:
     names : names of all columns of a file without a header line, separated by commas; with header=yes, in their place.
     follow : yes to wait for more rows at the end of the file, like tail -f, until Ctrl-C.
     rate : replay this number of rows a second.
-    rate_from : replay in real time, by the distances in this column of times. Times become public.
     query : of a database: a SELECT without ORDER BY.
     cursor : of a database: the column by which rows are ordered, and different from row to row.
     """
 
-    format: Literal["csv", "tsv", "ndjson", "parquet", "arrow"] | None = None
+    format: Literal["csv", "tsv", "ndjson", "parquet"] | None = None
     na: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
@@ -98,7 +97,6 @@ class ReadSettings:
     names: str | None = None
     follow: bool = False
     rate: float | None = None
-    rate_from: str | None = None
     query: str | None = None
     cursor: str | None = None
 
@@ -119,7 +117,6 @@ class Settings:
     store_commit_every : time or rows between commits, such as 50ms or 1000; 200ms by default.
     serve_public : yes to show what may be published, and nothing else.
     serve_port : port of the page, 8765 by default; 0 takes any.
-    serve_token_file : file (mode 0600) that keeps the token of the page, so that it continues after a restart.
     """
 
     bounds_warmup: int | None = None
@@ -131,7 +128,6 @@ class Settings:
     store_commit_every: str = "200ms"
     serve_public: bool = False
     serve_port: int = 8765
-    serve_token_file: Path | None = None
 
 
 def _keys(kind: type, parts: Sequence[str]) -> dict[str, str]:

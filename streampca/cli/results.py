@@ -19,7 +19,7 @@ from streampca.release.release import Release
 from streampca.views.card import card
 from streampca.views.facts import in_words
 from streampca.views.report import html, read_run, write_pictures
-from streampca.views.run_files import PublicRun
+from streampca.views.run_files import RunFiles
 
 _NOT_PRIVATE = "NOT PRIVATE, curator only: scores are functions of raw rows; do not publish"
 
@@ -96,7 +96,7 @@ def transform(
 
 def release_at(path: Path, at: int | None) -> tuple[Release, int]:
     """Return the latest release of a run, or the current one after ``at`` rows, and the number of releases up to it."""
-    run, chosen, count, first = PublicRun(path), None, 0, None
+    run, chosen, count, first = RunFiles(path), None, 0, None
     while releases := run.new_releases():
         for release in releases:
             first = first or release

@@ -50,7 +50,7 @@ def run(
     source: Annotated[
         SourceAddress,
         about(
-            "CSV, TSV or NDJSON (also .gz, .zip), Parquet or Arrow file of numeric columns; a pattern such as "
+            "CSV, TSV or NDJSON (also .gz, .zip) or Parquet file of numeric columns; a pattern such as "
             '"day-*.csv", a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of '
             "JSON; sqlite:///FILE, duckdb:///FILE or postgresql://... with --read query=... and --read cursor=..."
         ),
@@ -77,14 +77,19 @@ def run(
     algorithm = make_algorithm(options.algorithm, common, given)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise BadParameterError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
-    page = None
+    k = algorithm.n_components
+    title = f"streampca run {source.name} · {type(algorithm).__name__}, k = {k}"
+    window = getattr(algorithm, "window", None)
+    if window is not None:
+        title += f" · regret against the best subspace of each {window} rows"
+    served = None
     if options.serve:
-        from streampca.cli.page import Page  # needs the extra serve
+        from streampca.cli.page import ServedPage  # needs the extra serve
 
-        page = Page(is_public=settings.serve_public, port=settings.serve_port, token_file=settings.serve_token_file)
+        served = ServedPage(title, is_public=settings.serve_public, port=settings.serve_port)
 
     # Warnings follow from public settings, and are printed once nothing is refused anymore.
-    rows, k = inputs.rows_of(source, options), algorithm.n_components
+    rows = inputs.rows_of(source, options)
     d = len(rows.features)
     horizon: int | None = getattr(algorithm, "horizon", None)
     # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
@@ -103,10 +108,6 @@ def run(
         options.out, gram=settings.out_gram, keep_every=settings.out_keep_every, regret=options.regret,
         private_regret=options.private_regret, summary=options.summary, force=options.force,
     )  # fmt: skip
-    title = f"streampca run {source.name} · {type(algorithm).__name__}, k = {k}"
-    window = getattr(algorithm, "window", None)
-    if window is not None:
-        title += f" · regret against the best subspace of each {window} rows"
     with ExitStack() as opened:
         account = opened.enter_context(inputs.paying(options))
         database = None if options.store is None else inputs.open_store(options.store, settings)
@@ -116,16 +117,16 @@ def run(
         )  # fmt: skip
         if database is not None:
             inputs.remember(database, source, options.reading(), options.columns)
-        if page is not None:
-            page.open(title)
+        if served is not None:
+            served.open()
         caution(warned)
         views = [view(options.live, title, stream.guarantee, k, horizon)]
-        if page is not None and page.curator is not None:
-            views.append(page.curator)
+        views += [] if served is None else served.views
         session = Session(
-            stream, rows, files, views, every=settings.regret_every, store=database, page=page,
+            stream, rows, files, views, every=settings.regret_every, store=database,
+            page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
-            followed=options.regret is not None or page is not None or is_live(options.live),
+            followed=options.regret is not None or served is not None or is_live(options.live),
         )  # fmt: skip
         ending = session.run()
         budget = "" if account is None else account.remaining()
@@ -138,8 +139,8 @@ def run(
         caution([] if stream.release is None else advice.release_warnings(stream.release))
         if n_rows is None and stream.t:
             caution(advice.delta_warnings(algorithm.guarantee, stream.t))
-        if page is not None:
-            page.close(stay=not ending.signal and ending.problem is None, budget=budget)
+        if served is not None:
+            served.close(stay=not ending.signal and ending.problem is None, budget=budget)
     # A proposal of options helps before the first release only: afterwards the rows are read as they should be.
     if isinstance(ending.problem, SourceError) and not ending.progress.releases:
         raise SourceError(f"{ending.problem}{inputs.missing_options(source, options)}")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streampca.cli.files import Files
 from streampca.cli.live import Progress, View, publishable, spent
@@ -29,9 +29,7 @@ from streampca.stream.feed import batches, push
 from streampca.stream.step import Steps
 from streampca.stream.stream import Stream
 from streampca.views.card import Card, curator_card
-
-if TYPE_CHECKING:  # needs the extra serve
-    from streampca.cli.page import Page
+from streampca.views.page import Page
 
 #: For `RegretLog.every`, where the session creates the records itself: the log keeps none, so memory stays flat.
 NEVER = 2**62
@@ -208,7 +206,7 @@ class Session:
             self._releases += len(releases)
             self.files.releases.add(releases)
             if self.page is not None:
-                self.page.public.add(releases)
+                self.page.add(releases)
             for release in releases:
                 before = 0 if self._release is None else self._release.t
                 self._release = release
@@ -225,7 +223,7 @@ class Session:
             parameters = parameters_of_run(self.stream, self.source)
             self.files.begin(self.stream.engine.processor.terms, parameters)
             if self.page is not None:
-                self.page.public.describe(parameters)
+                self.page.describe(parameters)
 
     def _latest(self) -> RegretRecord | None:
         """Return the exact record of this moment, which may be the kept one."""

@@ -153,11 +153,6 @@ def coarsen(values: FloatArray, scale: float) -> FloatArray:
 
 def scoring_basis(basis: FloatArray) -> FloatArray:
     """Round a basis to multiples of 2**-30, so that its products with lattice rows are exact for every block size."""
-    kernels = _native.compiled
-    if kernels is not None and basis.ndim == 2 and basis.flags.f_contiguous:
-        out = np.empty(basis.shape)
-        kernels.rounded(basis.T, _SCORING, out)
-        return out
     return np.rint(np.ascontiguousarray(basis) * _SCORING) * (1.0 / _SCORING)
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg import toeplitz
 
 from streampca import _native
-from streampca.linalg.lattice import BITS, TO_LATTICE, GramSum, sum_of_rows
+from streampca.linalg.lattice import sum_of_rows
 from streampca.linalg.lazy import cached_property
-from streampca.linalg.svec import entry_weights
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import InChunks, MatrixFactorization, RunningNoise, next_sum
 from streampca.matrix_factorization.buffers import INFLATION, Buffers
@@ -73,29 +71,6 @@ class BufferedNoise(RunningNoise):
     noise: FloatArray
 
     def advance(self, draws: Draws) -> BufferedNoise:
-        buffers, scale = self._before_next()
-        return BufferedNoise(
-            self.rule, self.n + 1, *self.rule.step(draws.normal(self.noise.size), buffers, self.noise, scale)
-        )
-
-    def released(self, draws: Draws, exact: Any, std: float) -> tuple[BufferedNoise, Any]:
-        kernels, rule, total, gram = _native.compiled, self.rule, self.noise, exact
-        if kernels is None or not isinstance(gram, GramSum):
-            return super().released(draws, exact, std)
-        buffers, scale = self._before_next()
-        after, out = np.empty(buffers.shape), np.empty((2, total.size))
-        mantissa, exponent = math.frexp(std)  # `lattice.grid_step`, without a call
-        step = 2.0 ** max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
-        kernels.buffered_release(
-            draws.normal(total.size), buffers, total, rule.mix, rule.rate, scale, rule.keep,
-            gram.parts, entry_weights(gram.n_features), TO_LATTICE, step, after, out,
-        )  # fmt: skip
-        following = BufferedNoise.__new__(BufferedNoise)  # once a release: avoids __init__
-        following.rule, following.n, following.buffers, following.noise = rule, self.n + 1, after, out[0]
-        return following, out[1]
-
-    def _before_next(self) -> tuple[FloatArray, float]:
-        """Return the buffers and the scale with which the next step begins."""
         rule, buffers = self.rule, self.buffers
         n = self.n + 1
         if rule.horizon is not None and n > rule.horizon:  # saves one of 26 calls a row
@@ -106,7 +81,7 @@ class BufferedNoise(RunningNoise):
         if isinstance(scale, InChunks):
             first, values = scale.latest
             scale = values[n - first] if 0 <= n - first < len(values) else scale.at(n)
-        return buffers, scale
+        return BufferedNoise(rule, n, *rule.step(draws.normal(self.noise.size), buffers, self.noise, scale))
 
 
 class BufferedFactorization(MatrixFactorization):

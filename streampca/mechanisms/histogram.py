@@ -1,8 +1,7 @@
 """Stability histograms: the popular bins among infinitely many, privately.
 
 Only occupied bins get noise, and a bin is released only if its noisy count exceeds a threshold, so that a bin of a
-single vote is released with probability delta at most. There are two mechanisms: votes in one histogram that *move*
-(Laplace noise), and votes in many histograms together (Gaussian noise).
+single vote is released with probability delta at most. It is for votes that *move*, and has Laplace noise.
 """
 
 from __future__ import annotations
@@ -14,16 +13,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import ndtri
 
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import coarsen
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Counts, Outlet
-from streampca.privacy.randomness import Draws, encoded
+from streampca.privacy.randomness import encoded
 
 Label = TypeVar("Label", bound=Hashable)
 
@@ -95,66 +91,6 @@ class StabilityHistogram:
         noisy = self.shown(Counts(counts, encoded(*names), names=names), outlet, kind)
         shown = [(tally[name][0], float(count)) for name, count in zip(names, noisy, strict=True) if count > -math.inf]
         return sorted(shown, key=lambda pair: -pair[1])
-
-
-@dataclass(frozen=True)
-class GaussianHistograms:
-    """One histogram per coordinate, released together by Gaussian noise and a threshold.
-
-    Every voter casts one vote in each of ``n_histograms`` histograms, n below. A zero row does not vote.
-
-    Parameters
-    ----------
-    n_histograms : number of histograms that each voter votes in.
-    mu : Gaussian-DP parameter of the counts.
-    delta : probability that a bin of a single vote shows, over all histograms.
-    adjacency : ``"zero-out"``: the votes of one voter vanish; ``"replace"``: they move.
-
-    Notes
-    -----
-    *Theorem.* mu-GDP with ``delta`` added at every epsilon >= 5 delta.
-
-    *Proof.* Counts common to both sides move by at most sqrt(c n) in Euclidean norm (c = 1 under zero-out, 2 under
-    replace). At most n bins have a vote on one side only, and one vote there; each is released with probability delta /
-    n, so that any of them is with at most delta. Such bins of the other side, if not released, lower epsilon by at most
-    -ln(1 - delta/n) each, less than the shift that they no longer cause if delta <= epsilon / 5.
-    """
-
-    n_histograms: int
-    mu: float
-    delta: float
-    adjacency: Adjacency = "replace"
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of the noise in each count."""
-        return math.sqrt((1 if self.adjacency == "zero-out" else 2) * self.n_histograms) / self.mu
-
-    @property
-    def threshold(self) -> float:
-        """Noisy counts above it are released: 1 + std * z, z the upper delta/n quantile."""
-        return 1.0 - self.std * float(ndtri(self.delta / self.n_histograms))
-
-    def count_needed(self, failure: float) -> float:
-        """Return the count at which a bin is released with probability at least 1 - failure, for failure up to 1/2."""
-        return self.threshold - self.std * float(ndtri(failure))
-
-    def winners(self, counts: IntArray, outlet: Outlet, kind: str) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-        """Return the place of the most popular released bin of each histogram (or 0), and whether there is one.
-
-        ``counts`` holds the votes for each bin of a public choice of bins, (n_histograms, bins) integers.
-        """
-        occupied = counts.nonzero()
-
-        def draw(draws: Draws) -> FloatArray:
-            noise = np.zeros(counts.shape)
-            noise[occupied] = np.rint(self.std * draws.normal(occupied[0].size) / GRID) * GRID
-            return noise
-
-        table = _above(counts, outlet.release(kind, Counts(counts), draw, self.std), self.threshold)
-        best = table.argmax(axis=1).astype(np.int64)
-        found = table[np.arange(self.n_histograms), best] > -np.inf
-        return np.where(found, best, 0), found
 
 
 def _above(counts: IntArray, noisy: FloatArray, threshold: float) -> FloatArray:

@@ -53,7 +53,6 @@ _NOTES = {
     "ring": "exactly the window",
     "smoothed": "computes the window from its releases over two windows; for rows that change slowly",
     "forgetting": "least noise; old rows fade instead of leaving",
-    "once": "one release, of the last rows",
 }
 
 
@@ -365,13 +364,14 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
     while width % every:  # some methods accept whole groups of rows only
         every -= 1
     for method, note in _NOTES.items():
-        settings: dict[str, Any] = {**question.centered_settings, "window": width, "method": method}
-        settings |= {"horizon": n} if method == "once" else {"release_every": every}
+        settings: dict[str, Any] = {
+            **question.centered_settings, "window": width, "method": method, "release_every": every,
+        }  # fmt: skip
         try:
             algorithm = SlidingWindowPCA(**settings)
         except BadParameterError:
             continue  # a window too long for this method
-        std = algorithm.noise_std(n if method == "once" or n >= every else every)
+        std = algorithm.noise_std(max(n, every))
         # The histogram's sum covers rows before the window, half its overhang on average; a fading sum lacks rows
         # before the first.
         extra = 0.5 * algorithm.overhang * width if method == "histogram" else 0.0
@@ -383,14 +383,13 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
             share = float(curve.captured(float(question.spread(std, width + extra)) / (width + extra)))
         beyond = np.diag(extra * question.spectrum) if extra else None
         error = curve.norm_of(std, beyond, question.mean_and_rows(width + extra))
-        leaves, packed, once = width // every, 8 * svec_size(d), method == "once"
+        leaves, packed = width // every, 8 * svec_size(d)
         bound = gaussian_noise_norm(d, std)
         points = 4 + 1 / algorithm.overhang + 4 / algorithm.eta * np.log1p(width * question.spectrum / bound).sum()
         ring = min(4 * width * d, leaves * 2 * packed)
         held = {"histogram": int(points) * 2 * packed, "ring": ring, "smoothed": ring + 7 * leaves * packed}
         yield Prediction(
-            algorithm, settings, "once" if once else "window", share, 1 if once else n // every,
-            _stream_bytes(d, every, 10.0 if once else 26.0, held.get(method, packed)),
+            algorithm, settings, "window", share, n // every, _stream_bytes(d, every, 26.0, held.get(method, packed)),
             note, float(question.spread(std, width)), error,
         )  # fmt: skip
 

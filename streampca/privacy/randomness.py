@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain, pairwise
 from itertools import count as count_up
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,12 +172,11 @@ class Draws:
     vector is public; its 16 bytes, ``name``, are as secret as the keys.
     """
 
-    __slots__ = ("_keys", "_pair", "n", "name")
+    __slots__ = ("_keys", "n", "name")
 
     def __init__(self, keys: DrawKeys, n: int, name: bytes) -> None:
         self.n, self.name = n, name
         self._keys = keys
-        self._pair = np.frombuffer(name, _WORD)
 
     def words(self, count: int, first_block: int = 0) -> Words:
         """Return ``count`` independent uniform 64-bit words, from this block on (two words a block)."""
@@ -185,12 +184,12 @@ class Draws:
         text = np.frombuffer(self.name * blocks, _WORD) ^ _counter(first_block, blocks)
         return np.frombuffer(self._keys.first(text.tobytes()), _WORD, count)
 
-    def more(self, coordinate: int, first: int = 0) -> Iterator[int]:
-        """Yield further words for one coordinate without end, from this attempt on (two words each)."""
+    def more(self, coordinate: int) -> Iterator[int]:
+        """Yield further words for one coordinate without end, two for each attempt."""
         encrypt = self._keys.more
-        low, high = int(self._pair[0]) ^ coordinate, int(self._pair[1])
-        for attempt in count_up(first):
-            yield from _PAIR.unpack(encrypt(_PAIR.pack(low, high ^ attempt)))
+        low, high = _PAIR.unpack(self.name)
+        for attempt in count_up():
+            yield from _PAIR.unpack(encrypt(_PAIR.pack(low ^ coordinate, high ^ attempt)))
 
     def uniform(self, count: int) -> FloatArray:
         """Return ``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
@@ -214,38 +213,18 @@ class Draws:
     def normal(self, count: int) -> FloatArray:
         """Return ``count`` independent standard normals."""
         values = np.empty(count)
-        kernels = _native.compiled
+        if (kernels := _native.compiled) is not None:
+            kernels.normals(self._keys.first, self._keys.more, self.name, _SCALE, _INSIDE, _DENSITY, _R, values)
+            return values
         for start in range(0, count, _CHUNK):
             part = values[start : start + _CHUNK]
-            size = part.size
-            if kernels is not None:  # the words of `words`, without a call
-                text, places = np.empty(((size + 1) // 2, 2), _WORD), np.empty(size, np.int64)
-                kernels.named_blocks(self._pair, start // 2, text)
-                words = np.frombuffer(self._keys.first(text.tobytes()), _WORD, size)
-                outside = places[: kernels.ziggurat(words, _SCALE, _INSIDE, part, places)]
-            else:
-                words = self.words(size, start // 2)
-                field, integer = (words & np.uint64(_FIELD)).view(np.int64), (words >> _BITS).view(np.int64)
-                np.multiply(integer, _SCALE.take(field), out=part)
-                outside = (integer >= _INSIDE.take(field)).nonzero()[0]
-            if outside.size:
-                self._finish(words, part, outside, start)
+            words = self.words(part.size, start // 2)
+            field, integer = (words & np.uint64(_FIELD)).view(np.int64), (words >> _BITS).view(np.int64)
+            np.multiply(integer, _SCALE.take(field), out=part)
+            # Normals outside their rectangles, one in 830, need further words.
+            for i in (integer >= _INSIDE.take(field)).nonzero()[0].tolist():
+                part[i] = _finished(int(words[i]) & _FIELD, float(part[i]), self.more(start + i))
         return values
-
-    def _finish(self, words: Words, values: FloatArray, outside: npt.NDArray[np.int64], start: int) -> None:
-        """Finish the normals outside their rectangles (one in 830), of the coordinates from ``start`` on, in place."""
-        pairs = np.zeros((outside.size, 2), _WORD)  # (coordinate, attempt 0), as in `more`
-        pairs[:, 0] = outside + start
-        pairs ^= self._pair
-        further = np.frombuffer(self._keys.more(pairs.tobytes()), _WORD)
-        if _native.compiled is not None:
-            left = _native.compiled.finish_normals(words, outside, further, _DENSITY, _SCALE, _INSIDE, _R, values)
-            for i in outside[:left].tolist():
-                values[i] = _finished(int(words[i]) & _FIELD, float(values[i]), self.more(start + i))
-            return
-        for i, first in zip(outside.tolist(), further.reshape(-1, 2).tolist(), strict=True):
-            more = chain(first, self.more(start + i, 1))
-            values[i] = _finished(int(words[i]) & _FIELD, float(values[i]), more)
 
 
 class Note(NamedTuple):

@@ -1,26 +1,59 @@
-"""DP-PCA: private PCA whose error falls with the data's own noise, in O(dk) memory."""
+"""DP-PCA: private PCA whose error falls with the data's own noise, in O(dk) memory.
+
+The gradient ``a a^T W`` is the sum of ``W (W^T a)(a^T W)``, which does not move the span of W, and of the product of
+``(I - W W^T) a`` with ``a^T W``, which does. Near the optimum the second part is as small as the noise in the rows, for
+any size of the first. Its norm is measured privately, it is clipped to that norm, and the noise is in proportion. The
+first part, a k x k matrix, only sets the scale of the step.
+
+So no center is needed, all k components share all rows, and the noise falls with the noise in the rows also for k > 1,
+where gradients of single rows differ within the span by their length.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
+
+import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
+from streampca.linalg.eigen import orthonormal
 from streampca.linalg.memory import Rows
+from streampca.linalg.svec import svec, svec_size, unsvec
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms.mean import ClippedMean, PrivateRange
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.ascent import ENDS, Plan, released, set_schedule, start_basis
+from streampca.processors.ascent import GAIN, GRID, released, set_schedule, start_basis
 from streampca.processors.base import Algorithm, Processor
-from streampca.processors.dp_pca_deflation import DeflationPlan
-from streampca.processors.dp_pca_tangent import TangentPlan
 from streampca.release.release import Release, Terms
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithms 3 to 5; Duengler and Sanyal 2025 (arXiv 2508.10879), Algorithm 1"
+Purpose = Literal["norm", "inside", "across"]
 #: Longest horizon. Segments of longer streams would have more rows than sums are exact for.
 _LONGEST = 2**27
+#: Least number of minibatches, from a random start to a subspace.
+MIN_STEPS = 6
+#: The least horizon, divided by the rows of `MIN_STEPS` minibatches. On rows N(0, v v^T + I / 100) / 4 no run of 560
+#: captured less than .9 of the variance (d = 20, 50, 100; epsilon = 1, 8); at half the horizon 2 of 12 did.
+MARGIN = 4
+#: The rows before a minibatch, divided by the rows of the minibatch.
+_GROWTH = 2
+#: Bound on ||(I - W W^T) a|| ||a^T W|| for rows of the unit ball: sin x cos x <= 1/2.
+_LARGEST = 0.5
+#: All rows divided by the rows in which every step is one of the power method. Their noise is forgotten later.
+_EARLY = 8
+#: Rows of a minibatch divided by the rows for the scale of the step and the eigenvalues.
+_INSIDE = 16
+#: Smallest radius.
+_FINEST = 2.0**-40
+#: Rows added to a tally at a time: whole subsamples of the votes.
+_CHUNK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +72,10 @@ class DPPCA(Algorithm):
     horizon : rows in the stream, at most 2**27, because minibatches are laid out before any row. The least horizon is
         one at which fewer than 1 run in 100 fails on rows whose squared norm is 1/16 or more on average.
     n_features : number of features, d. None uses that of the first row.
-    method : ``"tangent"``: all components together, on the part of the gradients that moves the subspace
-        (`dp_pca_tangent`); needs the fewest rows and has the least noise. ``"deflation"``: one component after another
-        on gradients about a private center (`dp_pca_deflation`), as in the papers.
     batch_size : rows in a minibatch; ``"auto"`` makes each half as long as all before it, if the mechanisms allow. With
         a number, shorter horizons are accepted and more runs fail.
     learning_rate : ``"adaptive"`` weighs each step by private estimates of its noise; ``(c1, c2)`` makes steps of
-        ``c1 / (c2 + t)`` on the mean gradient at minibatch t; ``"search"`` (with deflation) runs
-        `dp_pca_deflation.CANDIDATES` on separate rows and keeps the one that privately captures most of further rows.
+        ``c1 / (c2 + t)`` on the mean gradient at minibatch t.
     adjacency : ``"zero-out"`` or ``"replace"``.
 
     Raises
@@ -60,8 +89,8 @@ class DPPCA(Algorithm):
     out in public segments, one mechanism each, and each mechanism is (epsilon, delta)-DP in its own rows given earlier
     releases. A row is in one segment, so by parallel composition each segment spends the full budget.
 
-    A mechanism without an answer has a public fallback, and ``release.details["fallbacks"]`` counts them. Eigenvalues
-    are t times private mean rewards of the latest minibatch (of each component's last one, with deflation).
+    A norm without an answer has a public fallback, and ``release.details["fallbacks"]`` counts them. Eigenvalues are t
+    times private mean rewards of the latest minibatch.
     """
 
     n_components: int = 1
@@ -69,9 +98,8 @@ class DPPCA(Algorithm):
     delta: float
     horizon: int
     n_features: int | None = None
-    method: Literal["tangent", "deflation"] = "tangent"
     batch_size: int | Literal["auto"] = "auto"
-    learning_rate: Literal["adaptive", "search"] | tuple[float, float] = "adaptive"
+    learning_rate: Literal["adaptive"] | tuple[float, float] = "adaptive"
     adjacency: Adjacency = "zero-out"
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
@@ -82,25 +110,47 @@ class DPPCA(Algorithm):
         check_count("horizon", self.horizon)
         if self.horizon > _LONGEST:
             raise BadParameterError(f"horizon={self.horizon}: expected at most {_LONGEST}. Use PrivateOja.")
-        if self.method not in ("tangent", "deflation"):
-            raise BadParameterError(f"method={self.method!r}: expected one of 'tangent', 'deflation'.")
         if self.batch_size != "auto":
             check_count("batch_size", self.batch_size)
-        if self.learning_rate != "search":
-            set_schedule(self)
-        elif self.method == "tangent":
-            raise BadParameterError("learning_rate='search': expected method='deflation'.")
+        set_schedule(self)
         if self.n_features is not None:
             self.plan(self.n_features)  # raises here rather than at the first row
 
     def plan(self, n_features: int) -> Plan:
         """Return the public schedule for ``n_features`` features; `BadParameterError` if the horizon is too short."""
+        k, horizon, batch_size = self.n_components, self.horizon, self.batch_size
         budget = Budget(self.epsilon, self.delta, self.adjacency)
-        layout = n_features, self.n_components, self.horizon, budget, self.batch_size
-        if self.learning_rate == "search":
-            return DeflationPlan.make(*layout, "search")
-        make = TangentPlan.make if self.method == "tangent" else DeflationPlan.make
-        return make(*layout, self.schedule)
+        votes = PrivateRange(budget.epsilon, budget.delta)
+        inside = math.ceil(40.0 * k / budget.mu)
+        smallest = 2 * (votes.rows + inside) + math.ceil(4.0 * math.sqrt(n_features * k) / budget.mu)
+        rows, margin = (smallest, MARGIN) if batch_size == "auto" else (batch_size, 1)
+        if rows < smallest:
+            raise BadParameterError(
+                f"batch_size={rows}: expected at least {smallest} or 'auto' at epsilon={budget.epsilon:g}, "
+                f"delta={budget.delta:g} and {n_features} features."
+            )
+        needed, own, why = MIN_STEPS * rows, "", ""
+        if margin > 1:
+            why = " for fewer than 1 run in 100 to fail"
+            own = f" With batch_size={rows} it needs {needed}, and fails more often."
+        if horizon < margin * needed:
+            raise BadParameterError(
+                f"horizon={horizon} rows are too few for DPPCA: minibatches of {rows} rows or more need "
+                f"{margin * needed}{why}. Pass more rows or a larger epsilon, or use GaussianCovariance or PrivateOja, "
+                f"which work at any n.{own}"
+            )
+        segments = []
+        for step, (first, last) in enumerate(_minibatches(horizon, rows, growing=batch_size == "auto")):
+            scale = max(inside, (last - first) // _INSIDE)
+            parts: dict[Purpose, int] = {
+                "norm": votes.rows,
+                "inside": scale,
+                "across": last - first - votes.rows - scale,
+            }
+            for purpose, count in parts.items():
+                first += count
+                segments.append(Segment(first, count, purpose, step, last))
+        return Plan(n_features, k, budget, votes, tuple(segments))
 
     def check(self, n_features: int) -> None:
         super().check(n_features)
@@ -110,50 +160,174 @@ class DPPCA(Algorithm):
     def guarantee(self) -> Guarantee:
         return Guarantee(
             self.epsilon, self.delta, self.adjacency, "all releases of the stream, and every step in between",
-            "parallel composition of votes, centers and means on disjoint rows", CITATION,
+            "parallel composition of votes and means on disjoint rows", CITATION,
         )  # fmt: skip
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        return self.plan(n_features).constants()
+        plan, histogram = self.plan(n_features), self.plan(n_features).votes.histogram
+        return (
+            histogram.scale, histogram.threshold, plan.inside_std, plan.across(_LARGEST).std, GRID,
+            GAIN, _LARGEST, _EARLY, _INSIDE, _FINEST, self.schedule,
+        )  # fmt: skip
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> DPPCAProcessor:
         return DPPCAProcessor(self, n_features, source, terms)
 
 
-class DPPCAProcessor(Processor):
-    """State of a run of `DPPCA`: the ascent, and the rows that it has not absorbed yet. Curator only."""
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive rows of one mechanism."""
 
-    __slots__ = ("engine", "waiting")
-    kept = __slots__
+    stop: int  # last row
+    rows: int
+    purpose: Purpose
+    step: int  # number of the minibatch, from 0
+    used: int  # rows up to the end of the minibatch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The public schedule. Each segment is one mechanism, (epsilon, delta)-DP in its own rows.
+
+    - ``norm``: votes for the largest squared norm of the moving part (`PrivateRange`).
+    - ``inside``: the sum of ``(W^T a)(a^T W)``, whose svec has norm at most 1, with Gaussian noise: mu-GDP.
+    - ``across``: the clipped sum of the moving parts (`ClippedMean`): mu-GDP. It ends the minibatch.
+    """
+
+    n_features: int
+    n_components: int
+    budget: Budget
+    votes: PrivateRange  # for the norm
+    segments: tuple[Segment, ...]
+
+    @property
+    def inside_std(self) -> float:
+        """Standard deviation of the noise in the sum of ``(W^T a)(a^T W)`` over rows of the unit ball."""
+        # If k is 1, a row adds a number in [0, 1], and replacing it moves the sum by at most 1.
+        exact = 1.0 if self.n_components == 1 else self.budget.sensitivity()
+        return (exact * (1.0 + 1e-9) + math.sqrt(svec_size(self.n_components)) * GRID) / self.budget.mu
+
+    def across(self, radius: float) -> ClippedMean:
+        """Return the mechanism of the mean of the moving parts, clipped to a radius."""
+        return ClippedMean(self.budget.mu, self.n_features * self.n_components, radius, self.budget.adjacency)
+
+
+def _minibatches(horizon: int, smallest: int, *, growing: bool) -> Iterator[tuple[int, int]]:
+    """Return the bounds of the minibatches, at least `MIN_STEPS` of them."""
+    # Counted back from the end, so that the last minibatch, which has the least noise, is a full one.
+    bounds = [horizon]
+    while True:
+        before = bounds[0] - smallest
+        if growing:
+            spared = (MIN_STEPS - len(bounds)) * smallest
+            before = min(before, max(bounds[0] * _GROWTH // (_GROWTH + 1), spared))
+        if before < smallest:
+            return pairwise([0, *bounds])
+        bounds.insert(0, before)
+
+
+class DPPCAProcessor(Processor):
+    """State of a run of `DPPCA`. All but the tally and the rows that wait is computed from released values.
+
+    Attributes
+    ----------
+    at : number of the current segment.
+    tally : exact statistic of the segment's rows so far. Curator only.
+    waiting : rows of the segment that are not in it yet. Curator only.
+    basis : (d, k) orthonormal, W.
+    values : (k,) latest private mean rewards, largest first.
+    inside : (k, k) latest private mean of (W^T a)(a^T W).
+    floor : standard deviation of the noise in ``inside``. Smaller eigenvalues are noise.
+    radius : bound that the next moving parts are clipped to.
+    fallbacks : number of norms without an answer. Publishable.
+    """
+
+    __slots__ = ("at", "basis", "fallbacks", "floor", "inside", "plan", "radius", "tally", "values", "waiting")
+    kept = ("at", "tally", "waiting", "basis", "values", "inside", "floor", "radius", "fallbacks")
 
     algorithm: DPPCA
 
     def __init__(self, algorithm: DPPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
-        basis = start_basis(n_features, algorithm.n_components, source.start)
-        self.engine = algorithm.plan(n_features).begin(basis)
-        self.waiting = Rows(n_features)
+        k = algorithm.n_components
+        self.plan = algorithm.plan(n_features)
+        self.at = self.fallbacks = 0
+        self.tally, self.waiting = np.zeros(0), Rows(n_features)
+        self.basis = start_basis(n_features, k, source.start)
+        self.values, self.inside = np.zeros(k), np.eye(k)
+        self.floor, self.radius = 1.0, _LARGEST
 
     @property
     def rows_until_release(self) -> int:
-        following = self.engine.plan.segments[self.engine.at :]
-        return next((segment.stop for segment in following if segment.purpose in ENDS), self.algorithm.horizon) - self.t
+        following = self.plan.segments[self.at :]
+        return next((segment.stop - self.t for segment in following if segment.purpose == "across"), 0)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[DPPCAProcessor, Release | None]:
-        engine, waiting, ended = self.engine, self.waiting, False
-        start, count, t = 0, rows.shape[0], self.t
-        end = t + count
-        while start < count and (segment := engine.segment) is not None:
-            size = engine.chunk(segment)
-            stop = min(count, start + size - waiting.count, start + segment.stop - t)
-            waiting = waiting.append(rows[start:stop])
-            start, t = stop, t + stop - start
-            if waiting.count == size or t == segment.stop:
-                engine, waiting = engine.take(segment, waiting.array), Rows(self.n_features)
-            if t == segment.stop:
-                engine, ended = engine.close(segment, outlet), segment.purpose in ENDS
-        after = self.after(end, outlet.chain, engine=engine, waiting=waiting)
-        if not ended and end != self.algorithm.horizon:
+        # All changes are made on a copy, so that an interrupt leaves this value as before.
+        after, start, count = self.after(self.t, self.chain), 0, rows.shape[0]
+        while start < count:
+            segment = after.plan.segments[after.at]
+            stop = min(count, start + _CHUNK - after.waiting.count, start + segment.stop - after.t)
+            after.waiting = after.waiting.append(rows[start:stop])
+            start, after.t = stop, after.t + stop - start
+            if after.waiting.count == _CHUNK or after.t == segment.stop:
+                after.take(segment, after.waiting.array)
+                after.waiting = Rows(self.n_features)
+            if after.t == segment.stop:
+                after.close(segment, outlet)
+        after.chain = outlet.chain
+        if after.t != segment.stop or segment.purpose != "across":
             return after, None
-        basis, values = engine.subspace()
-        return after, released(after, basis, values * end, fallbacks=dict(engine.fallbacks))
+        return after, released(after, after.basis, after.values * after.t, fallbacks={"norm": after.fallbacks})
+
+    def take(self, segment: Segment, rows: FloatArray) -> None:
+        """Add rows of the segment to the tally, in place. The first rows of a segment replace an empty tally."""
+        scores = rows @ self.basis
+        rest = rows - scores @ self.basis.T
+        if segment.purpose == "norm":
+            norms = np.sqrt(np.einsum("ij,ij->i", rest, rest) * np.einsum("ij,ij->i", scores, scores))
+            self.tally = np.append(self.tally, self.plan.votes.cast(norms))
+            return
+        if segment.purpose == "inside":
+            added = np.rint(svec(scores.T @ scores) / GRID) * GRID
+        else:
+            added = self.plan.across(self.radius).products(rest, scores)
+        self.tally = self.tally + added if self.tally.size else added
+
+    def close(self, segment: Segment, outlet: Outlet) -> None:
+        """Release the segment's tally once, and use the answer, in place."""
+        plan, tally = self.plan, self.tally
+        self.at, self.tally = self.at + 1, np.zeros(0)
+        if segment.purpose == "norm":
+            square = plan.votes.decide(tally.astype(np.int64), outlet, "norm")
+            self.radius = _LARGEST if square is None else min(max(math.sqrt(square), _FINEST), _LARGEST)
+            self.fallbacks += square is None
+        elif segment.purpose == "inside":
+            noisy = outlet.gaussian("inside", tally, plan.inside_std, GRID)
+            self.inside = unsvec(noisy / segment.rows, self.values.size)
+            self.floor = plan.inside_std / segment.rows
+        else:
+            mean = plan.across(self.radius)
+            self.move(segment, mean.release(tally, segment.rows, outlet, "across"), mean.std)
+
+    def move(self, segment: Segment, across: FloatArray, std: float) -> None:
+        """Make one step from private answers, in place: post-processing."""
+        across = across - self.basis @ (self.basis.T @ across)
+        values, turn = np.linalg.eigh(self.inside)
+        values, turn = values[::-1], turn[:, ::-1]
+        across = across @ turn
+        schedule = self.algorithm.schedule
+        if schedule is not None:
+            step = across * (schedule[0] / (schedule[1] + segment.step + 1))
+        else:
+            share = 1.0  # of a step of the power method
+            if segment.step > 0 and segment.used * _EARLY >= self.algorithm.horizon:
+                # The share that is best for a gradient of this energy and noise, at least that of steps of c / t.
+                # The noise is that of privacy, and that of sampling if squared norms are half of the largest on
+                # average.
+                noise = across.size * (std / segment.rows) ** 2 + 0.5 * self.radius**2 / segment.rows
+                c = GAIN * segment.rows / segment.used
+                share = max(c / (1.0 + c), 1.0 - noise / max(float(np.sum(across**2)), 1e-300))
+            step = across * (share / np.maximum(values, self.floor))
+        self.basis = np.asfortranarray(orthonormal(self.basis @ turn + step))
+        self.values = np.maximum(values, 0.0)

@@ -12,7 +12,6 @@ from streampca.privacy.outlet import NoiseSource
 from streampca.processors.spectral_histogram import HistogramMethod
 from streampca.processors.window_methods import (
     ForgettingMethod,
-    OnceMethod,
     RingMethod,
     SmoothedMethod,
     WindowAlgorithm,
@@ -26,7 +25,6 @@ METHODS: dict[str, type[WindowMethod]] = {
     "ring": RingMethod,
     "smoothed": SmoothedMethod,
     "forgetting": ForgettingMethod,
-    "once": OnceMethod,
 }
 
 
@@ -51,7 +49,6 @@ class SlidingWindowPCA(WindowAlgorithm):
           releases a window.
         * ``"forgetting"``: the weight of rows falls by 1 - b/W a release. 30 % less noise and two matrices of memory,
           but old rows keep some weight.
-        * ``"once"``: the last W of ``horizon`` rows, released once at the end with the noise of one release.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     release_every : rows between releases, b. Noise and running time decrease as b increases.
     checkpoint_every : for ``"histogram"``: rows between checkpoints, a multiple of ``release_every``. None uses the
@@ -61,7 +58,6 @@ class SlidingWindowPCA(WindowAlgorithm):
     sketch_rank : for ``"histogram"``: directions kept between two checkpoints, in O(d rank) memory instead of O(d**2).
         The truncation error is in ``release.details["sketch_error"]``. A good value is n_components / eta.
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
-    horizon : for ``"once"``: rows in the stream. The window is released after the last of them.
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does. Not with ``sketch_rank``.
         `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
 
@@ -100,8 +96,8 @@ class SlidingWindowPCA(WindowAlgorithm):
         check_components(self.n_components, self.n_features)
         check_count("window", self.window)
         check_count("release_every", self.release_every)
-        for name in ("checkpoint_every", "sketch_rank", "horizon"):
-            check_count(name, getattr(self, name), optional=True)
+        check_count("checkpoint_every", self.checkpoint_every, optional=True)
+        check_count("sketch_rank", self.sketch_rank, optional=True)
         check_share("eta", self.eta)
         check_share("failure_rate", self.failure_rate)
         if self.overhang != 1.0:
@@ -122,8 +118,9 @@ class SlidingWindowPCA(WindowAlgorithm):
     def guarantee(self) -> Guarantee:
         method = self.followed
         return Guarantee(
-            self.epsilon, self.delta, self.adjacency, method.scope, method.theorem, method.citation, mu=self.budget.mu
-        )
+            self.epsilon, self.delta, self.adjacency, "all releases of an endless stream",
+            method.theorem, method.citation, mu=self.budget.mu,
+        )  # fmt: skip
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -137,9 +134,8 @@ class SlidingWindowPCA(WindowAlgorithm):
             If nothing has been released after t rows.
         """
         check_count("t", t)
-        first = self.horizon or self.release_every
-        if t < first or (self.horizon is not None and t > self.horizon):
-            raise BadParameterError(f"t={t}: expected a row from the first release on, after {first} rows.")
+        if t < self.release_every:
+            raise BadParameterError(f"t={t}: expected at least {self.release_every}, the row of the first release.")
         return self.followed.std(t // self.release_every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
@@ -168,4 +164,4 @@ class SlidingWindowPCA(WindowAlgorithm):
         return self.followed.additive_error(n_features)
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> WindowProcessor:
-        return self.followed.kind(n_features)(self.followed, n_features, source, terms)
+        return self.followed.processor(self.followed, n_features, source, terms)

@@ -148,21 +148,10 @@ class SpectralHistogram(State):
                 return remembered
         return negative_direction(gap)
 
-    @property
-    def _anchors(self) -> list[FloatArray]:
-        """The whole sums to which the checkpoints, and the next ones, refer, each once."""
-        anchors = [*(kept.anchor for kept in self.sums), self.anchor]
-        return list({id(anchor): anchor for anchor in anchors}.values())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the checkpoints."""
-        truncated = (array for kept in self.sums for array in (kept.vectors, kept.values) if array is not None)
-        return sum(array.nbytes for array in (*truncated, *self._anchors))
-
     def snapshot(self) -> dict[str, Any]:
-        # Sums that several checkpoints refer to are stored once.
-        anchors = self._anchors
+        # Whole sums that several checkpoints, or the next ones, refer to are stored once.
+        referred = [*(kept.anchor for kept in self.sums), self.anchor]
+        anchors = list({id(anchor): anchor for anchor in referred}.values())
         place = {id(anchor): i for i, anchor in enumerate(anchors)}
         sums: list[dict[str, Any]] = []
         for kept in self.sums:
@@ -191,9 +180,9 @@ class HistogramProcessor(WindowProcessor):
     kept = __slots__
 
     method: HistogramMethod
-    gram: GramSum
 
     def begin(self) -> None:
+        self.gram = GramSum(self.n_features)
         self.histogram = SpectralHistogram.first(self.method.rules(self.n_features))
 
     def take(self, rows: FloatArray) -> None:
@@ -204,7 +193,8 @@ class HistogramProcessor(WindowProcessor):
         # All sums are rounded on one grid, that of the least noise in a difference, so that K(i) has no rounding error.
         self.noise, now = outlet.running("prefix", GramInParts(self.gram), self.noise, method.grid)
         histogram = self.histogram.advanced(t, now)
-        self.histogram = histogram = histogram.marked(t) if t % method.mark_every == 0 else histogram
+        # The release is of the checkpoints before row t + 1 gets one.
+        self.histogram = histogram.marked(t) if t % method.mark_every == 0 else histogram
         first, oldest = histogram.starts[0], histogram.sums[0]
         details: dict[str, Any] = {"checkpoints": len(histogram.starts)}
         std: float | None = method.noise.difference_std(t // every, (t - first + 1) // every)
@@ -216,10 +206,6 @@ class HistogramProcessor(WindowProcessor):
 
     def curator_gram(self) -> GramSum:
         return self.gram
-
-    @property
-    def memory(self) -> int:
-        return super().memory + self.histogram.nbytes
 
     @property
     def checkpoints(self) -> tuple[int, ...]:
@@ -235,11 +221,12 @@ class HistogramMethod(WindowMethod):
         "Gaussian matrix mechanism on running Gram matrices, adaptive rows; histogram and subspaces are post-processing"
     )
     citation = f"{WindowMethod.citation}; {UU21}"
-    options = ("checkpoint_every", "sketch_rank")
 
     def check(self) -> None:
-        super().check()
         marks, every = self.algorithm.checkpoint_every, self.algorithm.release_every
+        if self.algorithm.window < every:
+            # Rows would leave the window before they are released.
+            raise BadParameterError(f"window={self.algorithm.window}: expected at least release_every={every}.")
         if marks is not None and marks % every:
             raise BadParameterError(f"checkpoint_every={marks}: expected a multiple of release_every={every}.")
 

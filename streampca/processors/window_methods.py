@@ -30,7 +30,7 @@ from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms, centered_fields
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
-Method = Literal["histogram", "ring", "smoothed", "forgetting", "once"]
+Method = Literal["histogram", "ring", "smoothed", "forgetting"]
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
 
 
@@ -51,7 +51,6 @@ class WindowAlgorithm(Algorithm):
     overhang: float = 0.125
     sketch_rank: int | None = None
     failure_rate: float = 0.01
-    horizon: int | None = None
     center: bool = field(default=False, repr=False)
 
     @cached_property
@@ -76,11 +75,6 @@ class WindowMethod(ABC):
     processor: ClassVar[type[WindowProcessor]]
     theorem: ClassVar[str]
     citation: ClassVar[str] = f"{DMRST22}; {BLT24}"
-    scope: str = "all releases of an endless stream"
-    #: Whether the window must be a multiple of ``release_every``.
-    whole_leaves: ClassVar[bool] = False
-    #: Optional parameters that the method accepts.
-    options: ClassVar[tuple[str, ...]] = ()
     #: Relative error by which the released matrix may exceed the window's.
     multiplicative_error: float = 0.0
 
@@ -90,23 +84,21 @@ class WindowMethod(ABC):
     def check(self) -> None:
         """Raise `BadParameterError` if parameters do not go together."""
         algorithm, every = self.algorithm, self.algorithm.release_every
-        for name in ("horizon", "checkpoint_every", "sketch_rank"):
-            value = getattr(algorithm, name)
-            if value is not None and name not in self.options:
-                raise BadParameterError(f"{name}={value!r}: expected None with method={algorithm.method!r}.")
-        if algorithm.window < every and algorithm.horizon is None:
-            # Rows would leave the window before they are released.
-            raise BadParameterError(f"window={algorithm.window}: expected at least release_every={every}.")
-        if self.whole_leaves and algorithm.window % every:
+        for name in ("checkpoint_every", "sketch_rank"):
+            if getattr(algorithm, name) is not None:
+                raise BadParameterError(
+                    f"{name}={getattr(algorithm, name)!r}: expected None with method={algorithm.method!r}."
+                )
+        if algorithm.window % every:
             raise BadParameterError(
                 f"window={algorithm.window}: expected a multiple of release_every={every} "
                 f"with method={algorithm.method!r}."
             )
 
     @cached_property
+    @abstractmethod
     def noise(self) -> Any:
-        """The `MatrixFactorization` of the noise; None if there is one release only."""
-        return None
+        """The `MatrixFactorization` of the noise."""
 
     def std(self, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
@@ -123,11 +115,8 @@ class WindowMethod(ABC):
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         """Numbers of the noise beyond mu, sensitivity and `noise_bound`."""
-        return () if self.noise is None else self.noise.constants()
-
-    def kind(self, n_features: int) -> type[WindowProcessor]:
-        """Class of the processors for rows of ``n_features`` features."""
-        return self.processor
+        constants: tuple[object, ...] = self.noise.constants()
+        return constants
 
     def norm(self, std: float, n_features: int, comparisons: float = 1.0) -> float:
         """Bound on the spectral norms of ``comparisons`` svec-GOE(std) matrices together, but for the failure rate.
@@ -158,21 +147,16 @@ class WindowProcessor(Processor):
     kept: ClassVar[tuple[str, ...]] = ("noise",)
 
     algorithm: WindowAlgorithm
-    #: Names of the attributes that hold exact Gram matrices, and of those that hold sequences of latest items.
-    sums: ClassVar[tuple[str, ...]] = ("gram",)
-    rings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, method: WindowMethod, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(method.algorithm, n_features, source, terms)
         self.method: Any = method
-        noise = method.noise
-        self.noise: Any = None if noise is None else noise.start(svec_size(n_features), source)
-        for name in self.sums:
-            setattr(self, name, GramSum(n_features))
+        self.noise: Any = method.noise.start(svec_size(n_features), source)
         self.begin()
 
+    @abstractmethod
     def begin(self) -> None:
-        """Set the attributes beyond `sums` to their values before the first row."""
+        """Set the further attributes to their values before the first row."""
 
     @abstractmethod
     def take(self, rows: FloatArray) -> None:
@@ -183,15 +167,8 @@ class WindowProcessor(Processor):
         """Close the leaf that ends at row t, in place, and return the window's private Gram matrix."""
 
     @property
-    def memory(self) -> int:
-        """Bytes for rows, sums and checkpoints, without the noise."""
-        sums = sum(getattr(self, name).parts.nbytes for name in self.sums)
-        return int(sums + sum(getattr(self, name).nbytes for name in self.rings))
-
-    @property
     def rows_until_release(self) -> int:
-        left, every = self.rows_left, self.algorithm.release_every
-        return every - self.t % every if left is None else left
+        return self.algorithm.release_every - self.t % self.algorithm.release_every
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         ends = rows.shape[0] == self.rows_until_release
@@ -213,20 +190,52 @@ class WindowProcessor(Processor):
 
 
 class RingProcessor(WindowProcessor):
-    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise."""
+    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise.
 
-    __slots__ = ("ring", "window")
-    kept: ClassVar[tuple[str, ...]] = ("window", "ring")
+    Attributes
+    ----------
+    window : at the end of a leaf, the exact sum of the window.
+    ring : what is subtracted later: exact sums of leaves, or rows.
+    leaf : the exact sum of the open leaf; None in a ring of rows.
+    """
+
+    __slots__ = ("leaf", "ring", "window")
+    kept: ClassVar[tuple[str, ...]] = ("window", "ring", "leaf")
 
     method: RingMethod
-    ring: Recent  # rows or sums that are subtracted later
-    window: GramSum  # at the end of a leaf, the exact sum of the window
-    sums: ClassVar[tuple[str, ...]] = ("window",)
-    rings: ClassVar[tuple[str, ...]] = ("ring",)
+    ring: Recent
+    window: GramSum
+    leaf: GramSum | None
 
-    @abstractmethod
+    def begin(self) -> None:
+        algorithm, d = self.algorithm, self.n_features
+        self.window, self.leaf = GramSum(d), None
+        # The ring is the smaller of two: the sum of a leaf has two float64 an entry, its rows four bytes a number.
+        if 16 * svec_size(d) < 4 * algorithm.release_every * d:
+            self.leaf, self.ring = GramSum(d), Recent(algorithm.leaves, (2, svec_size(d)), np.float64)
+        else:
+            # Rows are multiples of 2**-20 in [-1, 1], so 32-bit integers hold them exactly. One leaf more than the
+            # window: the oldest leaf is read when the newest one is complete.
+            self.ring = Recent(algorithm.window + algorithm.release_every, (d,), np.int32)
+
+    def take(self, rows: FloatArray) -> None:
+        if self.leaf is not None:
+            self.leaf = self.leaf.add(rows)
+        else:
+            self.window = self.window.add(rows)
+            self.ring = self.ring.extend((rows * (1.0 / STEP)).astype(np.int32))
+
     def _shift(self) -> None:
         """Close the leaf: subtract what has left the window, in place."""
+        last, every = self.t - self.algorithm.window, self.algorithm.release_every
+        if self.leaf is None:
+            if last > 0:
+                self.window = without(self.window, GramSum.of(self.ring.between(last - every + 1, last) * STEP))
+            return
+        self.window = self.window.add_high_low(*self.leaf.high_low())
+        if last > 0:
+            self.window = without(self.window, GramSum(self.n_features, self.ring.item(last // every)))
+        self.ring, self.leaf = self.ring.append(self.leaf.parts), GramSum(self.n_features)
 
     def close(self, outlet: Outlet) -> View:
         self._shift()
@@ -239,58 +248,15 @@ class RingProcessor(WindowProcessor):
         return View(packed, std, first)
 
 
-class RowRingProcessor(RingProcessor):
-    """A ring of rows, as 32-bit integers: rows are multiples of 2**-20 in [-1, 1]."""
-
-    __slots__ = ()
-
-    def begin(self) -> None:
-        # One leaf more than the window: the oldest leaf is read when the newest one is complete.
-        self.ring = Recent(self.algorithm.window + self.algorithm.release_every, (self.n_features,), np.int32)
-
-    def take(self, rows: FloatArray) -> None:
-        self.window = self.window.add(rows)
-        self.ring = self.ring.extend((rows * (1.0 / STEP)).astype(np.int32))
-
-    def _shift(self) -> None:
-        last = self.t - self.algorithm.window
-        if last > 0:
-            rows = self.ring.between(last - self.algorithm.release_every + 1, last)
-            self.window = without(self.window, GramSum.of(rows * STEP))
-
-
-class SumRingProcessor(RingProcessor):
-    """A ring of the exact sums of leaves, in two parts each."""
-
-    __slots__ = ("leaf",)
-    kept: ClassVar[tuple[str, ...]] = ("leaf",)
-
-    leaf: GramSum  # the exact sum of the open leaf
-    sums = ("window", "leaf")
-
-    def begin(self) -> None:
-        self.ring = Recent(self.algorithm.leaves, (2, svec_size(self.n_features)), np.float64)
-
-    def take(self, rows: FloatArray) -> None:
-        self.leaf = self.leaf.add(rows)
-
-    def _shift(self) -> None:
-        self.window = self.window.add_high_low(*self.leaf.high_low())
-        leaving = self.ring.n + 1 - self.algorithm.leaves
-        if leaving > 0:
-            self.window = without(self.window, GramSum(self.n_features, self.ring.item(leaving)))
-        self.ring = self.ring.append(self.leaf.parts)
-        self.leaf = GramSum(self.n_features)
-
-
-class SmoothedRingProcessor(RingProcessor):
+class SmoothedProcessor(RingProcessor):
     """A ring whose subspaces are those of an estimate from its releases."""
+
+    __slots__ = ("increments", "released", "smoothing")
+    kept: ClassVar[tuple[str, ...]] = ("increments", "released")
 
     smoothing: WindowSmoothing
     increments: Recent  # of the private running sum, over two windows
     released: FloatArray  # the latest released matrix, packed
-    rings = ("ring", "increments")
-    kept: ClassVar[tuple[str, ...]] = ("increments", "released")
 
     def begin(self) -> None:
         super().begin()
@@ -312,14 +278,6 @@ class SmoothedRingProcessor(RingProcessor):
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
 
 
-class SmoothedRowRingProcessor(SmoothedRingProcessor, RowRingProcessor):
-    """A ring of rows, with an estimate."""
-
-
-class SmoothedSumRingProcessor(SmoothedRingProcessor, SumRingProcessor):
-    """A ring of the exact sums of leaves, with an estimate."""
-
-
 def without(total: GramSum, leaving: GramSum) -> GramSum:
     """Subtract a part from an exact sum."""
     rest = total.parts[1] - leaving.parts[1]
@@ -335,11 +293,9 @@ class ForgettingProcessor(WindowProcessor):
     kept = __slots__
 
     method: ForgettingMethod
-    leaf: GramSum
-    sums = ("leaf",)
 
     def begin(self) -> None:
-        self.fading = FadingSum(self.n_features)
+        self.fading, self.leaf = FadingSum(self.n_features), GramSum(self.n_features)
 
     def take(self, rows: FloatArray) -> None:
         self.leaf = self.leaf.add(rows)
@@ -355,38 +311,12 @@ class ForgettingProcessor(WindowProcessor):
         count = self.algorithm.release_every * weights
         return View(packed, std, 1, {"decay_per_release": mechanism.decay}, weight=count)
 
-    @property
-    def memory(self) -> int:
-        return super().memory + self.fading.parts.nbytes
-
-
-class OnceProcessor(WindowProcessor):
-    """The exact sum of the last rows before a known end."""
-
-    __slots__ = ("gram",)
-    kept = __slots__
-
-    method: OnceMethod
-    gram: GramSum
-
-    def take(self, rows: FloatArray) -> None:
-        # Privacy: the start of the window is a function of public numbers only.
-        within = min(self.t - self.method.first + 1, rows.shape[0])
-        if within > 0:
-            self.gram = self.gram.add(rows[-within:])
-
-    def close(self, outlet: Outlet) -> View:
-        sigma = self.method.sigma
-        return View(outlet.gram("window", self.gram, svec_size(self.n_features), sigma), sigma, self.method.first)
-
 
 class RingMethod(WindowMethod):
     """Exactly the window: rows that leave it are subtracted."""
 
-    processor: ClassVar[type[WindowProcessor]] = RowRingProcessor
-    of_sums: ClassVar[type[WindowProcessor]] = SumRingProcessor
+    processor: ClassVar[type[WindowProcessor]] = RingProcessor
     theorem = "Gaussian matrix mechanism on window Gram matrices, adaptive rows; subspaces are post-processing"
-    whole_leaves = True
 
     @cached_property
     def noise(self) -> WindowDifference:
@@ -395,17 +325,11 @@ class RingMethod(WindowMethod):
     def noise_bound(self, n_features: int) -> float:
         return self.norm(self.noise.lag_std(self.algorithm.leaves), n_features)
 
-    def kind(self, n_features: int) -> type[WindowProcessor]:
-        # Keep the smaller of the two: the sum of a leaf has two float64 an entry, its rows four bytes a number.
-        small = 16 * svec_size(n_features) < 4 * self.algorithm.release_every * n_features
-        return self.of_sums if small else self.processor
-
 
 class SmoothedMethod(RingMethod):
     """Exactly the window, as `RingMethod`, and an estimate of it from its releases over two windows."""
 
-    processor = SmoothedRowRingProcessor
-    of_sums = SmoothedSumRingProcessor
+    processor = SmoothedProcessor
 
     def check(self) -> None:
         super().check()
@@ -422,7 +346,6 @@ class ForgettingMethod(WindowMethod):
 
     processor = ForgettingProcessor
     theorem = "Gaussian matrix mechanism on fading Gram matrices, adaptive rows; subspaces are post-processing"
-    whole_leaves = True
 
     def check(self) -> None:
         super().check()
@@ -438,29 +361,3 @@ class ForgettingMethod(WindowMethod):
 
     def noise_bound(self, n_features: int) -> float:
         return self.norm(self.noise.limit_std, n_features)
-
-
-class OnceMethod(WindowMethod):
-    """The last rows before a known end, released once: one Gaussian mechanism, without composition."""
-
-    processor = OnceProcessor
-    theorem = "Gaussian mechanism on the window's Gram matrix; the subspace is post-processing"
-    citation = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014, Algorithm 1"
-    options = ("horizon",)
-
-    def __init__(self, algorithm: WindowAlgorithm) -> None:
-        super().__init__(algorithm)
-        self.scope = f"one release, after row {algorithm.horizon}"
-        self.sigma = algorithm.sensitivity / algorithm.budget.mu
-        self.first = max(1, (algorithm.horizon or 0) - algorithm.window + 1)
-
-    def check(self) -> None:
-        if self.algorithm.horizon is None:
-            raise BadParameterError("horizon=None: expected the row of the release with method='once'.")
-        super().check()
-
-    def std(self, n: int) -> float:
-        return self.sigma
-
-    def noise_bound(self, n_features: int) -> float:
-        return self.norm(self.sigma, n_features)

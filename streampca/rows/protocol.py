@@ -195,13 +195,6 @@ def is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
-def is_time(kind: Any) -> bool:
-    """Return whether an Arrow type holds dates, or dates and times."""
-    import pyarrow.types as types
-
-    return bool(types.is_date(kind) or types.is_timestamp(kind))
-
-
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int = 0) -> Iterator[FloatArray]:
     """Yield columns of an Arrow batch as (n, d) blocks, n <= size, from row ``skip`` on; nan for missing values."""
     columns = [floats_of_column(batch.column(name)) for name in names]
@@ -224,8 +217,6 @@ def floats_of_column(column: Any) -> FloatArray:
 
     if types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    if is_time(column.type):  # not "safe": cut off nanoseconds, so that no row stops the others
-        return floats_of_column(column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())) / 1e6
     if types.is_float16(column.type):
         column = column.cast(pa.float32())
     # Not "safe": integers above 2**53 are rounded.

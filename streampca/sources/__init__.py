@@ -7,11 +7,10 @@ from streampca.sources.databases import QueryRows, from_query
 from streampca.sources.files import FileRows, open_rows
 from streampca.sources.kafka import KafkaRows, from_kafka
 from streampca.sources.ndjson_rows import NdjsonRows, from_ndjson
-from streampca.sources.parquet import ArrowRows, ParquetRows, from_arrow, from_parquet
+from streampca.sources.parquet import ParquetRows, from_parquet
 from streampca.sources.reading import Reading
 
 __all__ = [
-    "ArrowRows",
     "BlockSource",
     "CsvRows",
     "FileRows",
@@ -23,7 +22,6 @@ __all__ = [
     "QueryRows",
     "Reading",
     "flights",
-    "from_arrow",
     "from_csv",
     "from_kafka",
     "from_ndjson",

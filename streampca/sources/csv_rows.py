@@ -22,15 +22,15 @@ from streampca.sources.base import (
     in_blocks,
     source_bounds,
 )
-from streampca.sources.csv_cells import CellParser, as_seconds, number, numbers
+from streampca.sources.csv_cells import CellParser, number, numbers
 from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, CellSplitter, split_records
 from streampca.sources.text_files import Readable, TextRows
 
 #: Bytes read at a time.
 _BLOCK = 2**20
-#: Records that are read one by one instead of being divided further.
-_FEW = 64
+#: Records that are parsed together after a block was not, so that the good ones beside a bad one are read fast.
+_GROUP = 64
 _HEADER_REMEDY = (
     "pass header=False or names=[...] if the first line is a row, header=True if it holds names; leave out a column "
     "without a name with columns="
@@ -96,29 +96,26 @@ class CsvRows(TextRows):
             if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
                 raise SourceError(f"{self.name}: the header is not {options.encoding} text; pass another encoding=")
         # A pipe cannot be opened again: `blocks` continues with these pieces.
-        self._file.begun = pieces if self._file.once else None
+        self._begun = pieces if self._file.once else None
         self._width = len(names)
         self._places = (
             choose(names, columns, self.name)
             if header is not None or not self._has_header  # the caller vouches for the names
             else choose_named(names, columns, self.name, _HEADER_REMEDY, self._missing)
         )
-        self._time = None
-        if options.times is not None:
-            self._time = list(self._places).index(choose(names, [options.times], self.name)[0])
         self.features = feature_names(names, self._places)
         self.bounds = source_bounds(bounds, self.features, names)
 
     def blocks(self) -> Iterator[FloatArray]:
-        pieces = self._file.start(lambda: self._opened()[1])
+        pieces = self._start(lambda: self._opened()[1])
         parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
         line = self._first_line
-        for piece, rows in parser.parse_all(pieces, live=self._file.once):
+        for piece in pieces:
+            rows = parser.parse(piece)
             if rows is not None and (self._lenient or np.isfinite(rows).all()):
                 parts: Iterable[FloatArray] = [rows]
             else:
-                records = split_records(piece, self._delimiter if self._quotes else None)
-                parts = self._one_by_one(records, 0, len(records), line, parser)
+                parts = self._in_groups(split_records(piece, self._delimiter if self._quotes else None), line, parser)
             for part in parts:
                 for start in range(0, part.shape[0], self._chunk_rows):
                     yield part[start : start + self._chunk_rows]
@@ -158,23 +155,16 @@ class CsvRows(TextRows):
             )
         return first, chain([rest], pieces)
 
-    def _one_by_one(
-        self, records: list[bytes], start: int, end: int, line: int, parser: CellParser
-    ) -> Iterator[FloatArray]:
-        """Yield the rows of records start to end: halves without a bad record together, few records singly.
-
-        ``line`` is the line of the first of all records. Bisection reads the good records beside a bad one fast.
-        """
-        if end - start <= _FEW:
-            yield from in_blocks((self._row(records, at, line) for at in range(start, end)), self._chunk_rows)
-            return
-        middle = (start + end) // 2
-        for begin, stop in ((start, middle), (middle, end)):
-            rows = parser.parse(b"".join(records[begin:stop]))
+    def _in_groups(self, records: list[bytes], line: int, parser: CellParser) -> Iterator[FloatArray]:
+        """Yield the rows of records, the first of which is in ``line``; of groups with a bad one, singly."""
+        for start in range(0, len(records), _GROUP):
+            group = records[start : start + _GROUP]
+            rows = parser.parse(b"".join(group)) if len(group) < len(records) else None
             if rows is not None and (self._lenient or np.isfinite(rows).all()):
                 yield rows
             else:
-                yield from self._one_by_one(records, begin, stop, line, parser)
+                yield from in_blocks((self._row(group, at, line) for at in range(len(group))), self._chunk_rows)
+            line += sum(record.count(b"\n") for record in group)
 
     def _row(self, records: list[bytes], at: int, line: int) -> list[float]:
         """Return the row of a record. A bad one is all NaN, which `Stream` absorbs as a zero row, or an error."""
@@ -186,13 +176,11 @@ class CsvRows(TextRows):
         row = None
         if cells is not None and len(cells) == self._width:
             wanted = [cells[place] for place in self._places]
-            if self._time is not None:
-                wanted[self._time] = as_seconds(wanted[self._time])
             row = numbers(wanted, self._missing)
         # With bad rows absorbed, no value of the record may raise: the position of the row is public.
         if self._zero:
             return row or bad_values("not a number" if wanted else "unreadable record", len(self._places)).tolist()
-        if row is None or not (self._lenient or np.isfinite(row).all()):
+        if row is None or not (self._lenient or all(map(isfinite, row))):
             raise self._problem(record, cells, wanted, line + sum(record.count(b"\n") for record in records[:at]))
         return row
 

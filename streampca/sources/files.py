@@ -9,28 +9,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import BlockSource, BoundsLike, choose, source_bounds
+from streampca.sources.base import BlockSource, BoundsLike
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
-from streampca.sources.parquet import from_arrow, from_parquet
+from streampca.sources.parquet import from_parquet
 from streampca.sources.text_files import Readable
 
-Format = Literal["csv", "tsv", "ndjson", "parquet", "arrow"]
-_READERS: dict[str, Any] = {
-    "csv": from_csv, "tsv": from_csv, "ndjson": from_ndjson, "parquet": from_parquet, "arrow": from_arrow,
-}  # fmt: skip
+Format = Literal["csv", "tsv", "ndjson", "parquet"]
+_READERS: dict[str, Any] = {"csv": from_csv, "tsv": from_csv, "ndjson": from_ndjson, "parquet": from_parquet}
 _ENDINGS: dict[str, Format] = {
     ".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".ndjson": "ndjson", ".jsonl": "ndjson",
-    ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow",
-    ".ipc": "arrow",
+    ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 
-#: Longest sleep, in seconds: a column of times may hold any number.
-_LONGEST = 3600.0
+
+#: Seconds; a tiny rate must not overflow the clock of the system.
+_LONGEST_SLEEP = 3600.0
 
 
 class FileRows(BlockSource):
@@ -54,60 +50,32 @@ class FileRows(BlockSource):
 
 
 class PacedRows(BlockSource):
-    """Rows of a source, none before its time; created by `open_rows`.
+    """Rows of a source at ``rate`` rows per second; created by `open_rows`."""
 
-    The times follow a ``rate`` or the column ``times`` of the source, in seconds; a row without a time comes with the
-    row before it. ``keep`` makes that column a feature. ``bounds`` are those of the features if ``times`` is given.
-    """
-
-    def __init__(
-        self, source: BlockSource, rate: float | None, times: str | None, *, keep: bool = False,
-        bounds: BoundsLike = None,
-    ) -> None:  # fmt: skip
-        if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
+    def __init__(self, source: BlockSource, rate: float) -> None:
+        if not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
             raise BadParameterError(f"rate={short(rate)}: expected a positive number of rows per second")
         self._source, self._rate = source, rate
         self.features, self.bounds = source.features, source.bounds
-        self._place: int | None = None
-        if times is not None:
-            self._place = choose(source.features, [times], "the source")[0]
-            if not keep:
-                self.features = tuple(name for at, name in enumerate(source.features) if at != self._place)
-            if not self.features:
-                raise SourceError(f"there is no column but that of the times, {short(times)}")
-            self.bounds = source_bounds(bounds, self.features, source.features)
 
     @property
     def expected_rows(self) -> int | None:
         return self._source.expected_rows
 
     def blocks(self) -> Iterator[FloatArray]:
-        began, sent, first = 0.0, 0, float("nan")
+        began, sent = 0.0, 0
         for block in self._source.blocks():
             began = began or time.monotonic()
-            # Seconds after the start at which each row is due.
-            if self._place is None:
-                due = (sent + np.arange(len(block))) / (self._rate or 1.0)
-            else:
-                seconds = block[:, self._place]
-                finite = np.isfinite(seconds)
-                if np.isnan(first) and finite.any():
-                    first = float(seconds[finite.argmax()])
-                due = np.where(finite, seconds - first, 0.0)
-                if len(self.features) < block.shape[1]:
-                    block = np.delete(block, self._place, axis=1)
-            sent += len(block)
-            # As many rows as are due: a slow consumer catches up in one block.
             at = 0
             while at < len(block):
+                # As many rows as are due: a slow consumer catches up in one block.
                 passed = time.monotonic() - began
-                late = due[at:] > passed
-                count = int(late.argmax()) if late.any() else len(late)
-                if count:
-                    yield block[at : at + count]
-                    at += count
+                due = block[at : at + max(0, int(passed * self._rate) + 1 - sent)]
+                if len(due):
+                    yield due
+                    at, sent = at + len(due), sent + len(due)
                 else:
-                    time.sleep(min(due[at] - passed, _LONGEST))
+                    time.sleep(min(max(0.0, sent / self._rate - passed), _LONGEST_SLEEP))
 
 
 def open_rows(
@@ -117,22 +85,18 @@ def open_rows(
     columns: Sequence[str | int] | None = None,
     bounds: BoundsLike = None,
     rate: float | None = None,
-    rate_from: str | None = None,
     **reading: Any,
 ) -> BlockSource:
-    """Open rows of numbers from files or a stream: CSV, TSV, NDJSON, Parquet or Arrow IPC.
+    """Open rows of numbers from files or a stream: CSV, TSV, NDJSON or Parquet.
 
     Parameters
     ----------
     path : a file, a pattern such as ``"day-*.csv"`` (files in the order of their names), a named pipe,
         ``"-"`` for standard input, or a binary stream.
-    format : by default, the format of the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet, .pq,
-        .arrow, .arrows, .feather or .ipc, with or without .gz or .zip behind it; CSV for other names, pipes, streams.
+    format : by default, the format of the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet or
+        .pq, with or without .gz or .zip behind it; CSV for other names, pipes and streams.
     columns, bounds : as in `from_csv`.
     rate : rows per second; earlier rows wait.
-    rate_from : name of a column of times, whose differences are the waiting times. Numbers are seconds; text of CSV
-        and NDJSON and Arrow's types may be dates and times, too. The column is a feature only if ``columns`` names it.
-        Times must be public, because they decide when a release appears.
     reading : the options of `Reading`. At most one file can be followed.
 
     Returns
@@ -143,7 +107,7 @@ def open_rows(
     Raises
     ------
     SourceError
-        If no file matches or one cannot be read; see `from_csv`, `from_ndjson`, `from_parquet` and `from_arrow`.
+        If no file matches or one cannot be read; see `from_csv`, `from_ndjson` and `from_parquet`.
     BadParameterError
         If an option does not apply to the format.
     """
@@ -152,13 +116,8 @@ def open_rows(
         paths = [*map(Path, sorted(glob.glob(os.fspath(path), recursive=True)))]
         if not paths:
             raise SourceError(f"{path}: no file matches this pattern; check the path")
-    if rate is not None and rate_from is not None:
-        raise BadParameterError("rate= and rate_from= exclude each other; pass one of them")
     if reading.get("follow") and len(paths) > 1:
         raise BadParameterError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
-    # The reader must read the column of times, even if it is no feature.
-    kept = columns is None or rate_from is None or rate_from in columns
-    read = columns if kept or columns is None else [*columns, rate_from or ""]
     sources = []
     for name in paths:
         kind: str = "csv" if format is None else format
@@ -168,10 +127,6 @@ def open_rows(
         if kind not in _READERS:
             raise BadParameterError(f"format={short(format)}: expected one of {', '.join(_READERS)}")
         options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
-        # With a column of times, which may not be a feature, the bounds are those of `PacedRows`.
-        given = bounds if rate_from is None else None
-        sources.append(_READERS[kind](name, columns=read, bounds=given, times=rate_from, **options))
+        sources.append(_READERS[kind](name, columns=columns, bounds=bounds, **options))
     rows = sources[0] if len(sources) == 1 else FileRows(sources, [str(name) for name in paths])
-    if rate is None and rate_from is None:
-        return rows
-    return PacedRows(rows, rate, rate_from, keep=columns is not None and kept, bounds=bounds)
+    return rows if rate is None else PacedRows(rows, rate)

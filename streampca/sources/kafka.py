@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from typing import Any, Literal
 
 import msgspec
@@ -24,12 +23,10 @@ logger = logging.getLogger("streampca.kafka")
 logger.addHandler(logging.NullHandler())  # silent unless the host wants its messages
 
 #: Content of a message: its name, or a function from its bytes to a mapping or a sequence of numbers.
-Value = Literal["json", "avro", "block"] | Callable[[bytes], Any]
+Value = Literal["json", "block"] | Callable[[bytes], Any]
 _HELD = 4096  # messages of a partition that are read ahead; then it is paused
 _POLL = 0.5  # seconds that a call waits for messages
 _PATIENCE = 30.0  # seconds that a broker may take to answer
-_ANSWER = 5.0  # the same, for a look
-_LOOK = 30.0  # seconds between two looks for new partitions of a topic that is followed
 
 
 class KafkaRows(PositionedRows):
@@ -41,17 +38,15 @@ class KafkaRows(PositionedRows):
     group : consumer group that receives the durable offsets. It decides nothing.
     servers : addresses of brokers, ``host:port``, separated by commas.
     features : names of the numbers of a message, in the order wanted.
-    value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), ``"avro"``, or a
-        function from the bytes of a message to a mapping or a sequence of numbers, whose exceptions make the message a
-        bad one. ``"block"``: sums of rows, created and collected by `streampca.readers`.
-    schema : for Avro, the schema of all messages; or a mapping from number to schema for messages with the header
-        of a schema registry.
+    value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), or a function from
+        the bytes of a message, such as Avro, to a mapping or a sequence of numbers, whose exceptions make the message
+        a bad one. ``"block"``: sums of rows, created and collected by `streampca.readers`.
     bounds : public bounds of the features, as in `from_csv`.
     turn : messages that a partition gives in its turn. It decides the order of rows: do not change it for a resumed
         run.
     config : further settings of librdkafka, such as those of TLS.
     reading : ``on_bad_row`` and ``follow`` of `Reading`. A message is bad if it cannot be read, or has none but missing
-        values. ``follow`` waits for more messages at the end, for new partitions, and for brokers that are down.
+        values. ``follow`` waits for more messages at the end, and for brokers that are down.
 
     Raises
     ------
@@ -69,19 +64,9 @@ class KafkaRows(PositionedRows):
     """
 
     def __init__(
-        self,
-        topic: str,
-        group: str,
-        *,
-        servers: str,
-        features: Sequence[str],
-        value: Value = "json",
-        schema: Any = None,
-        bounds: BoundsLike = None,
-        turn: int = 1000,
-        config: Mapping[str, Any] | None = None,
-        **reading: Any,
-    ) -> None:
+        self, topic: str, group: str, *, servers: str, features: Sequence[str], value: Value = "json",
+        bounds: BoundsLike = None, turn: int = 1000, config: Mapping[str, Any] | None = None, **reading: Any,
+    ) -> None:  # fmt: skip
         options = Reading(**reading).only("a topic", "on_bad_row", "follow")
         check_count("turn", turn)
         if isinstance(features, str) or not features or repeated(features):
@@ -92,7 +77,9 @@ class KafkaRows(PositionedRows):
             )
         self.features, self.name = tuple(features), f"kafka topic {topic}{' of blocks' if value == 'block' else ''}"
         self.bounds = source_bounds(bounds, self.features)
-        self._read = reader(value, schema)
+        if not (callable(value) or value in ("json", "block")):
+            raise BadParameterError(f"value={value!r}: expected 'json', 'block' or a function of the bytes")
+        self._value = value
         self._topic, self._turn, self._follow, self._zero = topic, turn, options.follow, options.is_absorbing
         self._config = {
             "bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False,
@@ -102,11 +89,14 @@ class KafkaRows(PositionedRows):
         self._consumer: Any = None
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
+        if self._value == "block":
+            raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
+        read = self._value if callable(self._value) else read_json
         for messages, after in self._turns(at):
             rows = np.full((len(messages), len(self.features)), np.nan)
             for i, message in enumerate(messages):
                 try:
-                    rows[i] = numbers(self._read(message.value()), self.features)
+                    rows[i] = numbers(read(message.value()), self.features)
                 except Exception as problem:
                     if not self._zero:
                         if i:
@@ -151,8 +141,6 @@ class KafkaRows(PositionedRows):
                 if not left:
                     turn, left = turn + 1, self._turn
                 turn %= len(offsets)
-                if not turn and self._follow:
-                    partitions.look()
                 messages = partitions.take(turn, left, None if ends is None else ends[turn])
                 if messages:
                     # The position is a function of the number of messages used, which may end within the turn.
@@ -179,51 +167,10 @@ def _after(offsets: Sequence[int], turn: int, left: int, nexts: Sequence[int], m
     return {"offsets": [*offsets[:turn], nexts[m - 1], *offsets[turn + 1 :]], "turn": [turn, left - m]}
 
 
-def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
-    """Return the function that reads a message."""
-    if callable(value):
-        return value
-    if value == "avro":
-        return _avro(schema)
-    if value not in ("json", "block"):
-        raise BadParameterError(f"value={value!r}: expected 'json', 'avro', 'block' or a function of the bytes")
-
-    def read(data: bytes) -> Any:
-        if value == "block":
-            raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
-        check_levels(data)
-        return msgspec.json.decode(data)
-
-    return read
-
-
-def _avro(schema: Any) -> Callable[[bytes], Any]:
-    if schema is None:
-        raise BadParameterError("value='avro' needs schema=: an Avro schema, or {id: schema} for framed messages")
-    try:
-        from fastavro import parse_schema, schemaless_reader
-    except ImportError as error:
-        raise SourceError("Avro needs fastavro; install it with pip install 'streampca[kafka]'") from error
-    framed = isinstance(schema, Mapping) and all(isinstance(key, int) for key in schema)
-    schemas = {key: parse_schema(one) for key, one in (schema if framed else {0: schema}).items()}
-
-    def read(data: bytes) -> Any:
-        number = 0
-        if framed:  # the header of a schema registry: 0, and the number of the schema in 4 bytes
-            if data[0] != 0:
-                raise ValueError("no schema number")
-            number, data = int.from_bytes(data[1:5], "big"), data[5:]
-        stream = BytesIO(data)
-        record = schemaless_reader(stream, schemas[number], None)
-        if stream.read(1):
-            raise ValueError("bytes are left: another schema?")
-        return record
-
-    return read
-
-
-class _NoAnswerError(SourceError):
-    """No broker answers."""
+def read_json(data: bytes) -> Any:
+    """Return the content of a JSON text; ValueError if it is none, or has more than 200 levels."""
+    check_levels(data)
+    return msgspec.json.decode(data)
 
 
 class _Partitions:
@@ -237,8 +184,7 @@ class _Partitions:
         self._queues: list[deque[Any]] = []
         self._at_end: list[bool] = []
         self._paused: set[int] = set()
-        self._looked = time.monotonic()
-        self._assign(_PATIENCE)
+        self._assign()
 
     def take(self, p: int, most: int, end: int | None) -> list[Any]:
         """Return at most ``most`` messages of a partition, before offset ``end``; fewer only if there are no more."""
@@ -263,15 +209,6 @@ class _Partitions:
             self._paused.discard(p)
         return messages
 
-    def look(self) -> None:
-        """Look for new partitions, unless the last look is recent. Brokers that are down are waited for."""
-        if time.monotonic() - self._looked > _LOOK:
-            try:
-                self._assign(_ANSWER)
-            except _NoAnswerError as problem:
-                logger.warning("%s; waiting", problem)
-            self._looked = time.monotonic()
-
     def fetch(self) -> bool:
         """Wait a moment for messages; return whether a broker answered."""
         from confluent_kafka import TopicPartition
@@ -295,25 +232,24 @@ class _Partitions:
                 raise SourceError(f"Kafka topic {self._topic}, partition {p}: {problem.str()}")
         return heard
 
-    def _assign(self, patience: float) -> None:
-        """Read all partitions from their positions; a new one from its first message."""
+    def _assign(self) -> None:
+        """Read all partitions from their positions; one that the position does not have, from its first message."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            topic = self._consumer.list_topics(self._topic, timeout=patience).topics[self._topic]
+            topic = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
+            if topic.error is not None or not topic.partitions:
+                raise SourceError(f"Kafka topic {self._topic}: {topic.error or 'no partitions'}; check the name")
+            # Watermarks before the assignment: a broker answers one request after the other, and fetches would come
+            # first.
+            marks = [
+                self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), timeout=_PATIENCE)
+                for p in range(len(topic.partitions))
+            ]
         except KafkaException as error:
-            raise _NoAnswerError(f"Kafka topic {self._topic}: {error.args[0].str()}; check the address") from error
-        if topic.error is not None or not topic.partitions:
-            raise SourceError(f"Kafka topic {self._topic}: {topic.error or 'no partitions'}; check the name")
-        new = range(len(self.ends), max(len(self.offsets), len(topic.partitions)))
-        # Watermarks before the assignment: a broker answers one request after the other, and fetches would come first.
-        marks = [(0, -1)] * len(new)
-        for i, p in enumerate(new[: max(0, len(topic.partitions) - len(self.ends))]):
-            try:
-                marks[i] = self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), timeout=patience)
-            except KafkaException as error:
-                raise _NoAnswerError(f"Kafka topic {self._topic}, partition {p}: {error.args[0].str()}") from error
-        for p, (low, high) in zip(new, marks, strict=True):
+            raise SourceError(f"Kafka topic {self._topic}: {error.args[0].str()}; check the address") from error
+        # A partition of the position that the topic lacks ends before offset 0.
+        for p, (low, high) in enumerate([*marks, *[(0, -1)] * (len(self.offsets) - len(marks))]):
             if p < len(self.offsets) and self.offsets[p] > high:
                 raise SourceError(
                     f"Kafka topic {self._topic} ends before offset {self.offsets[p]} of partition {p}, the position of "
@@ -323,13 +259,7 @@ class _Partitions:
             self.ends.append(high)
             self._queues.append(deque())
             self._at_end.append(False)
-        if new:
-            # Messages in a queue were read: reading continues behind them.
-            nexts = [
-                queue[-1].offset() + 1 if queue else at for queue, at in zip(self._queues, self.offsets, strict=True)
-            ]
-            self._paused.clear()
-            self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(nexts)])
+        self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(self.offsets)])
 
 
 from_kafka = KafkaRows

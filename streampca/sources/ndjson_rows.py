@@ -16,8 +16,6 @@ from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
 from streampca.rows.names import refuse_values
 from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, choose, in_blocks, source_bounds
-from streampca.sources.csv_cells import as_seconds
-from streampca.sources.csv_cells import number as number_in
 from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_RECORD, OVERLONG, split_records
 from streampca.sources.text_files import Readable, TextRows
@@ -47,16 +45,13 @@ class NdjsonRows(TextRows):
     def __init__(
         self, path: Readable, *, columns: Sequence[str] | None = None, bounds: BoundsLike = None, **reading: Any
     ) -> None:
-        options = Reading(**reading).only(
-            "NDJSON", "on_bad_row", "missing", "chunk_rows", "times", "na", "max_bytes", "follow"
-        )
+        options = Reading(**reading).only("NDJSON", "on_bad_row", "missing", "chunk_rows", "na", "max_bytes", "follow")
         super().__init__(path, options, has_header=False)
-        self._time = options.times
         pieces = self._numbered()
         first = next(pieces, None)
         if first is None:
             raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
-        self._file.begun = chain([first], pieces) if self._file.once else None
+        self._begun = chain([first], pieces) if self._file.once else None
         if columns is None:
             if self._zero:
                 raise BadParameterError(
@@ -72,7 +67,7 @@ class NdjsonRows(TextRows):
         self.bounds = source_bounds(bounds, self.features)
 
     def blocks(self) -> Iterator[FloatArray]:
-        for lines in self._file.start(self._numbered):
+        for lines in self._start(self._numbered):
             yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
 
     def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:
@@ -103,9 +98,6 @@ class NdjsonRows(TextRows):
             reason = "not a number"
             for name in self.features:
                 entry = record.get(name)
-                if name == self._time and isinstance(entry, str):
-                    seconds = number_in(as_seconds(entry))
-                    entry = entry if seconds is None else seconds
                 where = f"{self.name}, line {number}: column {short(name)}"
                 # Absent, null and texts for missing values are NaN.
                 value = float("nan")

@@ -26,7 +26,6 @@ class Reading:
         ``Stream(on_bad_row=...)`` decides. Rows cannot be skipped: positions in the stream are public, and a skipped
         row would move all later ones.
     chunk_rows : most rows in a block.
-    times : a column that may hold dates and times (as text: ISO 8601; UTC by default), read as seconds since 1970.
     na : further texts for a missing value, besides `MISSING`; a list, or text separated by commas.
     max_bytes : most bytes that a compressed text file may expand to; None for no limit.
     follow : wait for more lines at the end of a text file, forever.
@@ -48,7 +47,6 @@ class Reading:
     on_bad_row: OnBadRow = "raise"
     missing: Literal["raise", "nan"] = "raise"
     chunk_rows: int = BLOCK_ROWS
-    times: str | int | None = None
     na: str | Sequence[str] = ()
     max_bytes: int | None = 2**36
     follow: bool = False

@@ -48,6 +48,16 @@ def quote_places(letters: Letters, delimiter: int) -> Places:
     return np.array(quotes[1:], dtype=np.intp)
 
 
+def are_plain_quotes(text: bytes, delimiter: str) -> bool:
+    """Return whether every quote of whole records encloses a cell or is doubled within one, as CSV writers put them."""
+    letters = np.frombuffer(text if text.endswith(b"\n") else text + b"\n", dtype=np.uint8)
+    places = np.flatnonzero(letters == QUOTE)
+    # Invariant: each even quote stands inside a cell and each odd one outside, or both are halves of a doubled one.
+    # A text begins with a record, and ends in a line end, so that the letters around wrap to one.
+    around = np.isin(letters, (ord(delimiter), _LF, QUOTE))
+    return places.size % 2 == 0 and bool(around[places[::2] - 1].all() and around[(places[1::2] + 1)].all())
+
+
 def record_ends(text: bytes, delimiter: str) -> tuple[Places, bytes]:
     """Return the places behind the records of a text with quotes, and a short text that ends in the same state.
 

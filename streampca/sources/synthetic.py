@@ -236,37 +236,9 @@ class Gradients(Synthetic):
         return rows
 
 
-@dataclass(eq=False)
-class HeavyTails(Spiked):
-    """Rows of a spiked Student t distribution: a few are far outside the unit ball.
-
-    Scaling long rows onto the ball keeps their directions, so the true subspace is also that of the rows as ``Stream``
-    admits them.
-
-    Parameters
-    ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`.
-    degrees : degrees of freedom; the fewer, the heavier the tails.
-    signal, norm : see `Spiked`, of the Gaussian rows before they are stretched.
-    """
-
-    _: KW_ONLY
-    degrees: float = 2.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check("degrees", self.degrees, 0.0 < self.degrees < np.inf, "a positive finite number")
-
-    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
-        rows = super()._tile(positions, random)
-        # A Student t is a Gaussian divided by an independent root of chi-square over its degrees of freedom.
-        rows *= np.sqrt(self.degrees / random.chisquare(self.degrees, positions.size))[:, None]
-        return rows
-
-
 def _check(name: str, value: float, is_valid: bool, expected: str) -> None:
     if not is_valid:
         raise BadParameterError(f"{name}={short(value)}: expected {expected}")
 
 
-spiked, drift, adversarial, gradients, heavy_tails = Spiked, Drift, Adversarial, Gradients, HeavyTails
+spiked, drift, adversarial, gradients = Spiked, Drift, Adversarial, Gradients

@@ -25,8 +25,6 @@ from streampca.sources.base import BlockSource
 from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, record_ends
 
-#: Bytes of each block but the first whose lines are counted, to estimate the number of records.
-_COUNTED = 2**14
 #: Encodings where the meaning of a line depends on the lines before it, or a line end has other spellings.
 _NOT_BY_LINE = re.compile(r"utf-7|hz|iso2022|(raw-)?unicode-escape|punycode")
 #: Seconds between two looks at the end of a file that is followed.
@@ -38,52 +36,15 @@ Readable = str | os.PathLike[str] | IO[bytes]
 T = TypeVar("T")
 
 
-class ByteFile:
-    """A file, a named pipe, standard input (``"-"``) or a binary stream.
-
-    With ``follow``, reading waits for more at the end of a file or named pipe. ``name`` is that of the file or stream,
-    for messages. ``once`` is whether the bytes can be read only once; `begun` is then what a constructor began to read.
-    """
-
-    def __init__(self, source: Readable, *, follow: bool = False) -> None:
-        self._source: Any = sys.stdin.buffer if source == "-" else source
-        self._follow = follow
-        self.begun: Any = None
-        if isinstance(self._source, (str, os.PathLike)):
-            self.name = str(self._source)
-            path = Path(self._source)
-            try:
-                self.once = follow or not (stat.S_ISREG(path.stat().st_mode) or path.is_dir())
-            except OSError:  # opening the path raises the error that explains this one
-                self.once = follow
-        elif hasattr(self._source, "readinto"):
-            self.name = str(getattr(self._source, "name", "the stream"))
-            self.once = True
-        else:
-            raise BadParameterError(f"path={short(source)}: expected the path of a file or a binary stream")
-
-    def start(self, opened: Callable[[], T]) -> T:
-        """Return what a constructor began to read, or open it; `SourceError` at a second read of a stream."""
-        begun: T | None = self.begun
-        self.begun = None
-        if begun is None and self.once:
-            raise SourceError(f"{self.name}: was read before, and can be read once only; save it to a file")
-        return opened() if begun is None else begun
-
-    def open(self) -> io.BufferedReader:
-        """Return the bytes from the start, or from the position of the stream. Closing leaves the stream open."""
-        if isinstance(self._source, (str, os.PathLike)):
-            path = Path(self._source)
-            return io.BufferedReader(_Followed(path)) if self._follow else path.open("rb")
-        return io.BufferedReader(_Unclosed(self._source))
-
-
-class TextFile(ByteFile):
+class TextFile:
     """The bytes of a text file, plain, gzip or zip (one member), as UTF-8 without a byte order mark.
+
+    ``name`` is that of the file or stream, for messages; ``once`` is whether the bytes can be read only once.
 
     Parameters
     ----------
-    source : see `ByteFile`. Compressed text cannot be followed.
+    source : a file, a named pipe, standard input (``"-"``) or a binary stream, which stays open. If the options say to
+        follow it, reading waits for more at its end. Compressed text cannot be followed.
     reading : encoding, limit, and treatment of bad rows. If bad rows are absorbed, U+FFFD replaces bytes that are not
         text in the encoding, UTF-8 is passed on unchecked, and encodings whose lines depend on each other are refused.
     has_header : whether the first bytes belong to no record, so that they may identify gzip, zip and UTF-16. If not,
@@ -96,7 +57,18 @@ class TextFile(ByteFile):
     """
 
     def __init__(self, source: Readable, reading: Reading, *, has_header: bool) -> None:
-        super().__init__(source, follow=reading.follow)
+        self._source: Any = sys.stdin.buffer if source == "-" else source
+        self._follow = reading.follow
+        self.once = True
+        if isinstance(self._source, (str, os.PathLike)):
+            self.name = str(self._source)
+            with contextlib.suppress(OSError):  # opening the path raises the error that explains this one
+                mode = os.stat(self._source).st_mode
+                self.once = reading.follow or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+        elif hasattr(self._source, "readinto"):
+            self.name = str(getattr(self._source, "name", "the stream"))
+        else:
+            raise BadParameterError(f"path={short(source)}: expected the path of a file or a binary stream")
         encoding, replace, by_name = reading.encoding, reading.is_absorbing, reading.is_absorbing and not has_header
         try:
             known = codecs.lookup(encoding).name
@@ -116,7 +88,7 @@ class TextFile(ByteFile):
             )
         self._is_utf8 = known in ("utf-8", "utf-8-sig", "ascii")
         self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, reading.max_bytes, by_name
-        self.records = self.share = 0.0  # estimated records read, and their share of the bytes of the file
+        self.records, self.share = 0, 0.0  # records read, and their share of the bytes of the file
 
     def blocks(self, size: int = 2**20) -> Iterator[bytes]:
         """Yield the text from the start, about ``size`` bytes at a time; `SourceError` at damage or the limit."""
@@ -143,7 +115,9 @@ class TextFile(ByteFile):
     def _decompressed(self, size: int) -> Iterator[bytes]:
         try:
             with contextlib.ExitStack() as stack:
-                raw: Any = stack.enter_context(self.open())
+                is_path = isinstance(self._source, (str, os.PathLike))
+                kind: Any = _Unclosed if not is_path else _Followed if self._follow else io.FileIO
+                raw: Any = stack.enter_context(io.BufferedReader(kind(self._source)))
                 length = 0 if self.once else os.fstat(raw.fileno()).st_size
                 if self._by_name:
                     packed = Path(self.name).suffix.lower()
@@ -160,7 +134,7 @@ class TextFile(ByteFile):
                     stream = stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb"))
                 elif packed == ".zip":
                     if not raw.seekable():
-                        raise SourceError(f"{self.name}: a zip archive cannot be read from a pipe; use gzip")
+                        raise SourceError(f"{self.name}: a zip archive cannot be read from a pipe or stream; use gzip")
                     archive = stack.enter_context(zipfile.ZipFile(raw))
                     names = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
                     if len(names) != 1:
@@ -201,9 +175,7 @@ class TextFile(ByteFile):
         for block in blocks:
             if delimiter is None or (b'"' not in block and state != b'"'):
                 first, last = block.find(b"\n") + 1, block.rfind(b"\n") + 1
-                # Counting all line ends would cost as much as parsing.
-                counted = min(len(block), _COUNTED) if self.records else len(block)
-                self.records += block.count(b"\n", 0, counted) * len(block) / max(1, counted)
+                self.records += block.count(b"\n")
                 state = b"x" if delimiter is not None and not block.endswith((b"\n", delimiter.encode())) else b""
             else:
                 # `state` replaces all the text before, so that a record may span any number of blocks.
@@ -245,6 +217,14 @@ class TextRows(BlockSource):
         self._missing = MISSING | {text.strip(" \t\n\r\v\f") for text in texts}
         self._file = TextFile(path, reading, has_header=has_header)
         self.name = self._file.name
+        self._begun: Iterator[Any] | None = None
+
+    def _start(self, opened: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """Return what the constructor began to read of a stream, or open it; `SourceError` at a second reading."""
+        begun, self._begun = self._begun, None
+        if begun is None and self._file.once:
+            raise SourceError(f"{self.name}: was read before, and can be read once only; save it to a file")
+        return opened() if begun is None else begun
 
     @property
     def expected_rows(self) -> int | None:
@@ -276,9 +256,3 @@ class _Unclosed(io.RawIOBase):
         # At most what is there: a live stream must not wait for a full buffer.
         count: int | None = getattr(self._stream, "readinto1", self._stream.readinto)(buffer)
         return count
-
-    def seekable(self) -> bool:
-        return bool(self._stream.seekable())
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return int(self._stream.seek(offset, whence))

@@ -1,9 +1,8 @@
 """Views of releases and runs: cards, pictures, notebooks, pages and reports.
 
-The *public page* (`streampca.views.public.PublicPage`) is computed from releases only: everything on it is
-post-processing, under their guarantee. The *curator's page* (`streampca.views.curator.CuratorPage`) adds exact
-functions of raw rows, which have no privacy. It is served on loopback only, behind a token. A report is a page as one
-HTML file, with its data inside.
+A *public page* (`streampca.views.page.Page`) is computed from releases only: everything on it is post-processing, under
+their guarantee. The *curator's page* adds exact functions of raw rows, which have no privacy. It is served on loopback
+only, behind a token. A report is a page as one HTML file, with its data inside.
 
 `streampca.views.server` needs the extra ``serve``, `streampca.views.report` and `streampca.views.plots` the extra
 ``report``.

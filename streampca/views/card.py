@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import printable
+from streampca.linalg.types import FloatArray
 from streampca.regret.regret import RegretRecord
 from streampca.release.estimates import Estimates
 from streampca.release.release import Release, rows_summed
@@ -185,6 +186,8 @@ def card(
     further: Iterable[Fact] = (),
     most: int = 12,
     components: int = COMPONENTS,
+    basis: FloatArray | None = None,
+    estimated: int = LARGE,
 ) -> Card:
     """Return the card of a run with this latest release.
 
@@ -194,8 +197,10 @@ def card(
     releases : number of releases, if known.
     further : more figures, such as the exact regret, which is curator only.
     most, components : features and components listed at most.
+    basis : that of the release, perhaps with other signs.
+    estimated : number of features up to which estimates are computed.
     """
-    estimates = estimates_of(release, LARGE)
+    estimates = estimates_of(release, estimated)
     return Card(
         f"{centered_text(release)} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} "
         "features was released.",
@@ -203,7 +208,7 @@ def card(
         promise(release.guarantee),
         [*released_facts(release, releases, estimates), *further],
         components_of(release, estimates),
-        loadings(release, release.subspace.basis, estimates, most, components),
+        loadings(release, release.subspace.basis if basis is None else basis, estimates, most, components),
     )
 
 

@@ -36,10 +36,10 @@ class Fact:
 COMPONENTS, FEATURES = 6, 24
 #: Features up to which estimates are computed for every release that is shown during a run.
 ESTIMATED = 200
-EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
-ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
+_EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
+_ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
 #: The columns of `release_row`.
-COLUMNS = ("t", *EIGENVALUES, "noise", "share", *ANGLES, "checkpoints", "sketch_error")
+COLUMNS = ("t", *_EIGENVALUES, "noise", "share", *_ANGLES, "checkpoints")
 
 
 # -- one release in figures ---------------------------------------------------------
@@ -54,15 +54,14 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     rows = rows_summed(release)
     cells: dict[str, Cell] = {"t": release.t, "share": captured_share(release)}
     if release.eigenvalues is not None:
-        cells |= zip(EIGENVALUES, (release.eigenvalues / rows).tolist(), strict=False)
+        cells |= zip(_EIGENVALUES, (release.eigenvalues / rows).tolist(), strict=False)
     if release.noise_std is not None and release.has_gram:
         # The largest eigenvalue of the noise is near noise_std * sqrt(2 d).
         cells["noise"] = release.noise_std * math.sqrt(2.0 * release.n_features) / rows
     if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.n_components:
-        cells |= zip(ANGLES, np.degrees(subspace.angles(before.subspace))[::-1].tolist(), strict=False)
-    for name in COLUMNS[-2:]:
-        number = details.get(name)  # of any type, if another program wrote the release
-        cells[name] = number if isinstance(number, (int, float)) and not isinstance(number, bool) else None
+        cells |= zip(_ANGLES, np.degrees(subspace.angles(before.subspace))[::-1].tolist(), strict=False)
+    number = details.get("checkpoints")  # of any type, if another program wrote the release
+    cells["checkpoints"] = number if type(number) in (int, float) else None
     return [cells.get(name) for name in COLUMNS]
 
 

@@ -1,50 +1,58 @@
-"""The data behind a page: tables of bounded size, charts and figures, as one JSON text."""
+"""The page of a run: releases and records go in, one JSON state comes out.
+
+A page of releases is post-processing, under their guarantee. The curator's page is the same page with exact functions
+of raw rows beside it, each marked ``curator``; any other page refuses them. So no filter stands between exact figures
+and a public reader: a public page never holds one.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from streampca.errors import BadParameterError
+from streampca.linalg.types import FloatArray
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.regret.regret import RegretRecord
+from streampca.release.release import Release
+from streampca.views import facts
+from streampca.views.card import card, component_rows
 from streampca.views.facts import Cell, Fact
+from streampca.views.plots import eigenvalue_title, has_drawable_gram, signs_like
 
 Item = TypeVar("Item")
 
+#: Words about the readers of a page: of private releases, of releases without a guarantee, with exact figures.
+_PUBLISHABLE = "Publishable. Everything here is computed from private releases only, under their guarantee."
+_NOTHING = "Not private. What ran promises nothing: treat this page like the rows themselves."
+_CURATOR = (
+    "Curator only. Figures marked so are exact functions of raw rows and have no privacy at all: do not publish this "
+    "page."
+)
+#: Points of a curve at most.
+_MOST = 512
+
 
 class Thinned(Generic[Item]):
-    """A sequence of bounded length: when it is too long, every other item is deleted, and the step doubles.
+    """A sequence of bounded length: when it is too long, every other item is deleted, and the step doubles."""
 
-    Parameters
-    ----------
-    most : items kept at most, an even number; one more after `finish`.
-
-    Attributes
-    ----------
-    items : the kept items, in order.
-    """
-
-    def __init__(self, most: int = 512) -> None:
+    def __init__(self) -> None:
         self.items: list[Item] = []
-        self._most, self._step, self._seen = most, 1, 0
+        self._step, self._seen = 1, 0
         self._pending: Callable[[], Item] | None = None  # makes the latest item, if it was not kept
-
-    @property
-    def keeps_next(self) -> bool:
-        """True if the next item offered will be kept."""
-        return self._seen % self._step == 0
 
     def offer(self, make: Callable[[], Item]) -> None:
         """Count an item; make and keep it if it is its turn."""
-        self._pending = None if self.keeps_next else make
-        if self.keeps_next:
-            self.items.append(make())
-            if len(self.items) > self._most:
-                self.items = self.items[::2]
-                self._step *= 2
+        self._pending = make
+        if self._seen % self._step == 0:
+            self.finish()
+            if len(self.items) > _MOST:
+                self.items, self._step = self.items[::2], 2 * self._step
         self._seen += 1
 
     def finish(self) -> None:
@@ -54,110 +62,231 @@ class Thinned(Generic[Item]):
             self._pending = None
 
 
-class Table(Thinned[list[Cell]]):
-    """Rows of numbers over time, thinned; the first column is the time. Infinite cells become None, as in JSON."""
-
-    def __init__(self, columns: Sequence[str], most: int = 512) -> None:
-        super().__init__(most)
-        self.columns = tuple(columns)
-
-    def add(self, make: Callable[[], Sequence[Cell]]) -> None:
-        """Count a row; make and keep it if it is its turn."""
-        self.offer(lambda: [_plain(cell) for cell in make()])
-
-    def has(self, column: str) -> bool:
-        """Return True if a column holds a number."""
-        at = self.columns.index(column)
-        return any(row[at] is not None for row in self.items)
-
-
 @dataclass(frozen=True)
 class Panel:
     """One chart, with the table of the same data below it."""
 
-    name: str  #: of the panel, unique on the page
+    name: str  #: unique on the page
     title: str
     note: str  #: explanation for the reader
     table: str  #: name of the table of its data
-    series: Sequence[tuple[str, str]]  #: (column, label) of each curve
+    series: Sequence[tuple[str, str]]  #: (column, label) of each curve; those of empty columns are not drawn
     band: tuple[str, str, str] | None = None  #: (low column, high column, label) of a shaded interval
     log: bool = False  #: draw the y axis in powers of ten at first
     unit: str = ""  #: of the y axis
     curator: bool = False  #: True if it shows exact functions of raw rows
 
 
-class PageData(ABC):
-    """Contents of a page under a public title. The thread of the run writes them, and that of the server reads them.
+#: Columns of each table; the first is the number of rows.
+COLUMNS: Mapping[str, Sequence[str]] = {
+    "regret": ("t", "average", "least", "most", "bound", "opt", "captured"),
+    "releases": facts.COLUMNS,
+    "intervals": ("t", "low", "high"),
+}
+_NUMBERS = range(1, facts.COMPONENTS + 1)
+#: All charts, in the order of the page.
+PANELS = (
+    Panel(
+        "regret", "Regret against the bound",
+        "Exact regret per row (an interval, if there are very many features), and the bound on its expectation if one "
+        "is proved. OPT per row for scale.",
+        "regret", (
+            ("average", "regret per row"), ("least", "regret per row, at least"), ("most", "at most"),
+            ("bound", "bound"), ("opt", "OPT per row"),
+        ), log=True, unit="squared row norm", curator=True,
+    ),
+    Panel(
+        "captured", "Variance captured", "Share of what the best subspace captures of the rows so far.",
+        "regret", (("captured", "captured share"),), unit="share of the best", curator=True,
+    ),
+    Panel(
+        "intervals", "Regret per row: interval",
+        "The exact regret lies in the band with the stated confidence, at each time separately.",
+        "intervals", (), ("low", "high", "interval"), unit="squared row norm",
+    ),
+    Panel(
+        "values", "",  # its title is that of the latest release
+        "Of the released matrix. What lies under the noise level, where one is known, cannot be told from noise.",
+        "releases", (*((f"value_{i}", f"component {i}") for i in _NUMBERS), ("noise", "noise level")),
+        log=True, unit="squared row norm",
+    ),
+    Panel(
+        "share", "Variance captured by the released matrix",
+        "Share of its trace that lies in the subspace. Noise raises it while rows are few.",
+        "releases", (("share", "captured share"),), unit="share",
+    ),
+    Panel(
+        "angles", "Angles to the release before",
+        "Principal angles between successive released subspaces; the largest says how far it turned.",
+        "releases", tuple((f"angle_{i}", f"angle {i}") for i in _NUMBERS), log=True, unit="degrees",
+    ),
+    Panel(
+        "checkpoints", "Checkpoints of the window", "Number of past sums that the sliding window keeps.",
+        "releases", (("checkpoints", "checkpoints"),), unit="count",
+    ),
+)  # fmt: skip
+
+
+class Page:
+    """Contents of a page. The thread of the run writes them, and that of the server reads them.
+
+    Parameters
+    ----------
+    title : head of the page. By default it follows from the parameters of the run.
+    curator : whether the page accepts exact functions of raw rows. Such a page is never publishable.
 
     Attributes
     ----------
-    is_publishable : all of it is computed from private releases.
-    notice : sentence at the head of the page about its readers.
+    is_publishable : whether all of it is computed from private releases.
     ended : words about the end of the run; "" before.
     version : number of changes. Readers get the page again when it grows.
     """
 
-    is_publishable: bool
-    notice: str
+    def __init__(self, title: str = "", *, curator: bool = False) -> None:
+        self.title, self.curator, self.ended, self.version = title or "streampca", curator, "", 0
+        self._has_title = bool(title)
+        self.tables: dict[str, Thinned[list[Cell]]] = {name: Thinned() for name in COLUMNS}
+        self.latest: Release | None = None
+        self._parameters: Mapping[str, Any] = {}
+        self.figures: Sequence[Fact] = ()
+        self._record: RegretRecord | None = None
+        self._count = 0  # of releases
+        self._is_private, self._is_published = True, False
+        self._drawn: FloatArray | None = None  # the next basis gets the same signs
+        self._lock = threading.RLock()
+        self._message = -1, ""  # version, and its JSON
 
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self.lock = threading.RLock()
-        self.version = 0
-        self.ended = ""
-        self._message = -1, ""
+    @property
+    def is_publishable(self) -> bool:
+        return self._is_private and not self.curator
 
-    @abstractmethod
-    def tables(self) -> Mapping[str, Table]:
-        """Return the tables by name."""
+    def publish(self) -> None:
+        """Refuse releases without a guarantee from now on. Raises `BadParameterError` if the page may not be public."""
+        if not self.is_publishable:
+            raise BadParameterError("exact figures, and releases without a privacy guarantee, may not be published")
+        self._is_published = True
 
-    @abstractmethod
-    def panels(self) -> list[Panel]:
-        """Return the charts with data, in order."""
+    def describe(self, parameters: Mapping[str, Any]) -> None:
+        """Set the public parameters of the run."""
+        with self._lock:
+            if parameters != self._parameters:
+                self._parameters = dict(parameters)
+                if "processor" in parameters and not self._has_title:
+                    k = parameters.get("n_components")
+                    self.title = f"streampca · {parameters['processor']}" + (f", k = {k}" if k else "")
+                self.version += 1
 
-    @abstractmethod
-    def facts(self) -> list[Fact]:
-        """Return the figures at the head of the page."""
+    def add(self, events: Sequence[Release | RegretRecord]) -> None:
+        """Add releases and, to the curator's page, records of the exact regret, each in order.
 
-    @abstractmethod
-    def more(self) -> dict[str, Any]:
-        """Return further JSON values of the page."""
+        Raises
+        ------
+        BadParameterError
+            If one is something else, or a release has no guarantee on a page that was published.
+        """
+        # By exact type: a subclass of a release could hold anything.
+        accepted = {Release: self._add_release} | ({RegretRecord: self._add_record} if self.curator else {})
+        with self._lock:
+            for event in events:
+                add: Callable[[Any], None] | None = accepted.get(type(event))
+                if add is None:
+                    raise BadParameterError(f"{type(event).__name__} may not be published; only releases may")
+                add(event)
+                self.ended = ""
+                self.version += 1
+
+    def show(self, figures: Sequence[Fact]) -> None:
+        """Show further figures, in place of the last ones. Raises `BadParameterError` if they may not be shown."""
+        if not self.curator:
+            raise BadParameterError("figures of the curator may not be published")
+        with self._lock:
+            self.figures = tuple(figures)
+            self.version += 1
 
     def end(self, how: str = "The run has ended") -> None:
         """Mark the page as ended; further data may follow."""
-        with self.lock:
-            for table in self.tables().values():
+        with self._lock:
+            for table in self.tables.values():
                 table.finish()
             if self.ended != how:
                 self.ended = how
                 self.version += 1
 
-    @property
-    def stamp(self) -> int:
-        """Number that changes whenever the page does."""
-        return self.version
+    def _add_release(self, release: Release) -> None:
+        if not release.guarantee.is_private:  # as those of `Oja`
+            if self._is_published:
+                raise BadParameterError("a release without a privacy guarantee may not be published")
+            self._is_private = False
+        self._offer("releases", partial(facts.release_row, release, self.latest))
+        has_rewards = release.details.get("rewards") is not None and release.noise_std is not None
+        if has_rewards and has_drawable_gram(release):
+            self._offer("intervals", lambda: (release.t, *PrivateRegretRecord.of(release).average))
+        self.latest = release
+        self._count += 1
+
+    def _add_record(self, record: RegretRecord) -> None:
+        self._record = record
+        ends = (None, record.average, record.average_most) if record.is_interval else (record.average, None, None)
+        row = (record.t, *ends, record.average_bound, record.opt / record.t, record.captured)
+        self._offer("regret", lambda: row)
+
+    def _offer(self, table: str, make: Callable[[], Sequence[Cell]]) -> None:
+        """Add a row to a table. It is computed only if it is kept."""
+        self.tables[table].offer(lambda: [_plain(cell) for cell in make()])
+
+    def panels(self) -> list[Panel]:
+        """Return the charts that have data."""
+        drawn, titles = [], {} if self.latest is None else {"values": eigenvalue_title(self.latest)}
+        for panel in PANELS:
+            rows, columns = self.tables[panel.table].items, COLUMNS[panel.table]
+            held = {
+                name for name, *cells in zip(columns, *rows, strict=True) if any(cell is not None for cell in cells)
+            }
+            series = tuple((column, label) for column, label in panel.series if column in held)
+            if series or (panel.band and panel.band[0] in held):
+                drawn.append(replace(panel, series=series, title=titles.get(panel.name, panel.title)))
+        return drawn
 
     def state(self) -> dict[str, Any]:
         """Return the whole page as JSON values."""
-        with self.lock:
-            tables = {name: {"columns": list(it.columns), "rows": it.items} for name, it in self.tables().items()}
-            return {
-                "title": self.title, "publishable": self.is_publishable, "notice": self.notice, "ended": self.ended,
-                "facts": [asdict(fact) for fact in self.facts()],
+        with self._lock:
+            further = [] if self._record is None else facts.regret_facts(self._record)
+            further += self.figures
+            tables = {name: table.items for name, table in self.tables.items() if table.items}
+            state: dict[str, Any] = {
+                "title": self.title, "publishable": self.is_publishable, "ended": self.ended, "lead": "", "formal": "",
+                "notice": _CURATOR if self.curator else _PUBLISHABLE if self._is_private else _NOTHING,
+                "facts": [asdict(fact) for fact in (Fact("Releases", "none yet"), *further)],
                 "panels": [asdict(panel) for panel in self.panels()],
-                "tables": tables, **self.more(),
+                "tables": {name: {"columns": COLUMNS[name], "rows": rows} for name, rows in tables.items()},
+                "parameters": [(k, facts.parameter_text(v)) for k, v in self._parameters.items() if v is not None],
+                "guarantee": [], "loadings": None,
             }  # fmt: skip
+            if self.latest is not None:
+                basis, guarantee = self.latest.subspace.basis, self.latest.guarantee
+                self._drawn = basis if self._drawn is None else signs_like(basis, self._drawn)
+                shown = card(
+                    self.latest, releases=self._count, further=further, most=facts.FEATURES, basis=self._drawn,
+                    estimated=facts.ESTIMATED,
+                )  # fmt: skip
+                heads = component_rows(shown.components[: facts.COMPONENTS])
+                state |= {
+                    "lead": shown.lead, "facts": [asdict(fact) for fact in shown.facts],
+                    "guarantee": facts.in_words(guarantee), "formal": str(guarantee),
+                    "loadings": {**shown.loadings, "heads": heads},
+                }  # fmt: skip
+            return state
 
     def message(self) -> str:
         """Return `state` as JSON, computed once for all readers."""
-        with self.lock:
-            if self._message[0] != self.stamp:
-                self._message = self.stamp, json.dumps(self.state(), allow_nan=False, separators=(",", ":"))
+        with self._lock:
+            if self._message[0] != self.version:
+                self._message = self.version, json.dumps(self.state(), allow_nan=False, separators=(",", ":"))
             return self._message[1]
 
 
 def _plain(cell: Cell) -> Cell:
     if cell is None or not math.isfinite(cell):
-        return None
+        return None  # JSON has no infinity
     # Seven digits are more than a chart shows, and half of the size.
     return int(cell) if isinstance(cell, int) else float(f"{cell:.7g}")

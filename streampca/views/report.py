@@ -10,21 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from importlib.resources import files
+from importlib.resources import files as resources
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streampca.errors import BadParameterError, NoReleaseError
+from streampca.errors import NoReleaseError
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release, rows_summed
 from streampca.views import plots
-from streampca.views.curator import CuratorPage
-from streampca.views.page import Panel, Table, Thinned
-from streampca.views.public import PublicPage
-from streampca.views.run_files import CuratorRun, PublicRun
+from streampca.views.facts import Cell
+from streampca.views.page import COLUMNS, Page, Panel, Thinned
+from streampca.views.run_files import RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,36 +36,31 @@ Kind = Literal["loadings", "biplot", "scree", "over-time", "motion"]
 class Run:
     """A run to report on."""
 
-    page: PublicPage | CuratorPage  #: a `CuratorPage` if there is exact regret
+    page: Page  #: the curator's if there is exact regret
     releases: Sequence[Release]  #: some of the releases, evenly spread, the last among them
 
     @classmethod
     def of(
         cls,
         releases: Iterable[Release],
-        records: Iterable[RegretRecord] = (),
+        records: Sequence[RegretRecord] = (),
         *,
-        title: str = "streampca",
+        title: str = "",
         parameters: Mapping[str, Any] | None = None,
     ) -> Run:
         """Create a run from all of its releases, in order. Raises `NoReleaseError` if there is none.
 
-        Exact ``records`` of the regret are curator only. Public ``parameters`` that name the processor replace the
-        title.
+        Exact ``records`` of the regret are curator only. By default the title follows from the public ``parameters``.
         """
-        public = PublicPage(title)
-        kept: Thinned[Release] = Thinned()
+        page, kept = Page(title, curator=bool(records)), Thinned[Release]()
         for release in releases:
-            public.add([release])
+            page.add([release])
             kept.offer(lambda release=release: release)  # type: ignore[misc]
         kept.finish()
         if not kept.items:
             raise NoReleaseError("there is no release to report on. Continue the run until one is due.")
-        public.describe(parameters or {})
-        page: PublicPage | CuratorPage = public
-        if exact := list(records):
-            page = CuratorPage(public)
-            page.add(exact)
+        page.describe(parameters or {})
+        page.add(records)
         page.end("Report")
         return cls(page, kept.items)
 
@@ -77,12 +71,11 @@ def read_run(path: Path, regret: Path | None = None) -> Run:
     ``regret`` is the file of the exact regret, curator only; None opens nothing of the curator's. Raises
     `BadParameterError` if a file is something else, and `NoReleaseError` if there is no release yet.
     """
-    if regret is not None and not regret.is_file():
-        raise BadParameterError(f"{regret}: there is no such file")
-    source = PublicRun(path)
-    releases = chain(source.new_releases(), chain.from_iterable(iter(source.new_releases, [])))
-    records = () if regret is None else chain.from_iterable(iter(CuratorRun(regret).new_records, []))
-    return Run.of(releases, records, parameters=source.parameters)
+    files = RunFiles(path, regret)
+    first = files.new_releases()  # with them the parameters are read
+    releases = chain(first, chain.from_iterable(iter(files.new_releases, [])))
+    records = list(chain.from_iterable(iter(files.new_records, [])))
+    return Run.of(releases, records, parameters=files.parameters)
 
 
 # -- the HTML file ------------------------------------------------------------------
@@ -95,7 +88,7 @@ def html(run: Run) -> str:
     """
     state = run.page.state()
     state["title"] += ": report"
-    page = _static("page.html")
+    page = _static("index.html")
     scripts = {name: _static(name) for name in re.findall(r'<script src="/(.+?)">', page)}
     hashes = " ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts.values())
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
@@ -109,7 +102,7 @@ def html(run: Run) -> str:
         '<h1 id="title">streampca': f'<h1 id="title">{title}',
         "Connecting …": escape(state["ended"]),
         "<title>streampca": f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{title}',
-        '<link rel="icon" href="/favicon.ico" type="image/svg+xml">\n': "",
+        '<link rel="icon" href="/icon.svg" type="image/svg+xml">\n': "",
         "This page needs JavaScript.": _without_script(state),
         '<div id="pictures" class="panels"></div>': f'<div id="pictures" class="panels">{pictures}</div>',
         '<a href="/uplot-LICENSE.txt">uPlot 1.6.32 (MIT)</a>': "uPlot 1.6.32 (MIT)",
@@ -144,7 +137,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _static(name: str) -> str:
-    return files("streampca.views").joinpath("static", name).read_text(encoding="utf-8")
+    return resources("streampca.views").joinpath("static", name).read_text(encoding="utf-8")
 
 
 def _base64(data: bytes) -> str:
@@ -194,10 +187,9 @@ def subspace_pictures(run: Run) -> Iterator[Picture]:
 
 def curve_pictures(run: Run) -> Iterator[Picture]:
     """Yield the charts of the page; those of the curator carry their mark within the picture."""
-    tables = run.page.tables()
     for panel in run.page.panels():
         name = f"curator-{panel.name}" if panel.curator else panel.name
-        yield Picture(name, panel.title, panel.note, partial(_chart, panel, tables[panel.table]))
+        yield Picture(name, panel.title, panel.note, partial(_chart, panel, run.page.tables[panel.table].items))
 
 
 def write_pictures(run: Run, folder: Path, kind: Literal["svg", "png"]) -> list[Path]:
@@ -209,9 +201,9 @@ def write_pictures(run: Run, folder: Path, kind: Literal["svg", "png"]) -> list[
     return list(pictures)
 
 
-def _chart(panel: Panel, table: Table, dark: bool) -> Figure:
-    values = np.array(table.items, dtype=np.float64)  # None becomes nan
+def _chart(panel: Panel, rows: Sequence[Sequence[Cell]], dark: bool) -> Figure:
+    values = np.array(rows, dtype=np.float64)  # None becomes nan
     return plots.curves(
-        dict(zip(table.columns, values.T, strict=True)), panel.series, band=panel.band, log=panel.log,
+        dict(zip(COLUMNS[panel.table], values.T, strict=True)), panel.series, band=panel.band, log=panel.log,
         title=panel.title, unit=panel.unit, mark=_MARK if panel.curator else "", dark=dark,
     )  # fmt: skip

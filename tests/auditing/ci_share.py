@@ -28,8 +28,6 @@ OWN = ("processors", "papers", "mechanisms", "matrix_factorization")
 
 def seconds(case):
     words = set(case.name.split("-"))
-    if "search" in words:
-        return 15.0
     if "AdaptiveCovariance" in words:
         return 5.0
     if "DPPCA" in words or "shuffle_800" in words:

@@ -17,7 +17,7 @@ from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import WindowDifference
 from streampca.mechanisms import adaptive_covariance
 from streampca.mechanisms.exact_subspace import TruncatedLaplace
-from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
+from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget, gaussian, shuffling
@@ -118,8 +118,6 @@ WRONG = {
         (sp.papers.ApproximateSubspace, "histogram",
          property(lambda self: StabilityHistogram(self.epsilon, self.delta))),
         "vote that moves"),
-    "noise of one histogram": (
-        "DPPCA-deflation", (GaussianHistograms, "std", property(lambda self: 1.0 / self.mu)), "center"),
     "matrix Laplace at half": (
         "MatrixLaplaceCovariance", (MatrixLaplaceCovariance, "scale", lambda self, d: 0.25), "matrix"),
     "Wishart as printed": ("WishartCovariance", (WishartCovariance, "scale", lambda self, d: 0.2), "quadrature"),

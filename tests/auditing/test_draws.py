@@ -25,8 +25,6 @@ PUBLIC = {
     ("mechanisms/norm_maps.py", "Randomness.from_seed(_SEED).stream('norm maps', name).normal"),
     # The name under which a ledger books a release.
     ("mechanisms/base.py", "os.urandom"),
-    # The public starting directions of an ascent.
-    ("processors/dp_pca_deflation.py", "self.random"),
 }
 
 

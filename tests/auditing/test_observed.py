@@ -26,8 +26,7 @@ from streampca.stream.step import BlockStep, Step, Steps
 from streampca.stream.stream import Stream
 from streampca.users import UserStream
 from streampca.views.card import Card
-from streampca.views.facts import Fact
-from streampca.views.public import PublicPage
+from streampca.views.page import Page
 
 ROWS = 0.3 * np.random.default_rng(0).normal(size=(12, 3))
 
@@ -152,7 +151,7 @@ def test_cards_and_pages_are_read_at_depth_2(monkeypatch):
     monkeypatch.setattr(Card, "note", property(lambda self: "another"))
     assert changed() == {"card", "streampca show", "Release"}
     monkeypatch.undo()
-    monkeypatch.setattr(PublicPage, "facts", lambda self: [Fact("told", "something")])
+    monkeypatch.setattr(Page, "panels", lambda self: [])
     assert changed() == {"page"}
     monkeypatch.undo()
     monkeypatch.setattr(PrivateRegretRecord, "average", property(lambda self: (0.0, 0.0)))

@@ -45,7 +45,6 @@ CASES: dict[str, Callable[[], Algorithm]] = {
     "window-ring": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="ring"),
     "window-ring-leaves": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=2),
     "window-ring-sums": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=20),
-    "window-once": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="once", horizon=N),
     "window-smoothed": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="smoothed", release_every=2),
     "window-smoothed-sums": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="smoothed", release_every=20),
     "window-forgetting": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="forgetting", adjacency="replace"),
@@ -53,9 +52,6 @@ CASES: dict[str, Callable[[], Algorithm]] = {
     "private-oja": lambda: sp.PrivateOja(**BUDGET, batch_size=16),
     "private-oja-clipped": lambda: sp.PrivateOja(**BUDGET, batch_size=40, horizon=N, clip=0.3, release_every=80),
     "dp-pca": lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=340, batch_size=56),
-    "dp-pca-deflation": lambda: sp.DPPCA(
-        n_components=K, epsilon=200.0, delta=0.1, horizon=1016, method="deflation", batch_size=127
-    ),
     "tumbling": lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=40),
     "tumbling-adaptive": lambda: sp.Tumbling(
         sp.AdaptiveCovariance(n_components=K, epsilon=50.0, delta=1e-2), release_every=90, map_from="previous"

@@ -40,7 +40,6 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "window-ring": lambda: sp.SlidingWindowPCA(**WINDOW, method="ring"),
     "window-smoothed": lambda: sp.SlidingWindowPCA(**WINDOW, method="smoothed"),
     "window-forgetting": lambda: sp.SlidingWindowPCA(**WINDOW, method="forgetting"),
-    "window-once": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="once", horizon=N),
     "oja": lambda: sp.Oja(n_components=2, batch_size=5),
     "private-oja": lambda: sp.PrivateOja(**BUDGET, batch_size=7),
     "dp-pca": lambda: sp.DPPCA(n_components=2, epsilon=80.0, delta=0.1, horizon=N, batch_size=50),

@@ -222,6 +222,6 @@ def arrays(draw: Random) -> bytes:
 
 
 SHAPES: dict[str, Callable[[Random], bytes]] = {
-    "csv": csv, "ndjson": ndjson, "mappings": mappings, "arrays": arrays, "parquet": changes, "arrow": changes,
+    "csv": csv, "ndjson": ndjson, "mappings": mappings, "arrays": arrays, "parquet": changes,
     "store": changes, "ledger": changes,
 }  # fmt: skip

@@ -40,7 +40,7 @@ from streampca.release.release import Release
 from streampca.rows.protocol import RowSource
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
-from streampca.sources.parquet import from_arrow, from_parquet
+from streampca.sources.parquet import from_parquet
 from streampca.store.config import load
 from streampca.store.database import _PAGE, Database
 from streampca.store.keys import read_key
@@ -138,7 +138,6 @@ def ndjson(data: bytes) -> None:
             missing="nan" if choice & 8 else "raise",
             on_bad_row="zero" if choice & 20 == 20 else "raise",
             chunk_rows=1 + (choice >> 5),
-            times="a" if choice & 64 else None,
             max_bytes=2**16,
         )
     except StreamPCAError as error:
@@ -192,7 +191,6 @@ def columns(kind: str, read: Any, data: bytes) -> None:
 def _column_files() -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyarrow import ipc
 
     plain = pa.table({"a": [1.0, 2.5, -3.0], "b": [4, 5, 6]})
     nulls = pa.table({"a": [1.0, None, math.nan], "b": [True, False, None]})
@@ -216,14 +214,9 @@ def _column_files() -> None:
         with contextlib.suppress(pa.ArrowException):  # no half floats there
             pq.write_table(table, out, **options)
             _FILES["parquet"].append(out.getvalue())
-    for table, new, packed in itertools.product(tables, (ipc.new_file, ipc.new_stream), (None, "lz4", "zstd")):
-        out = io.BytesIO()
-        with new(out, table.schema, options=ipc.IpcWriteOptions(compression=packed)) as writer:
-            writer.write_table(table, max_chunksize=7)
-        _FILES["arrow"].append(out.getvalue())
 
 
-_FILES: dict[str, list[bytes]] = {"parquet": [], "arrow": []}
+_FILES: dict[str, list[bytes]] = {"parquet": []}
 
 
 class Choices:
@@ -508,7 +501,7 @@ def prepare(name: str = "") -> None:
     warnings.simplefilter("ignore", StreamPCAWarning)
     if not _RECORDS:
         _made_once()
-    if name in ("parquet", "arrow") and not _FILES["arrow"]:
+    if name == "parquet" and not _FILES["parquet"]:
         _column_files()
     if name == "store" and len(_STORES) == 2:
         for edited in list(_edited(_STORES[0][1]["run.db"])):
@@ -553,7 +546,7 @@ def _made_once() -> None:
 
 TARGETS = {
     "csv": csv, "ndjson": ndjson, "parquet": partial(columns, "parquet", from_parquet),
-    "arrow": partial(columns, "arrow", from_arrow), "mappings": mappings, "arrays": arrays,
+    "mappings": mappings, "arrays": arrays,
     "toml": toml, "releases": releases, "store": store_files, "records": records, "ledger": ledger,
 }  # fmt: skip
 
@@ -566,7 +559,6 @@ SEEDS: dict[str, list[bytes]] = {
         b"\x01" + b"a,b\n" + b"1,2\n" * 150, b"\x00a,b\n-0,+1\n0x1,1_0\n", b'\x00a,b\n"1\n",2\n3,4\n',
     ],
     "parquet": [*(bytes([kind, 0]) for kind in range(28)), b"\xfaPAR1", bytes([0, 0, 99, *range(11)])],
-    "arrow": [*(bytes([kind, 0]) for kind in range(42)), b"\xfaARROW1", bytes([0, 0, 99, *range(11)])],
     "mappings": [bytes([1, 4, 2, *range(20)] * 4), bytes([0, 0, 2, 0, 1, 21, *range(8), 22, *range(8)] * 3)],
     "ndjson": [
         b'\x00{"a": 1, "b": 2.5}\n{"a": "3", "b": null}\n', b'\x0c{"b": 1, "a": true}\n\n[1]\n{"a": 1e999}\n',

@@ -102,14 +102,11 @@ stream("window-smoothed-sums", lambda: WINDOW(**BUDGET, window=40, method="smoot
 stream("window-smoothed-center", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2, center=True))
 stream("window-forgetting", lambda: WINDOW(**BUDGET, window=20, method="forgetting", adjacency="replace"))
 stream("window-forgetting-center", lambda: WINDOW(**BUDGET, window=20, method="forgetting", center=True))
-stream("window-once", lambda: WINDOW(**BUDGET, window=200, method="once", horizon=N))
 stream("window-warmup", lambda: WINDOW(**RICH, window=40, method="ring", release_every=5), bounds="private", warmup=64)
 stream("oja", lambda: sp.Oja(n_components=K, release_every=9))
 stream("private-oja", lambda: sp.PrivateOja(**BUDGET, batch_size=16))
 stream("private-oja-replace-clip", lambda: sp.PrivateOja(**RICH, batch_size=8, clip=0.5, adjacency="replace"))
 stream("dp-pca", lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=N, batch_size=55))
-stream("dp-pca-deflation", lambda: sp.DPPCA(n_components=K, epsilon=200.0, delta=0.1, horizon=1016, method="deflation",
-       batch_size=127))  # fmt: skip
 stream("tumbling", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40))
 stream("tumbling-short", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40, horizon=N,
        keep_short=True))  # fmt: skip

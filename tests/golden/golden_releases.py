@@ -3,9 +3,10 @@
 ``python tests/golden/golden_releases.py --why "REASON"`` records cases that are new or have changed, and keeps the
 reason in the file. ``--retired NAME ...`` removes cases that no longer exist, and records nothing.
 
-A case has two digests. *Words* covers row numbers and packed noisy Gram matrices, which have the same bits on every
-machine. *Spans* covers bases and what is computed from them. LAPACK rounds these differently on other processors, so
-they are compared on the build that recorded them; elsewhere, the last projector is compared as numbers.
+A case has three digests. *Words* covers row numbers and packed noisy Gram matrices, and *facts* the details that are
+no floats; both have the same bits on every machine. *Spans* covers bases and what is computed from them. LAPACK rounds
+these differently on other processors, so they are compared on the build that recorded them; elsewhere, the last
+projector is compared as numbers.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def released(name: str, *, interrupted: bool = False) -> list[sp.Release]:
 
 
 def digest(name: str, releases: list[sp.Release]) -> dict[str, Any]:
-    words, spans = sha256(), sha256()
+    words, spans, facts = sha256(), sha256(), sha256()
     for release in releases:
         words.update(b"%d" % release.t)
         if release.has_gram:
@@ -76,11 +77,14 @@ def digest(name: str, releases: list[sp.Release]) -> dict[str, Any]:
             spans.update(release.smoothed.tobytes())
         spans.update(release.subspace.basis.tobytes())
         spans.update(repr(sorted((key, np.asarray(value).tolist()) for key, value in release.details.items())).encode())
+        whole = {key: value for key, value in release.details.items() if np.asarray(value).dtype.kind in "biU"}
+        facts.update(repr(sorted(whole.items())).encode())
     last = releases[-1]
     return {
         "releases": len(releases),
         "words": words.hexdigest()[:32],
         "spans": spans.hexdigest()[:32],
+        "facts": facts.hexdigest()[:32],
         "noise_std": None if last.noise_std is None else float(f"{last.noise_std:.12g}"),
         "projector": [float(f"{value:.9f}") for value in np.diag(last.subspace.projector)],
     }

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -57,29 +54,11 @@ def releases(steps) -> list[str]:
     return [step.release.to_json() for step in steps if step.release is not None]
 
 
-@pytest.mark.parametrize(("processes", "rows_per_task"), [(2, 500), (1, 1), (1, 10**6)])
+@pytest.mark.parametrize(("processes", "rows_per_task"), [(2, 500), (1, 1)])
 def test_a_pool_gives_the_releases_of_one_process(files: list[Path], processes: int, rows_per_task: int) -> None:
     expected = single(files)
     assert len(expected) == 33
     assert releases(absorb_parquet(stream(), files, processes=processes, rows_per_task=rows_per_task)) == expected
-
-
-def test_what_the_other_processes_sum_is_the_same(files: list[Path], monkeypatch) -> None:
-    tasks = []
-
-    class Waited(ProcessPoolExecutor):
-        """The others have started before this process sums rows."""
-
-        def submit(self, function, /, *args):
-            future = super().submit(function, *args)
-            tasks.append(args)
-            if not args:
-                future.result()
-            return future
-
-    monkeypatch.setattr("streampca.pool.ProcessPoolExecutor", Waited)
-    assert releases(absorb_parquet(stream(), files, processes=3, rows_per_task=200)) == single(files)
-    assert sum(map(bool, tasks)) >= 4
 
 
 def test_it_continues_after_any_block(files: list[Path]) -> None:
@@ -94,28 +73,23 @@ def test_it_continues_after_any_block(files: list[Path]) -> None:
     assert [release.to_json() for release in store.releases()] == expected
 
 
-def test_rows_from_elsewhere_may_come_first(files: list[Path]) -> None:
-    out = stream()
-    first = next(from_parquet(files[0]).blocks())
-    got = [release.to_json() for release in out.push_many(first).releases]
-    assert got + releases(absorb_parquet(out, files[1], processes=1, before=1234)) == single(files)
-    with pytest.raises(BadParameterError, match="is at row 3210"):
-        next(absorb_parquet(out, files[1], processes=1))
-
-
-def test_columns_are_read_by_name(files: list[Path]) -> None:
+def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: list[Path]) -> None:
     algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
     out, other = (Stream(algorithm, features=["x3", "x1"], seed=5) for _ in range(2))
-    assert [step.t for step in absorb_parquet(out, files[0], processes=1)][-1] == 1234
-    other.push_many(next(from_parquet(files[0], columns=["x3", "x1"]).blocks()))
-    assert out.release.to_json() == other.release.to_json()
+    first, second = (next(from_parquet(path, columns=["x3", "x1"]).blocks()) for path in files)
+    for made in (out, other):
+        made.push_many(first)
+    got = releases(absorb_parquet(out, files[1], processes=1, before=1234))
+    assert got == [release.to_json() for release in other.push_many(second).releases]
+    with pytest.raises(BadParameterError, match="is at row 3210"):
+        next(absorb_parquet(out, files[1], processes=1))
 
 
 @pytest.mark.parametrize(
     ("out", "paths", "options", "error", "message"),
     [
         (lambda: Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, horizon=3000)), None, {},
-         HorizonReachedError, "hold 3210 rows"),
+         HorizonReachedError, "3210 rows given"),
         (lambda: Stream(Oja(n_components=2, n_features=D)), None, {}, BadParameterError, "needs rows"),
         (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),
         (lambda: stream(), [], {}, BadParameterError, "at least one file"),
@@ -141,17 +115,15 @@ def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> Non
 
 
 _ORPHAN = """
-import sys
+import multiprocessing, sys, time
 from streampca import pool
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.stream.stream import Stream
 if __name__ == "__main__":
     stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=5, release_every=100))
-    steps = pool.absorb_parquet(stream, sys.argv[1:], processes=3, rows_per_task=200)
+    steps = pool.absorb_parquet(stream, sys.argv[1:], processes=2, rows_per_task=200)
     next(steps)
-    import multiprocessing
     print(*[child.pid for child in multiprocessing.active_children()], flush=True)
-    import time
     time.sleep(60)
 """
 
@@ -159,20 +131,18 @@ if __name__ == "__main__":
 def test_processes_do_not_outlive_a_killed_parent(files: list[Path], tmp_path: Path) -> None:
     script = tmp_path / "orphan.py"
     script.write_text(_ORPHAN)
-    parent = subprocess.Popen([sys.executable, str(script), *map(str, files)], stdout=-1, stderr=-3, text=True)
-    children = [int(pid) for pid in parent.stdout.readline().split()]
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    parent.stdout.close()
+    with subprocess.Popen([sys.executable, script, *files], stdout=-1, stderr=-3, text=True) as parent:
+        children = [Path(f"/proc/{pid}/stat") for pid in parent.stdout.readline().split()]
+        parent.kill()
     assert len(children) == 2
+
+    def lives(stat: Path) -> bool:
+        try:
+            return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
     end = time.monotonic() + 15.0
-    while any(map(_lives, children)) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not any(map(_lives, children))
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    while any(map(lives, children)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(map(lives, children))

@@ -20,7 +20,6 @@ MORE = [
     "check_global_set_output_transform_polars",
     "check_inplace_ensure_writeable",
     "check_n_features_in_after_fitting",
-    "check_param_validation",
     "check_set_output_transform",
     "check_set_output_transform_pandas",
     "check_set_output_transform_polars",

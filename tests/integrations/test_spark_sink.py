@@ -1,7 +1,7 @@
 """Spark in local mode: the releases of one process, bit for bit, each epoch once.
 
 Runs where pyspark and Java 17 are: ``pip install 'streampca[spark]'``. A session takes some 15 s to start.
-The large test, killed twice: ``pytest -m long tests/integrations/test_spark_sink.py``.
+Drivers that are killed: ``pytest -m long tests/integrations/test_spark_sink.py``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _spec.loader.exec_module(driver)
 # Of Spark's own: it warns of pandas 3, and leaves sockets to the garbage collector.
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]
 N, D = 3300, 6
+NAMES = [f"x{j}" for j in range(D)]
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PLAIN = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.adaptive.enabled=false"
 
@@ -59,8 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 def stream(store: Store | None = None, horizon: int = N, **options) -> Stream:
     algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=horizon)
-    names = [f"x{j}" for j in range(D)]
-    return Stream(algorithm, features=names, row_norm=2.0, seed=3, store=store, **options)
+    return Stream(algorithm, features=NAMES, row_norm=2.0, seed=3, store=store, **options)
 
 
 def single(rows: list[np.ndarray], **options) -> list[str]:
@@ -90,25 +90,6 @@ def test_files_read_by_executors(spark, folder: Path) -> None:
     assert releases(absorb_parquet(stream(), spark, sorted(frame.inputFiles()), columns=frame.columns)) == expected
 
 
-def test_any_frame_in_the_order_of_its_partitions(spark, folder: Path) -> None:
-    frame = spark.read.parquet(str(folder)).where("x0 > -0.2").withColumn("name", _text())
-    rows = np.array([row[:D] for row in frame.toLocalIterator()])
-    out = stream()
-    assert releases(absorb_frame(out, frame)) == single([rows])
-    assert out.t == len(rows) < N
-    with pytest.raises(BadParameterError, match="'name' of the frame does not hold numbers"):
-        absorb_frame(stream(), frame, columns=[*(f"x{j}" for j in range(D - 1)), "name"])
-    with pytest.raises(HorizonReachedError, match="horizon leaves room for"):
-        absorb_frame(out, frame)
-    assert out.t == len(rows)
-
-
-def _text():
-    from pyspark.sql.functions import lit
-
-    return lit("a")
-
-
 @pytest.fixture
 def arrow_calls(spark, monkeypatch) -> list[str]:
     calls, kind = [], type(spark.range(1))
@@ -123,7 +104,7 @@ def arrow_calls(spark, monkeypatch) -> list[str]:
 
 
 def rows_in_order(frame) -> list[np.ndarray]:
-    return [np.array([[row[f"x{j}"] for j in range(D)] for row in frame.toLocalIterator()], dtype=float)]
+    return [np.array([[row[name] for name in NAMES] for row in frame.toLocalIterator()], dtype=float)]
 
 
 @pytest.mark.parametrize("split", [2**27, 20_000])
@@ -131,22 +112,17 @@ def test_a_frame_that_is_a_scan_is_read_from_its_files(spark, folder: Path, arro
     """In the order of the frame, which goes by the sizes of files, or of parts of them."""
     driver.write_files(folder.parent / "one", 1000, D, files=1, group=300)
     (folder.parent / "one" / "part000.parquet").rename(folder / "a smaller one.parquet")
-    read, paths = spark.read, [str(path) for path in folder.iterdir()]
-    names = [f"x{j}" for j in range(D)]
+    paths = [str(path) for path in folder.iterdir()]
     spark.conf.set("spark.sql.files.maxPartitionBytes", split)
     spark.conf.set("spark.sql.files.openCostInBytes", 1000)
     try:
-        for frame in (
-            read.parquet(str(folder)),
-            read.parquet(f"file://{folder}/").select(*names[::-1]),
-            read.parquet(*paths).select(*names),
-            read.parquet(paths[1]),
-        ):
+        by_files = spark.read.parquet(*paths)
+        for frame in (by_files, spark.read.parquet(f"file://{folder}/").select(*NAMES[::-1])):
             rows = rows_in_order(frame)
             assert releases(absorb_frame(stream(horizon=2 * N), frame)) == single(rows, horizon=2 * N)
             assert not arrow_calls
         with pytest.raises(HorizonReachedError, match="4300 rows given, but the horizon leaves room for 3300"):
-            absorb_frame(stream(), read.parquet(*paths))
+            absorb_frame(stream(), by_files)
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.conf.unset("spark.sql.files.openCostInBytes")
@@ -156,28 +132,21 @@ def test_any_other_frame_goes_through_spark(spark, folder: Path, tmp_path: Path,
     whole = spark.read.parquet(str(folder))
     by_day = tmp_path / "by day"
     whole.selectExpr("*", "cast(x0 > 0 as int) as day").write.partitionBy("day").parquet(str(by_day))
-    floats, both = tmp_path / "floats", tmp_path / "both"
-    whole.selectExpr(*(f"cast(x{j} as decimal(20, 12)) as x{j}" for j in range(D))).write.parquet(str(floats))
+    decimals, both = tmp_path / "decimals", tmp_path / "both"
+    whole.selectExpr(*(f"cast({name} as decimal(20, 12)) as {name}" for name in NAMES)).write.parquet(str(decimals))
     shutil.copytree(folder, both)
-    shutil.copy(next(floats.glob("*.parquet")), both / "z.parquet")
-    cached = spark.read.parquet(*map(str, sorted(folder.iterdir()))).select("x5", *(f"x{j}" for j in range(D - 1)))
-    cached.cache().count()
+    shutil.copy(next(decimals.glob("*.parquet")), both / "z.parquet")
     frames = [
-        whole.where("x0 > 1"),
+        whole.where("x0 > -0.2").selectExpr("*", "'a' as name"),
         whole.limit(700),
         whole.sortWithinPartitions("x1"),
         whole.union(whole),
         whole.withColumn("x0", whole["x1"]),
-        whole.selectExpr("x0 + 1 as x0", *(f"x{j}" for j in range(1, D))),
         whole.repartition(2, "x0").cache(),
-        whole.sample(0.5, seed=1),
-        whole.join(whole.select("x0").where("x0 > 0"), "x0"),
         spark.read.option("mergeSchema", "true").parquet(str(folder)),
         spark.read.parquet(str(by_day)),
-        spark.read.parquet(str(floats)),
-        spark.read.schema(whole.schema).parquet(str(folder)).where("x1 > 0").select("*"),
-        cached,
-        spark.createDataFrame([tuple(float(j) for j in range(D))], [f"x{j}" for j in range(D)]),
+        spark.read.parquet(str(decimals)),
+        spark.createDataFrame([tuple(float(j) for j in range(D))], NAMES),
     ]
     for at, frame in enumerate(frames):
         rows = rows_in_order(frame)
@@ -185,8 +154,12 @@ def test_any_other_frame_goes_through_spark(spark, folder: Path, tmp_path: Path,
         assert len(arrow_calls) == at + 1, at
     with pytest.raises(Exception, match="both"):  # of two types: Spark names the file
         absorb_frame(stream(horizon=4 * N), spark.read.schema(whole.schema).parquet(str(both)))
-    for frame in (cached, frames[6]):
-        frame.unpersist()
+    with pytest.raises(BadParameterError, match="'name' of the frame does not hold numbers"):
+        absorb_frame(stream(), frames[0], columns=[*NAMES[1:], "name"])
+    full = stream(horizon=300)
+    with pytest.raises(HorizonReachedError, match="horizon leaves room for 300"):
+        absorb_frame(full, frames[0])
+    assert full.t == 0
 
 
 class StopError(Exception):
@@ -231,17 +204,11 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
         run(frames, EpochSink(resumed, store, on_release=world.append), tmp_path / "checkpoint")
         assert (store.durable, store.epoch["epoch"]) == (N, 2)
         assert [release.to_json() for release in store.releases()] == expected
-        assert {release.t: release.to_json() for release in world}.items() <= dict(
-            zip(_times(), expected, strict=True)
-        ).items()
+        assert {release.to_json() for release in world} <= set(expected)
         # A query with a new checkpoint would bring the same rows again.
         with pytest.raises(Exception, match="keep its checkpointLocation"):
             run(frames, EpochSink(resumed, store), tmp_path / "another")
         assert resumed.t == N
-
-
-def _times() -> list[int]:
-    return [*range(250, N, 250), N]
 
 
 def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
@@ -255,88 +222,49 @@ def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
         EpochSink(out, store, files=True, new_query=True)(spark.range(1), 7)
 
 
-def _start(how: str, data: Path, folder: Path) -> subprocess.Popen:
-    command = [sys.executable, str(DRIVER), "--how", how, "--data", str(data), "--world", str(folder / f"{how}.txt")]
-    if how != "single":
-        command += ["--run", str(folder / f"{how}.db")]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-
-
-def _seen(folder: Path, how: str) -> list[str]:
-    path = folder / f"{how}.txt"
-    return path.read_text().splitlines() if path.exists() else []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("how", ["files", "epochs"])
-def test_a_million_rows_killed_twice(tmp_path: Path, how: str) -> None:
-    """10**6 x 64: some 3 minutes each on two cores."""
-    data = tmp_path / "data"
-    driver.write_files(data, 10**6, 64, files=16, group=2**14)
-    alone = _start("single", data, tmp_path)
-    print("\nsingle", alone.communicate()[0].strip())
-    expected = _seen(tmp_path, "single")
-    assert len(expected) == 1000
-    for share in (150, 600):
-        child = _start(how, data, tmp_path)
-        while len(_seen(tmp_path, how)) < share:
-            assert child.poll() is None, "the driver ended before it was killed"
-            time.sleep(0.05)
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-        at = len(_seen(tmp_path, how))
-        print(f"killed after {at} releases")
-        assert at < 1000
-    child = _start(how, data, tmp_path)
-    print(how, child.communicate()[0].strip())
-    assert child.returncode == 0
-    # A release may be read again, or not at all by a driver that was killed; never another in its place.
-    times = dict(line.split() for line in expected)
-    for line in _seen(tmp_path, how):
-        t, _, found = line.partition(" ")
-        assert len(found) < 32 or times[t] == found
-    with Store(tmp_path / f"{how}.db") as store:
-        assert Stream.resume(store).t == 10**6
-        assert [f"{release.t} {driver.digest(release)}" for release in store.releases()] == expected
-
-
-@pytest.mark.long
-def test_a_query_whose_driver_and_whose_worker_are_killed(tmp_path: Path) -> None:
-    """A real Structured Streaming query of DataFrames. CI runs it by itself: three sessions, some two minutes."""
-    data = tmp_path / "data"
-    driver.write_files(data, 20_000, 6, files=20, group=2**10)
-    whole = driver.new_stream(6, 1, None)
-    rows = np.concatenate([block for path in sorted(data.iterdir()) for block in from_parquet(path).blocks()])
-    expected = [f"{release.t} {driver.digest(release)}" for release in whole.push_many(rows).releases]
-    assert len(expected) == 20
-    for share, victim in ((3, "driver"), (8, "worker"), (None, None)):
-        child = _start("rows", data, tmp_path)
-        while share is not None and len(_seen(tmp_path, "rows")) < share and child.poll() is None:
-            time.sleep(0.05)
-        for pid in [child.pid] if victim == "driver" else _workers(child.pid) if victim else []:
-            os.kill(pid, signal.SIGKILL)
-        child.communicate()  # without its worker the query fails, or Spark tries the task again
-        if victim is None:
-            assert child.returncode == 0
-    seen = _seen(tmp_path, "rows")
-    assert set(seen) <= set(expected)
-    assert len(seen) == len(set(seen))  # handed out at most once
-    with Store(tmp_path / "rows.db") as store:
-        assert Stream.resume(store).t == 20_000
-        assert [f"{release.t} {driver.digest(release)}" for release in store.releases()] == expected
+def _seen(world: Path) -> list[str]:
+    return world.read_text().splitlines() if world.exists() else []
 
 
 def _workers(pid: int) -> list[int]:
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, rest = stat.read_text().rsplit(")", 1)
-        except OSError:
-            continue
-        parents[int(stat.parent.name)] = int(rest.split()[1]), "python" in name
-    below = {pid}
-    while more := {child for child, (parent, _) in parents.items() if parent in below} - below:
-        below |= more
-    found = [child for child in below - {pid} if parents[child][1]]
-    assert found
-    return found
+    below = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    own = [child for child in below if "python" in Path(f"/proc/{child}/comm").read_text()]
+    return own + [worker for child in below for worker in _workers(child)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("how", "rows", "features", "victims"),
+    [
+        ("files", 10**6, 64, {150: "driver", 600: "driver"}),  # 3 minutes each on two cores
+        ("epochs", 10**6, 64, {150: "driver", 600: "driver"}),
+        ("rows", 20_000, 6, {3: "driver", 8: "worker"}),  # a Structured Streaming query of DataFrames
+    ],
+)
+def test_a_killed_driver_or_worker_loses_and_repeats_nothing(
+    tmp_path: Path, how: str, rows: int, features: int, victims: dict[int, str]
+) -> None:
+    data, world = tmp_path / "data", tmp_path / "world.txt"
+    driver.write_files(data, rows, features, files=20, group=2**14)
+    whole = driver.new_stream(features, None)
+    made = [release for block in in_order(data) for release in whole.push_many(block).releases]
+    expected = [f"{release.t} {driver.digest(release)}" for release in made]
+    assert len(expected) == rows // driver.EVERY
+    command = [sys.executable, DRIVER, "--how", how, "--data", data, "--world", world, "--run", tmp_path / "run.db"]
+    for share, victim in [*victims.items(), (rows, "")]:
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+            while len(_seen(world)) < share and child.poll() is None:
+                time.sleep(0.05)
+            if victim:
+                assert child.returncode is None, "the driver ended before it was killed"
+            for pid in [child.pid] if victim == "driver" else _workers(child.pid) if victim else []:
+                os.kill(pid, signal.SIGKILL)
+        # Without its worker the query fails, or Spark tries the task again.
+        assert victim or child.returncode == 0
+    # A release of files may be read again, or not at all by a driver that was killed; never another in its place.
+    seen = [line for line in _seen(world) if len(line.split()[-1]) == 32]
+    assert set(seen) <= set(expected)
+    assert how == "files" or len(seen) == len(set(seen))
+    with Store(tmp_path / "run.db") as store:
+        assert Stream.resume(store).t == rows
+        assert [f"{release.t} {driver.digest(release)}" for release in store.releases()] == expected

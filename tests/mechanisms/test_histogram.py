@@ -7,14 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
-from scipy.stats import norm
 
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import grid_step
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram, _above
-from streampca.privacy.gaussian import delta_at
+from streampca.mechanisms.histogram import GRID, StabilityHistogram, _above
 from streampca.privacy.outlet import Counts, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 
@@ -128,52 +125,6 @@ def test_what_is_hidden_is_the_votes_and_not_their_order() -> None:
     table = np.array([[300, 200], [100, 500]])
     one, other = (noisy_counts(histogram, t, outlet(4)) for t in (table, np.asfortranarray(table)))
     assert np.array_equal(one, other)
-
-
-@pytest.mark.parametrize("n", [1, 50])
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-def test_gaussian_threshold_adds_delta(n: int, adjacency: str) -> None:
-    """Exact divergence with any number of lone bins on either side is at most the claim."""
-    mu, delta = 0.3, 1e-6
-    histograms = GaussianHistograms(n, mu, delta, adjacency)
-    lone = float(1.0 - ndtr((histograms.threshold - 1.0) / histograms.std))
-    assert lone == pytest.approx(delta / n, rel=1e-6)
-    changes = 2 * n if adjacency == "replace" else n
-    for epsilon in (5e-6, 0.1, 1.0):
-        claim = delta_at(mu, epsilon) + delta
-        for here, there in itertools.product(range(n + 1), range(n + 1)):
-            if here + there > changes:
-                continue
-            shift = math.sqrt(changes - here - there) / histograms.std
-            none_here, none_there = (1.0 - lone) ** here, (1.0 - lone) ** there
-            tilted = epsilon + math.log(none_there / none_here)
-            exact = (1.0 - none_here) + none_here * (delta_at(shift, tilted) if tilted > 0 else 1.0)
-            assert exact <= claim * (1.0 + 1e-9)
-
-
-def test_gaussian_noise_for_zero_out_is_too_small_for_replace() -> None:
-    planted = GaussianHistograms(10, 0.3, 1e-6, "zero-out")
-    assert delta_at(math.sqrt(20.0) / planted.std, 1.0) > 10.0 * (delta_at(0.3, 1.0) + 1e-6)
-
-
-def test_winners_are_the_popular_bins() -> None:
-    counts = np.zeros((4, 9), dtype=np.int64)
-    counts[0, 3], counts[0, 4] = 400, 900
-    counts[1, 8] = 500
-    counts[2] = 1  # nobody agrees: no bin
-    winners, found = GaussianHistograms(4, 1.0, 1e-6).winners(counts, outlet(5), "bins")
-    assert found.tolist() == [True, True, False, False]
-    assert winners.tolist() == [4, 8, 0, 0]
-
-
-def test_gaussian_lone_votes_stay_hidden_with_the_stated_probability() -> None:
-    """4000 histograms of one voter at delta/n = 0.1: within 4 standard deviations (false alarm 6e-5)."""
-    histograms = GaussianHistograms(4000, 1.0, 0.49)
-    shown = norm.sf((histograms.threshold - 1.0) / histograms.std) * 4000
-    assert shown == pytest.approx(0.49)
-    noise, ones = outlet(6), np.ones((4000, 1), dtype=np.int64)
-    total = sum(histograms.winners(ones, noise, "bins")[1].sum() for _ in range(400))
-    assert abs(total - 400 * 0.49) < 4.0 * math.sqrt(400 * 0.49)
 
 
 @pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 0.5}])

@@ -1,4 +1,4 @@
-"""Private center and clipped mean: sensitivity, noise, audits and planted bugs."""
+"""Private range and clipped mean of gradients: votes, sensitivity, noise and planted bugs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.errors import BadParameterError
-from streampca.mechanisms.mean import BINS, WINDOW, ClippedMean, PrivateCenter
-from streampca.privacy.gaussian import mu_of
-from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.mechanisms.histogram import StabilityHistogram
+from streampca.mechanisms.mean import SUBSAMPLE, ClippedMean, PrivateRange
+from streampca.privacy.outlet import Counts, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
+
+RANGE = PrivateRange(1.0, 1e-6)
 
 
 def outlet(seed: int) -> Outlet:
@@ -21,147 +22,51 @@ def outlet(seed: int) -> Outlet:
     return source.outlet(source.first)
 
 
-def release(mechanism: PrivateCenter, vectors: np.ndarray, width: float, around: np.ndarray | float = 0.0):
-    around = np.broadcast_to(around, mechanism.n_features)
-    return mechanism.decide(mechanism.count(vectors, width, around), width, around, outlet(1), "center")
+# -- range ----------------------------------------------------------------------------
 
 
-# -- center ---------------------------------------------------------------------------
+def test_range_is_the_upper_end_of_the_octave_or_nothing() -> None:
+    cases = {
+        0.125: np.full(RANGE.rows, 0.3),  # of 0.09
+        0.5: np.full(RANGE.rows, 0.5),  # the bin of 0.25 begins at it
+        0.0: np.zeros(RANGE.rows),
+        None: np.repeat(4.0 ** -np.arange(RANGE.rows // SUBSAMPLE), SUBSAMPLE),  # no two agree
+    }
+    for expected, norms in cases.items():
+        assert RANGE.decide(RANGE.cast(norms), outlet(1), "votes") == expected
 
 
-def test_center_is_within_a_bin() -> None:
+def test_one_row_moves_at_most_one_vote() -> None:
+    """The claim that the calibration rests on; a zeroed-out row does move one."""
     rng = np.random.default_rng(0)
-    middle = rng.uniform(-0.3, 0.3, size=30)
-    mechanism = PrivateCenter(30, 1.0, 1e-6)
-    vectors = middle + 0.004 * rng.normal(size=(mechanism.rows, 30))
-    center, found = release(mechanism, vectors, 0.005)
-    assert found.all()
-    assert np.abs(center - middle).max() < 0.0125  # the most popular bin, or its neighbour at a tie
+    norms = np.abs(rng.normal(size=RANGE.rows))
+    votes, moved = RANGE.cast(norms), 0
+    for i in range(0, RANGE.rows, 7):
+        for other in (0.0, 100.0):
+            differ = np.flatnonzero(RANGE.cast(np.where(np.arange(norms.size) == i, other, norms)) != votes)
+            assert differ.size <= 1
+            moved += differ.size
+    assert moved > 20
 
 
-def test_center_states_the_vectors_it_needs_and_splits_delta() -> None:
-    mechanism = PrivateCenter(30, 1.0, 1e-6)
-    votes = mechanism.histograms.count_needed(0.001)
-    assert 0.4 * (mechanism.rows - 1) < votes <= 0.4 * mechanism.rows
-    assert mechanism.histograms.delta == pytest.approx(1e-7)
-    assert mechanism.histograms.mu == mu_of(1.0, 1e-6 - mechanism.histograms.delta)
+def test_votes_move_and_the_histogram_knows() -> None:
+    """Planted bug: constants for votes that appear. Two equal bins, one vote moved: odds tell more than epsilon."""
+    runs = 4000
 
+    def told_apart(histogram: StabilityHistogram) -> float:
+        """How much likelier one bin leads by 2 with the vote than without, as a log ratio."""
+        wins, noise = [], outlet(7)
+        for counts in ([61, 59], [60, 60]):
+            made = [histogram.shown(Counts(np.array(counts)), noise, "votes") for _ in range(runs)]
+            wins.append(np.mean([a - b > 6.0 for a, b in made]))
+        return float(np.log(wins[0] / wins[1]))
 
-def test_center_falls_back_to_the_guess() -> None:
-    rng = np.random.default_rng(0)
-    mechanism = PrivateCenter(4, 1.0, 1e-6)
-    guess = np.array([0.1, 0.2, 0.3, 0.4])
-    center, found = release(mechanism, rng.uniform(-1, 1, size=(800, 4)), 0.01, guess)
-    assert not found.any()
-    assert np.array_equal(center, guess)
-    last = np.full((2000, 4), 0.1 * WINDOW)  # the outermost bin
-    assert release(mechanism, last, 0.1)[0] == pytest.approx(last[0])
-    far = np.full((2000, 4), 0.1 * (WINDOW + 1))  # past the window: not counted, and not an error
-    assert not release(mechanism, far, 0.1)[1].any()
-
-
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-def test_one_vector_moves_the_counts_by_what_the_noise_is_for(adjacency: str) -> None:
-    rng = np.random.default_rng(0)
-    mechanism = PrivateCenter(6, 1.0, 1e-6, adjacency)  # type: ignore[arg-type]
-    histograms = mechanism.histograms
-    assert histograms.std * histograms.mu == pytest.approx(math.sqrt(6.0 if adjacency == "zero-out" else 12.0))
-    worst = 0.0
-    for _ in range(200):
-        vectors = rng.normal(size=(5, 6))
-        here = mechanism.count(vectors, 0.1, np.zeros(6))
-        vectors[2] = 0.0 if adjacency == "zero-out" else rng.normal(size=6)
-        there = mechanism.count(vectors, 0.1, np.zeros(6))
-        worst = max(worst, float(np.linalg.norm(here - there)))
-    assert worst <= histograms.std * histograms.mu * (1.0 + 1e-12)
-    assert worst > 0.9 * histograms.std * histograms.mu
-
-
-def test_center_noise_and_the_wrong_sizes_of_it() -> None:
-    """Sd of 40 000 noisy counts within 2 % (false alarm 2e-8); 2/3 and 3/2 of it are rejected."""
-    mechanism = PrivateCenter(40_000, 1.0, 1e-6)
-    counts = np.zeros((40_000, 2), dtype=np.int64)
-    counts[:, 0] = 10**7
-    histograms = mechanism.histograms
-    drawn = histograms.std * outlet(2).hide("center", counts).normal(40_000)
-    ratio = drawn.std() / (math.sqrt(40_000) / mu_of(1.0, 0.9e-6))
-    assert abs(ratio - 1.0) < 0.02
-    for wrong in (2.0 / 3.0, 1.5):
-        assert abs(ratio / wrong - 1.0) > 0.02
-    assert histograms.winners(counts, outlet(2), "center")[1].all()
-
-
-def test_votes_of_blocks_add_up() -> None:
-    mechanism, vectors = PrivateCenter(3, 1.0, 1e-6), np.random.default_rng(1).normal(size=(400, 3))
-    whole = mechanism.count(vectors, 0.5, np.ones(3))
-    assert whole.shape == (3, BINS)
-    assert np.array_equal(sum(mechanism.count(part, 0.5, np.ones(3)) for part in np.split(vectors, 8)), whole)
+    # One vote moved shifts the difference by 2. Claimed: odds at most e**1 (standard error of the log ratio 0.06).
+    assert told_apart(RANGE.histogram) < 1.0
+    assert told_apart(StabilityHistogram(2.0, 1e-6)) > 1.3
 
 
 # -- mean -----------------------------------------------------------------------------
-
-
-@given(seed=st.integers(0, 10**6), radius=st.floats(1e-3, 1.0), adjacency=st.sampled_from(["zero-out", "replace"]))
-@settings(deadline=None, max_examples=60)
-def test_no_pair_exceeds_the_sensitivity(seed: int, radius: float, adjacency: str) -> None:
-    rng = np.random.default_rng(seed)
-    center = 0.3 * rng.normal(size=5)
-    vectors = rng.normal(size=(4, 5)) * rng.exponential(size=(4, 1))
-    sums = []
-    for last in (vectors[3], np.zeros(5) if adjacency == "zero-out" else rng.normal(size=5)):
-        mean = ClippedMean(1.0, 5, radius, adjacency)  # type: ignore[arg-type]
-        sums.append(mean.vectors(np.vstack([vectors[:3], last]), center))
-    assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
-
-
-def measured_mu(adjacency: str, plant: str = "") -> float:
-    """Matched filter on the worst pair, 4000 runs a side; standard error 0.016 + 1 % of mu."""
-    d, runs, batch = 3, 4000, 40
-    rng = np.random.default_rng(0)
-    others = 0.01 * rng.normal(size=(batch // 2 - 1, d))
-    towards = np.array([1.0, 0.0, 0.0])
-    worst = (towards, np.zeros(d)) if adjacency == "zero-out" else (towards, -towards)
-    scores: list[list[float]] = [[], []]
-    mean, noise = ClippedMean(1.0, d, 0.1, adjacency), outlet(0)  # type: ignore[arg-type]
-    clip = ClippedMean(1.0, d, 0.2, adjacency) if plant == "no clipping" else mean  # type: ignore[arg-type]
-    for run in range(2 * runs):
-        total = clip.vectors(np.vstack([others, worst[run % 2]]), np.zeros(d))
-        released = mean.release(total, batch // 2, noise, "mean")
-        if plant == "whole-batch B":  # noise of the mean divided by the whole minibatch, not by its half
-            exact = total / (batch // 2)
-            released = exact + 0.5 * (released - exact)
-        scores[run % 2].append(float(released @ towards))
-    first, second = (np.array(s) for s in scores)
-    return float((first.mean() - second.mean()) / math.sqrt(0.5 * (first.var() + second.var())))
-
-
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-def test_claim_is_met_and_near_tight(adjacency: str) -> None:
-    """Claimed mu is 1; 10 % is 4 standard errors (false alarm 6e-5)."""
-    assert abs(measured_mu(adjacency) - 1.0) < 0.10
-
-
-@pytest.mark.parametrize("plant", ["whole-batch B", "no clipping"])
-def test_planted_bugs_are_caught(plant: str) -> None:
-    assert measured_mu("zero-out", plant) > 1.10
-
-
-def test_mean_of_close_vectors_is_close() -> None:
-    rng = np.random.default_rng(0)
-    vectors = 0.5 + 0.01 * rng.normal(size=(10_000, 20))
-    mean, center = ClippedMean(0.25, 20, 0.08, "zero-out", diameter=1.0), np.full(20, 0.5)
-    total = sum(mean.vectors(vectors[start : start + 64], center) for start in range(0, 10_000, 64))
-    assert np.array_equal(total, np.rint(total / mean.grid) * mean.grid)
-    released = center + mean.release(np.asarray(total), 10_000, outlet(1), "mean")
-    assert np.abs(released - 0.5).max() < 5.0 * (mean.std / 10_000 + 0.01 / 100)
-
-
-def test_diameter_caps_the_noise_under_replace() -> None:
-    assert ClippedMean(1.0, 3, 1.0, "replace", diameter=1.0).std == pytest.approx(1.0, rel=1e-6)
-    assert ClippedMean(1.0, 3, 1.0, "replace").std == pytest.approx(2.0, rel=1e-6)
-
-
-# -- products -------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 10**6), radius=st.floats(1e-3, 0.5), adjacency=st.sampled_from(["zero-out", "replace"]))
@@ -178,30 +83,28 @@ def test_no_pair_of_products_exceeds_the_sensitivity(seed: int, radius: float, a
     assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
 
 
+PLANTS = [("", 0.9, 1.1), ("half the noise", 1.8, 2.2), ("no clipping", 1.8, 2.2)]
+
+
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-@pytest.mark.parametrize(("plant", "least", "most"), [("", 0.9, 1.1), ("half the noise", 1.8, 2.2)])
-def test_products_near_tight_and_planted_bug(adjacency: str, plant: str, least: float, most: float) -> None:
+@pytest.mark.parametrize(("plant", "least", "most"), PLANTS)
+def test_products_near_tight_and_planted_bugs(adjacency: str, plant: str, least: float, most: float) -> None:
     """Matched filter, 4000 runs a side, claimed mu 1: standard error 0.024 at most."""
     left = np.array([[0.6, 0.0, 0.8]])
     right = np.array([[0.9, 0.1]])
     scores: list[list[float]] = [[], []]
     mean, noise = ClippedMean(1.0, 6, 0.25, adjacency), outlet(0)  # type: ignore[arg-type]
+    clip = ClippedMean(1.0, 6, 0.5, adjacency) if plant == "no clipping" else mean  # type: ignore[arg-type]
     for run in range(8000):
         sign = (1.0, 0.0 if adjacency == "zero-out" else -1.0)[run % 2]
-        exact = mean.products(sign * left, right)
+        exact = clip.products(sign * left, right)
         released = mean.release(exact, 1, noise, "mean")
-        if plant:
+        if plant == "half the noise":
             released = exact + 0.5 * (released - exact)
         scores[run % 2].append(float(np.sum(released * (left.T @ right))))
     first, second = (np.array(s) for s in scores)
     measured = (first.mean() - second.mean()) / math.sqrt(0.5 * (first.var() + second.var()))
     assert least < measured < most
-
-
-def test_a_center_needs_a_delta_below_two_epsilon():
-    assert PrivateCenter(3, 0.1, 0.19).histograms.delta == pytest.approx(0.019)
-    with pytest.raises(BadParameterError, match="less than 2 epsilon"):
-        PrivateCenter(3, 0.1, 0.21)
 
 
 def test_the_noise_allows_for_the_lattice():

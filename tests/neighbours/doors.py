@@ -210,7 +210,7 @@ def opened(run: Run, way: str, name: str, parts: list[bytes], headed: bool) -> I
     else:
         patches: dict[str, Any] = {
             "small": partial(mock.patch.object, csv_rows, "_BLOCK", 301),
-            "without pyarrow": partial(mock.patch.object, CellParser, "_by_arrow", CellParser._by_python),
+            "without pyarrow": partial(mock.patch.object, CellParser, "parse", return_value=None),
             "follow": partial(mock.patch.object, text_files.time, "sleep", side_effect=NoMore),
             "path": nullcontext,
         }
@@ -384,14 +384,6 @@ def _parquet(run: Run, table: Table, edit: Edit | None, center: bool = False) ->
 
 def _pool(run: Run, table: Table, edit: Edit | None) -> None:
     drain(absorb_parquet(run.streaming(), run.path("rows.parquet", parquet(table, edit)), processes=1))
-
-
-def _feather(run: Run, table: Table, edit: Edit | None, *, stream: bool) -> None:
-    made, rows = io.BytesIO(), arrow(table, edit)
-    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(made, rows.schema) as writer:
-        writer.write_table(rows, max_chunksize=7)
-    given: Any = io.BytesIO(made.getvalue()) if stream else run.path("rows.arrow", made.getvalue())
-    feed(run, open_rows(given, format="arrow", columns=list(CHOSEN), on_bad_row=run.mode), "run")
 
 
 def matrix(columns: dict[str, list[Any]]) -> np.ndarray:
@@ -607,8 +599,6 @@ def object_doors() -> Iterator[Door]:
         "Parquet": _parquet,
         "Parquet, centered": partial(_parquet, center=True),
         "Parquet, pool": _pool,
-        "Feather": partial(_feather, stream=False),
-        "Arrow stream": partial(_feather, stream=True),
         "scipy sparse": partial(_made, kind="scipy sparse", way="run"),
         **{f"Arrow, {way}": partial(_made, kind="Arrow", way=way) for way in ways},
         **{f"Arrow, {way}": partial(_made, kind=f"Arrow {way}", way="run") for way in ("reader", "batch")},

@@ -39,8 +39,6 @@ def half_a_unit_of_slack(monkeypatch):
 
 def make(method, adjacency="zero-out"):
     given = {"overhang": 1.0, "eta": 0.9} if method == "histogram" else {}
-    if method == "once":
-        given = {"horizon": T}
     budget = {"epsilon": EPSILON, "delta": delta_at(MU, EPSILON), "adjacency": adjacency}
     return SlidingWindowPCA(window=W, n_components=1, method=method, **budget, **given)
 
@@ -54,9 +52,7 @@ def transcripts(method, having, seeds, adjacency="zero-out", stretch=1.0):
         processor = make(method, adjacency).start(D, Randomness.from_seed(seed))
         seen, marks = [], []
         for start in range(T):
-            if method == "once" and start:
-                break
-            processor, release = processor.absorb(x if method == "once" else x[start : start + 1])
+            processor, release = processor.absorb(x[start : start + 1])
             seen.append(svec(release.gram))
             marks.append(processor.checkpoints if method == "histogram" else ())
         numbers.append(np.concatenate(seen))
@@ -88,7 +84,7 @@ def event_mu(yes, no, alpha=1e-4):
 
 @pytest.mark.parametrize(
     ("method", "adjacency"),
-    [(method, "zero-out") for method in ("histogram", "ring", "forgetting", "once")] + [("histogram", "replace")],
+    [(method, "zero-out") for method in ("histogram", "ring", "forgetting")] + [("histogram", "replace")],
 )
 def test_no_more_can_be_told_than_is_claimed(method, adjacency):
     yes, kept = transcripts(method, True, range(RUNS), adjacency)

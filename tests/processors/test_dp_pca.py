@@ -16,23 +16,19 @@ from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.randomness import Randomness
-from streampca.processors import dp_pca_deflation, dp_pca_tangent
-from streampca.processors.ascent import Segment
+from streampca.processors import dp_pca
 from streampca.processors.base import Processor
-from streampca.processors.dp_pca import DPPCA, DPPCAProcessor
-from streampca.processors.dp_pca_deflation import CANDIDATES, Ascent, Deflation
-from streampca.processors.dp_pca_tangent import Tangent
+from streampca.processors.dp_pca import DPPCA, DPPCAProcessor, Segment
 from streampca.processors.private_oja import PrivateOja
 from streampca.release.release import Release
 
 D, EPSILON, DELTA = 50, 1.0, 1e-5
-MARGINS = dp_pca_tangent.MARGIN, dp_pca_deflation.MARGIN
+MARGIN = dp_pca.MARGIN
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dp_pca_tangent, "MARGIN", 1)
-    monkeypatch.setattr(dp_pca_deflation, "MARGIN", 1)
+    monkeypatch.setattr(dp_pca, "MARGIN", 1)
 
 
 def signal_noise(n: int, sigma: float, seed: int, d: int = D) -> tuple[np.ndarray, np.ndarray]:
@@ -64,8 +60,7 @@ def slope(sigmas: tuple[float, ...], sines: list[float]) -> float:
     return float(np.polyfit(np.log(sigmas), np.log(sines), 1)[0])
 
 
-@pytest.mark.parametrize("method", ["tangent", "deflation"])
-def test_error_falls_with_sigma_and_that_of_private_oja_does_not(method: str) -> None:
+def test_error_falls_with_sigma_and_that_of_private_oja_does_not() -> None:
     """Geometric means over 3 seeds at n = 20 000; slopes of log sine against log sigma."""
     sigmas = (0.1, 0.03, 0.01, 0.003, 0.001)
     found: dict[str, list[float]] = {"dp_pca": [], "private_oja": [], "gaussian": [], "exact": []}
@@ -74,7 +69,7 @@ def test_error_falls_with_sigma_and_that_of_private_oja_does_not(method: str) ->
         for seed in range(3):
             rows, v = signal_noise(20_000, sigma, seed)
             oja = PrivateOja(epsilon=EPSILON, delta=DELTA, horizon=20_000).start(D, Randomness.from_seed(seed))
-            release = last(make(seed=seed, horizon=20_000, method=method), rows)
+            release = last(make(seed=seed, horizon=20_000), rows)
             logs["dp_pca"].append(math.log(sine(release, v)))
             logs["private_oja"].append(math.log(sine(last(oja, rows), v)))
             noise = np.random.default_rng(seed).normal(size=svec_size(D)) / mu_of(EPSILON, DELTA)
@@ -115,28 +110,21 @@ def test_two_components_beat_input_perturbation_where_rows_are_clean(sigma: floa
     assert mean["dp_pca"] < mean["gaussian"] < mean["private_oja"]
 
 
-@pytest.mark.parametrize("method", ["tangent", "deflation"])
-def test_two_components(method: str) -> None:
+def test_two_components() -> None:
     rng = np.random.default_rng(3)
     basis = np.linalg.qr(rng.normal(size=(20, 2)))[0]
     signs = rng.choice([-1.0, 1.0], size=(60_000, 2)) * np.sqrt([0.6, 0.3])
     rows = onto_ball(signs @ basis.T + 0.01 * rng.normal(size=(60_000, 20)))
-    release = last(make(20, n_components=2, horizon=60_000, method=method), rows)
+    release = last(make(20, n_components=2, horizon=60_000), rows)
     error = math.sin(release.subspace.angles(type(release.subspace)(basis)).max())
-    assert error < (0.002 if method == "tangent" else 0.1)
+    assert error < 0.002
     assert (np.diff(release.eigenvalues) <= 0.0).all()  # type: ignore[arg-type]
     assert release.eigenvalues is not None
     assert release.eigenvalues / 60_000 == pytest.approx([0.6, 0.3], rel=0.1)
 
 
-@pytest.mark.parametrize(
-    "kw",
-    [
-        {"horizon": 20_003, "n_components": 2},
-        {"horizon": 50_000, "n_components": 2, "adjacency": "replace", "method": "deflation"},
-    ],
-)
-def test_bits_do_not_depend_on_blocks_and_snapshots_continue(kw: dict[str, Any]) -> None:
+def test_bits_do_not_depend_on_blocks_and_snapshots_continue() -> None:
+    kw: dict[str, Any] = {"horizon": 20_003, "n_components": 2}
     rows, _ = signal_noise(kw["horizon"], 0.1, 0, 10)
     one = feed(make(10, **kw), rows, 10**6)[1]
     other = feed(make(10, **kw), rows, 1, 7, 730)[1]
@@ -155,16 +143,6 @@ def test_bits_do_not_depend_on_blocks_and_snapshots_continue(kw: dict[str, Any])
         processor.absorb(rows[:1])
 
 
-def test_search_finds_rates_that_work() -> None:
-    rows, v = signal_noise(100_000, 0.05, 5, 10)
-    processor = make(10, horizon=100_000, method="deflation", learning_rate="search")
-    assert sine(last(processor, rows), v) < 0.02
-    middle, _ = feed(processor, rows[:99_995], 100_000)  # among the scores of finalists
-    resumed = middle.algorithm.start(10, Randomness.from_seed(1), start=middle.source.start, snapshot=middle.snapshot())
-    ends = [last(p, rows[99_995:]).subspace.basis.tobytes() for p in (middle, resumed)]
-    assert ends[0] == ends[1]
-
-
 def test_refuses_before_any_row_is_spent() -> None:
     with pytest.raises(BadParameterError, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=5000, n_features=D)
@@ -174,13 +152,8 @@ def test_refuses_before_any_row_is_spent() -> None:
             refuse(D)
     with pytest.raises(BadParameterError, match="expected at most"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=2**27 + 1)
-    deflation = {"n_features": D, "method": "deflation"}
     for problem, given in {
         "batch_size=100: expected at least": {"horizon": 50_000, "n_features": D, "batch_size": 100},
-        "batch_size=100: expected at lea": {"horizon": 50_000, "batch_size": 100, **deflation},
-        r"horizon=5000 rows are too few .* need \d+\.": {"horizon": 5000, **deflation},
-        r"horizon=50000 rows are too few .* need \d+\.": {"horizon": 50_000, "learning_rate": "search", **deflation},
-        "expected method='deflation'": {"horizon": 50_000, "learning_rate": "search"},
     }.items():
         with pytest.raises(BadParameterError, match=problem):
             DPPCA(epsilon=1.0, delta=1e-5, **given)  # type: ignore[arg-type]
@@ -188,12 +161,10 @@ def test_refuses_before_any_row_is_spent() -> None:
         DPPCA(epsilon=1.0, delta=1e-5)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("method", ["tangent", "deflation"])
-def test_too_few_rows_to_be_sure_are_refused(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_rows_to_be_sure_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short rows: at 100 features and 12 000 rows one run in four fails; from the least horizon on none of 5 does."""
-    for module, margin in zip((dp_pca_tangent, dp_pca_deflation), MARGINS, strict=True):
-        monkeypatch.setattr(module, "MARGIN", margin)
-    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "method": method}
+    monkeypatch.setattr(dp_pca, "MARGIN", MARGIN)
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
     with pytest.raises(
         BadParameterError, match=r"need (\d+) for fewer than 1 run in 100 to fail.*batch_size"
     ) as refusal:
@@ -212,57 +183,39 @@ def test_too_few_rows_to_be_sure_are_refused(method: str, monkeypatch: pytest.Mo
         assert last(processor, onto_ball(rows / 4.0)).subspace.basis[0, 0] ** 2 > 0.9
 
 
-@pytest.mark.parametrize("candidates", [1, len(CANDIDATES)])
 @pytest.mark.parametrize("batch_size", ["auto", 6000])
-def test_every_row_is_in_one_segment(batch_size: object, candidates: int) -> None:
-    rate = "search" if candidates > 1 else "adaptive"
-    kw: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "horizon": 700_001, "n_components": 2}
-    plan = DPPCA(**kw, batch_size=batch_size, method="deflation", learning_rate=rate).plan(D)  # type: ignore[arg-type]
+def test_every_row_is_in_one_segment(batch_size: object) -> None:
+    algorithm = DPPCA(epsilon=1.0, delta=1e-5, horizon=700_001, n_components=2, batch_size=batch_size)  # type: ignore[arg-type]
     start = 0
-    for segment in plan.segments:
-        assert segment.rows >= 1
-        if segment.stop - segment.rows != start:  # rows left over at the end of a component's share
-            assert 0 < segment.stop - segment.rows - start < candidates * 2
-        start = segment.stop
-    assert start <= 700_001
-    assert sum(s.last for s in plan.segments) == 2 * candidates
-    start = 0
-    for segment in DPPCA(**kw).plan(D).segments:
-        assert segment.stop - segment.rows == start
+    for segment in algorithm.plan(D).segments:
+        assert segment.stop - segment.rows == start < segment.stop <= segment.used
         start = segment.stop
     assert start == 700_001
 
 
-@pytest.mark.parametrize("method", ["tangent", "deflation"])
-def test_hostile_rows_fall_back_and_count(method: str) -> None:
+def test_hostile_rows_fall_back_and_count() -> None:
     rng = np.random.default_rng(0)
     scale = 10.0 ** rng.uniform(-5, 0, size=20_000)
     rows = onto_ball(rng.standard_cauchy(size=(20_000, 10)) * scale[:, None])
-    release = last(make(10, horizon=20_000, method=method), rows)
-    fallbacks = release.details["fallbacks"]
-    assert fallbacks.get("norm", 0) + fallbacks.get("spread", 0) + fallbacks.get("range", 0) > 0
+    release = last(make(10, horizon=20_000), rows)
+    assert release.details["fallbacks"]["norm"] > 0
     assert np.isfinite(release.subspace.basis).all()
-    zeros = last(make(10, horizon=20_000, method=method), np.zeros((20_000, 10)))
+    zeros = last(make(10, horizon=20_000), np.zeros((20_000, 10)))
     assert np.isfinite(zeros.subspace.basis).all()
 
 
-@pytest.mark.parametrize("method", ["tangent", "deflation"])
-def test_constants_hold_every_scale(method: str) -> None:
-    algorithm = DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, method=method)  # type: ignore[arg-type]
+def test_constants_hold_every_scale() -> None:
+    algorithm = DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000)
     plan, constants = algorithm.plan(D), algorithm.constants(D)
-    if method == "tangent":
-        expected = plan.votes.histogram.scale, plan.inside_std, plan.across(0.5).std  # type: ignore[attr-defined]
-    else:
-        expected = plan.top.histogram.scale, plan.center.histograms.std, plan.mean(1.0).std  # type: ignore[attr-defined]
+    expected = plan.votes.histogram.scale, plan.inside_std, plan.across(0.5).std
     assert set(expected) <= set(constants)
     assert algorithm.constants(D + 1) != constants
 
 
-@pytest.mark.parametrize(("method", "k"), [("tangent", 5), ("deflation", 1)])
-def test_memory_has_no_d_by_d_array(method: str, k: int) -> None:
-    """d = 3000: a d x d array would be 72 MB; 64 rows are 1.5 MB and 257 counts a coordinate 6 MB."""
+def test_memory_has_no_d_by_d_array() -> None:
+    """d = 3000: a d x d array would be 72 MB; 64 rows are 1.5 MB."""
     d = 3000
-    algorithm = DPPCA(n_components=k, epsilon=8.0, delta=1e-5, horizon=60_000, method=method)  # type: ignore[arg-type]
+    algorithm = DPPCA(n_components=5, epsilon=8.0, delta=1e-5, horizon=60_000)
     rows = np.zeros((64, d))
     rows[:, 0] = 0.5
     oja = PrivateOja(epsilon=1.0, delta=1e-5, batch_size=64).start(d, Randomness.from_seed(1))
@@ -274,68 +227,59 @@ def test_memory_has_no_d_by_d_array(method: str, k: int) -> None:
         assert processor.t < 8000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < (0.2 if method == "tangent" else 0.5) * d * d * 8
+    assert peak < 0.2 * d * d * 8
 
 
-@pytest.mark.parametrize("method", ["tangent", "deflation"])
-def test_each_row_reaches_one_mechanism(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_reaches_one_mechanism(monkeypatch: pytest.MonkeyPatch) -> None:
     """What parallel composition needs at run time: no row is handed over twice, and none to two purposes."""
     horizon = 20_001
     rows = np.zeros((horizon, 10))
     rows[:, 0] = np.arange(1, horizon + 1) * 2.0**-20  # every row is another
-    engine = Tangent if method == "tangent" else Deflation
     seen: list[float] = []
-    take = engine.take
+    take = DPPCAProcessor.take
 
-    def spy(self: Any, segment: Segment, block: np.ndarray) -> Any:
+    def spy(self: DPPCAProcessor, segment: Segment, block: np.ndarray) -> None:
         seen.extend(block[:, 0])
-        return take(self, segment, block)
+        take(self, segment, block)
 
-    monkeypatch.setattr(engine, "take", spy)
-    feed(make(10, horizon=horizon, method=method), rows, 777)
+    monkeypatch.setattr(DPPCAProcessor, "take", spy)
+    feed(make(10, horizon=horizon), rows, 777)
     assert len(seen) == len(set(seen)) == horizon
 
 
-@pytest.mark.parametrize(
-    ("kw", "kinds"),
-    [
-        ({"method": "tangent"}, ["norm", "inside", "across"]),
-        ({"method": "deflation"}, ["top", "range", "center", "mean"]),
-    ],
-)
-def test_each_segment_meets_noise_once(kw: dict[str, Any], kinds: list[str]) -> None:
-    processor: Processor = make(10, horizon=20_000, **kw)
+def test_each_segment_meets_noise_once() -> None:
+    processor: Processor = make(10, horizon=20_000)
     rows, _ = signal_noise(20_000, 0.05, 1, 10)
     while processor.rows_until_release:
         outlet = Overheard(processor)
         processor, release = processor.absorb(rows[processor.t : processor.t + processor.rows_until_release], outlet)
         assert release is not None
-        assert [kind for kind, _ in outlet.hidden] == kinds
+        assert [kind for kind, _ in outlet.hidden] == ["norm", "inside", "across"]
 
 
 @pytest.mark.parametrize(("adjacency", "factor"), [("zero-out", 1.0), ("replace", 2.0)])
-def test_tangent_noise_is_calibrated_to_the_released_radius(
+def test_noise_is_calibrated_to_the_released_radius(
     adjacency: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The noise that privacy rests on, read off each segment; a planted half of it, or a stale radius, is caught."""
     processor: Processor = make(10, horizon=20_000, n_components=2, adjacency=adjacency)
-    rows, mu, close = signal_noise(20_000, 0.05, 1, 10)[0], mu_of(EPSILON, DELTA), Tangent.close
+    rows, mu, close = signal_noise(20_000, 0.05, 1, 10)[0], mu_of(EPSILON, DELTA), DPPCAProcessor.close
     steps: list[int] = []
     released: list[float] = []
 
-    def spy(engine: Tangent, segment: Segment, outlet: Overheard) -> Tangent:
-        after = close(engine, segment, outlet)
+    def spy(self: DPPCAProcessor, segment: Segment, outlet: Overheard) -> None:
+        radius = self.radius
+        close(self, segment, outlet)
         if segment.purpose == "norm":
-            released.append(after.radius)
+            released.append(self.radius)
         elif segment.purpose == "across":
-            assert engine.radius == released[-1]
-            assert factor * engine.radius <= outlet.released[-1][1] * mu <= factor * engine.radius * (1.0 + 1e-6)
+            assert radius == released[-1]
+            assert factor * radius <= outlet.released[-1][1] * mu <= factor * radius * (1.0 + 1e-6)
             steps.append(segment.step)
         else:
             assert math.sqrt(factor) <= outlet.released[-1][1] * mu <= math.sqrt(factor) * (1.0 + 1e-6)
-        return after
 
-    monkeypatch.setattr(Tangent, "close", spy)
+    monkeypatch.setattr(DPPCAProcessor, "close", spy)
     while processor.rows_until_release:
         due = rows[processor.t : processor.t + processor.rows_until_release]
         processor, _ = processor.absorb(due, Overheard(processor))
@@ -343,18 +287,19 @@ def test_tangent_noise_is_calibrated_to_the_released_radius(
     assert len(released) == len(steps) >= 6
 
 
-def test_an_ascent_goes_at_least_the_share_of_the_minibatch_and_as_far_as_is_best() -> None:
-    ascent = Ascent.start(np.array([1.0, 0.0]))
-    gradient = np.array([0.5, 0.1])
-    # All that is across is noise: the share is c / (1 + c) with c = 4 * 100 / 1000.
-    noisy = ascent.moved(gradient, std=1e6, count=100, step=1, used=1000, rate=None).direction
-    share = 0.4 / 1.4
-    expected = np.array([(1.0 - share) * 0.5 + share * 0.5, share * 0.1])
-    np.testing.assert_allclose(noisy, expected / np.linalg.norm(expected), rtol=1e-12)
-    # A quarter of what is across is noise: two coordinates of variance (std / count)**2 against 0.1**2.
-    better = ascent.moved(gradient, std=0.05 * math.sqrt(0.5) * 100, count=100, step=1, used=10**6, rate=None).direction
-    expected = np.array([0.5, 0.75 * 0.1])
-    np.testing.assert_allclose(better, expected / np.linalg.norm(expected), rtol=1e-12)
-    # The first step is one of the power method.
-    first = ascent.moved(gradient, std=1e6, count=100, step=0, used=1000, rate=None).direction
-    np.testing.assert_allclose(first, gradient / np.linalg.norm(gradient), rtol=1e-12)
+def test_a_step_goes_at_least_the_share_of_the_minibatch_and_as_far_as_is_best() -> None:
+    processor = make(3, horizon=20_000)
+    processor.basis, processor.inside, processor.floor = np.eye(3)[:, :1], np.full((1, 1), 0.5), 0.0
+    gradient = np.array([[0.0], [0.1], [0.0]])
+
+    def share(std: float, rows: int, step: int, used: int) -> float:
+        after = processor.after(0, processor.chain, radius=0.0)
+        after.move(Segment(used, rows, "across", step, used), gradient, std)
+        return float(after.basis[1, 0] / after.basis[0, 0] * 0.5 / 0.1)
+
+    # All of it is noise: the share is c / (1 + c) with c = 4 * 100 / 4000.
+    assert share(1e6, 100, 1, 4000) == pytest.approx(0.1 / 1.1)
+    # A quarter of it is noise: three coordinates of variance (std / rows)**2 against 0.1**2.
+    assert share(0.05 / math.sqrt(3.0) * 100, 100, 1, 10**6) == pytest.approx(0.75)
+    # Early steps are those of the power method.
+    assert share(1e6, 100, 0, 4000) == share(1e6, 100, 1, 2000) == pytest.approx(1.0)

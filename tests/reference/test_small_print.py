@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import wishart
 
-from streampca.mechanisms.eigenvalue import PrivateEigenvalue
+from streampca.mechanisms.mean import SUBSAMPLE, PrivateRange
 from streampca.privacy.gaussian import delta_at, mu_of
 
 
@@ -65,11 +65,11 @@ def test_jxz16_theorem_4_fails_in_the_supports_only(epsilon: float) -> None:
 
 
 def test_lkjo22_algorithm_4_is_not_for_rows_that_are_taken_out() -> None:
-    """Vectors come in equal pairs. Without the first, no pair is equal, and every vote is another; zeroed, one is."""
-    estimate = PrivateEigenvalue(epsilon=1.0, delta=1e-6, pairs=4)
-    vectors = np.repeat(np.random.default_rng(0).normal(size=(4 * 40 + 1, 3)), 2, axis=0)
-    zeroed = vectors * (np.arange(len(vectors)) > 0)[:, None]
-    votes, without, zero = (estimate.cast(x)[:40] for x in (vectors[:-1], vectors[1:], zeroed))
-    assert len(votes) == 40
+    """Each vector is long, and the next three short. Without the first, other subsamples hold the long ones."""
+    norms = np.resize([0.5, *[1e-3] * (SUBSAMPLE - 1)], 41 * SUBSAMPLE) * np.repeat(4.0 ** -np.arange(41), SUBSAMPLE)
+    votes, without, zero = (
+        PrivateRange(epsilon=1.0, delta=1e-6).cast(x[: 40 * SUBSAMPLE])
+        for x in (norms, norms[1:], norms * (np.arange(len(norms)) > 0))
+    )
     assert (votes != without).all()
     assert (votes != zero).sum() == 1

@@ -215,8 +215,7 @@ def test_pyarrow_only_makes_it_faster(write: Write, monkeypatch: pytest.MonkeyPa
     path = write("a,b\n" + "".join(f"{i / 7!r},{i}\n" for i in range(1000)))
     expected = np.concatenate(list(from_csv(path).blocks()))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert CellParser(2, [0, 1], ",").parse(b"1,NA\n") is None
-    assert CellParser(4, [3, 1], ",").parse(b"x,1,\n,,\n".replace(b"\n", b",2\n")) is not None
+    assert CellParser(2, [0, 1], ",").parse(b"1,2\n") is None
     rows = np.concatenate(list(from_csv(path).blocks()))
     assert rows.tobytes() == expected.tobytes()
 

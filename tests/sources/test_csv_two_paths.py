@@ -1,11 +1,9 @@
-"""pyarrow, float and the exact reader agree on every file: same rows bit by bit, same error; and on every number."""
+"""pyarrow and the exact reader agree on every file: same rows bit by bit, same error; and on every number."""
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import random
-import threading
 from pathlib import Path
 from unittest import mock
 
@@ -51,9 +49,7 @@ Found = tuple[bytes, int, str | None]
 
 def both(path: Path, **options: object) -> tuple[Found, Found]:
     fast = read(path, **options)
-    with mock.patch.object(CellParser, "_by_arrow", CellParser._by_python):
-        assert read(path, **options) == fast
-    with mock.patch.object(CellParser, "_cells", return_value=None):
+    with mock.patch.object(CellParser, "parse", return_value=None):
         return fast, read(path, **options)
 
 
@@ -133,16 +129,12 @@ def test_numbers_come_back_bit_by_bit(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("library", ["pyarrow", "float"])
 @pytest.mark.parametrize("before", ["", "+", "-", " ", " +", "+1e"])
 @pytest.mark.parametrize("alphabet", ["1.e+- ", "1e \v\f\t", "infa-", "nulNA<>/"])
-def test_every_short_cell(before: str, alphabet: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither library reads a cell otherwise than `number` does (minutes: `pytest -m long tests/sources`)."""
-    if library == "float":
-        monkeypatch.setattr(CellParser, "_by_arrow", CellParser._by_python)
+def test_every_short_cell(before: str, alphabet: str) -> None:
+    """pyarrow reads no cell otherwise than `number` does (minutes: `pytest -m long tests/sources`)."""
     parser = CellParser(2, [0], ",")
-    longest = 5 if library == "pyarrow" else 4
-    for letters in itertools.chain(*(itertools.product(alphabet, repeat=length) for length in range(1, longest + 1))):
+    for letters in itertools.chain(*(itertools.product(alphabet, repeat=length) for length in range(1, 6))):
         cell = before + "".join(letters)
         rows = parser.parse(f"{cell},0\n".encode())
         if rows is not None:
@@ -183,40 +175,14 @@ def test_what_a_cell_means(tmp_path: Path, cell: str, outcome: float | str | Non
 
 
 def test_a_parser_that_is_not_checked_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The planted bug: a delimiter inside quotes divides a cell.
+    # pyarrow appends text behind a closing quote to the cell.
     path = tmp_path / "quoted.csv"
-    path.write_text('1,2,3\n1,"2,3"\n1,2,4\n')
-    names = ["a", "b", "c"]
-    fast, exact = both(path, names=names, on_bad_row="zero", columns=[0, 2])
+    path.write_text('1,2,3\n"1"2,2,3\n')
+    fast, exact = both(path, names=["a", "b", "c"], on_bad_row="zero")
     assert fast == exact
-    monkeypatch.setattr(CellParser, "_unquoted", lambda _, text: text.tobytes().translate(None, b'"'))
-    fast, exact = both(path, names=names, on_bad_row="zero", columns=[0, 2])
+    monkeypatch.setattr(csv_cells, "are_plain_quotes", lambda *_: True)
+    fast, exact = both(path, names=["a", "b", "c"], on_bad_row="zero")
     assert fast != exact
-
-
-def test_pieces_that_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows before a problem come first, a record may begin in one piece and end in the next, no thread is left."""
-    monkeypatch.setattr(csv_rows, "_BLOCK", 64)
-    lines = [f"{i},{i / 7}\n" for i in range(400)]
-    lines[200] = '200,"1\n"\n'
-    data = gzip.compress("".join(["a,b\n", *lines]).encode())
-    path = tmp_path / "cut.csv.gz"
-    path.write_bytes(data[: 3 * len(data) // 4])
-    threads = threading.active_count()
-
-    def read_until_cut() -> list[float]:
-        rows: list[float] = []
-        with pytest.raises(SourceError, match="cannot be read"):  # noqa: PT012
-            for block in from_csv(path).blocks():
-                rows.extend(block[:, 0].tolist())
-                assert threading.active_count() == threads
-        return rows
-
-    rows = read_until_cut()
-    monkeypatch.setattr(csv_cells, "_AHEAD", 1)
-    assert rows == read_until_cut()
-    assert rows == list(range(len(rows)))
-    assert 200 < len(rows) < 400
 
 
 def near_ties(draw: random.Random) -> str:
@@ -240,11 +206,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("library", ["pyarrow", "float"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_decimals_are_rounded_correctly(kind: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if library == "float":
-        monkeypatch.setattr(CellParser, "_by_arrow", CellParser._by_python)
+def test_decimals_are_rounded_correctly(kind: str) -> None:
     draw = random.Random(1)
     cells = [KINDS[kind](draw) for _ in range(20_000)]
     rows = CellParser(1, [0], ",").parse("".join(f"{cell}\n" for cell in cells).encode())
@@ -255,7 +218,7 @@ def test_decimals_are_rounded_correctly(kind: str, library: str, monkeypatch: py
 @pytest.mark.parametrize(
     ("text", "places"),
     [(b"1\n", 2), (b"1,2,3\n", 2), (b"1,2\n1\n1,2,3\n", 2), (b"1,2\r3,4\n", 2), (b'1,"2"3\n', 2), (b'1,"2""3"\n', 2),
-     (b'1,2"3"\n', 2), (b"1,x\n", 2), (b"1,x\n2,y,z\n", 1), (b"1,x\n2\n", 1)],
+     (b'1,2"3"\n', 2), (b"1,x\n", 2), (b"1,x\n2,y,z\n", 1), (b"1,x\n2\n", 1), (b'""1,2\n', 1), (b'"1"2,2\n', 1)],
 )  # fmt: skip
 def test_other_layouts_are_left_to_the_exact_reader(text: bytes, places: int) -> None:
     assert CellParser(2, range(places), ",").parse(text) is None

@@ -6,9 +6,7 @@ A hundred kills: ``pytest -m long tests/sources/test_kafka.py``.
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
-import struct
 import subprocess
 import sys
 import threading
@@ -24,7 +22,7 @@ from streampca.cli import main
 from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.readers import collect
-from streampca.sources.kafka import from_kafka, reader
+from streampca.sources.kafka import from_kafka, read_json
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
@@ -96,28 +94,9 @@ def test_poison_is_a_zero_row_or_an_error_after_the_rows_before_it(cluster) -> N
 
 
 def test_a_message_of_more_than_200_levels_is_refused() -> None:
-    read = reader("json")
-    assert len(read(b"[" * 200 + b"]" * 200)) == 1
+    assert len(read_json(b"[" * 200 + b"]" * 200)) == 1
     with pytest.raises(ValueError, match="more than 200 levels"):
-        read(b"[" * 201 + b"]" * 201)
-
-
-def test_avro_bare_framed_and_by_a_function() -> None:
-    fastavro = pytest.importorskip("fastavro")
-    schema = {"type": "record", "name": "r", "fields": [{"name": n, "type": "double"} for n in FEATURES]}
-    out = io.BytesIO()
-    row = dict(zip(FEATURES, [1.0, 2.0, 3.0], strict=True))
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
-    assert reader("avro", schema)(out.getvalue()) == row
-    framed = reader("avro", {7: schema})
-    assert framed(b"\0" + struct.pack(">I", 7) + out.getvalue()) == row
-    for wrong in (b"\0" + struct.pack(">I", 8) + out.getvalue(), b"\1" + struct.pack(">I", 7) + out.getvalue()):
-        with pytest.raises((KeyError, ValueError)):
-            framed(wrong)
-    with pytest.raises(ValueError, match="bytes are left"):
-        reader("avro", schema)(out.getvalue() + b"x")
-    with pytest.raises(BadParameterError, match="needs schema"):
-        reader("avro")
+        read_json(b"[" * 201 + b"]" * 201)
 
 
 def test_a_topic_that_grows_is_followed(cluster) -> None:
@@ -130,35 +109,12 @@ def test_a_topic_that_grows_is_followed(cluster) -> None:
     blocks.close()
 
 
-def test_new_partitions_of_a_topic_that_never_pauses_are_read(cluster, monkeypatch) -> None:
+def test_a_position_without_a_partition_reads_it_from_its_first_message(cluster) -> None:
     producer, servers = cluster
-    parts = fill(producer, "widens", [4000, 0, 0, 10])
-
-    class Late(Consumer):
-        """Sees the last partition from the second look on."""
-
-        looks = 0
-
-        def list_topics(self, *args, **options):
-            found = super().list_topics(*args, **options)
-            Late.looks += 1
-            if Late.looks == 1:
-                del found.topics["widens"].partitions[3]
-            return found
-
-    monkeypatch.setattr("confluent_kafka.Consumer", Late)
-    monkeypatch.setattr("streampca.sources.kafka._LOOK", 0.0)
-    source = from_kafka("widens", "g", servers=servers, features=FEATURES, turn=100, follow=True)
-    blocks, seen = source.blocks_from(), []
-    while not any(np.array_equal(block.rows, parts[3]) for block in seen):
-        seen.append(next(blocks))
-        assert sum(len(block.rows) for block in seen) < 4000
-    blocks.close()
-    stands = seen[-1].after(10)
-    assert stands["offsets"] == [sum(len(block.rows) for block in seen) - 10, 0, 0, 10]
-    rest = source.blocks_from(stands)
-    assert np.array_equal(next(rest).rows[0], parts[0][stands["offsets"][0]])
-    rest.close()
+    parts = fill(producer, "widens", [5, 0, 0, 10])
+    source = from_kafka("widens", "g", servers=servers, features=FEATURES)
+    rest = [block.rows for block in source.blocks_from({"offsets": [3, 0, 0], "turn": [0, 1000]})]
+    assert np.array_equal(np.concatenate(rest), np.concatenate([parts[0][3:], parts[3]]))
 
 
 def test_brokers_that_go_down_are_an_error(monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Rows at a rate, at the times of a column, and from files that grow; the options of the command line."""
+"""Rows at a rate, and from files that grow; the options of the command line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from streampca.cli.inputs import open_source
@@ -18,8 +16,7 @@ from streampca.cli.options import ReadOptions
 from streampca.errors import BadParameterError, SourceError
 from streampca.sources import files, open_rows, text_files
 
-CSV = b"when,a,b\n2024-01-01T00:00:00,1,2\n2024-01-01T00:00:05Z,3,4\n2024-01-01 01:00:05+01:00,5,6\n2024-01-02,7,8\n"
-NDJSON = b'{"when": "2024-01-01", "a": 1, "b": 2}\n{"when": 1704067205, "a": 3, "b": 4}\n'
+CSV = b"a,b\n1,2\n3,4\n5,6\n7,8\n"
 
 
 class Clock:
@@ -51,32 +48,6 @@ def test_a_rate(clock: Clock) -> None:
     for rate in (0, -1, float("nan")):
         with pytest.raises(BadParameterError, match="expected a positive number of rows per second"):
             open_rows(io.BytesIO(CSV), rate=rate)
-
-
-@pytest.mark.parametrize("mode", ["raise", "zero"])
-def test_times_of_a_column(clock: Clock, tmp_path: Path, mode: Any) -> None:
-    source = open_rows(io.BytesIO(CSV), rate_from="when", on_bad_row=mode, bounds={"a": (0, 9), "b": (0, 9)})
-    assert source.features == ("a", "b")
-    assert times(clock, source) == [(0, [1, 2]), (5, [3, 4]), (5, [5, 6]), (86400, [7, 8])]
-    clock.now = 1.0
-    columns = ["b", "a", "when"]
-    kept = open_rows(io.BytesIO(NDJSON), format="ndjson", rate_from="when", columns=columns, on_bad_row=mode)
-    assert times(clock, kept) == [(0, [2, 1, 1704067200]), (5, [4, 3, 1704067205])]
-    clock.now = 1.0
-    when = pa.array([0, 2 * 10**9, 3 * 10**9 + 1], pa.timestamp("ns"))  # the last nanosecond stops nothing
-    pq.write_table(pa.table({"when": when, "a": [1, 2, 3]}), tmp_path / "rows.parquet")
-    assert times(clock, open_rows(tmp_path / "rows.parquet", rate_from="when")) == [(0, [1]), (2, [2]), (3, [3])]
-    pq.write_table(pa.table({"when": ["2024-01-01"], "a": [1]}), tmp_path / "text.parquet")
-    with pytest.raises(SourceError, match=r"'when' \(string\) does not hold numbers"):
-        open_rows(tmp_path / "text.parquet", rate_from="when")
-
-
-def test_a_bad_time_holds_nothing_up(clock: Clock) -> None:
-    text = b"a,when\n1,0\n2,x\n3,1e999\n4,2\n"
-    rows = times(clock, open_rows(io.BytesIO(text), rate_from="when", on_bad_row="zero"))
-    assert [when for when, _ in rows] == [0, 0, 0, 2]
-    with pytest.raises(SourceError, match="column 'when' is not a number"):
-        times(clock, open_rows(io.BytesIO(text), rate_from="when"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import decimal
-import gc
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 
 from streampca.errors import SourceError
 from streampca.sources import from_parquet
-from streampca.sources.parquet import from_arrow
 
 
 @pytest.fixture
@@ -83,26 +81,3 @@ def test_a_damaged_file_gives_its_rows_then_the_error(tmp_path: Path) -> None:
         read.extend(row[0] for row in from_parquet(path, chunk_rows=500))
     assert 1000 <= len(read) < 4000
     np.testing.assert_array_equal(read, rows[: len(read)])
-
-
-def write(path: Path, table: pa.Table, make: Any) -> bytes:
-    with make(path, table.schema) as writer:
-        writer.write_table(table)
-    return path.read_bytes()
-
-
-def test_an_arrow_file_that_is_refused_is_closed(tmp_path: Path) -> None:
-    """A file that stays open warns when it is collected, which is an error in these tests."""
-    path, stream = tmp_path / "rows.arrow", pa.ipc.new_stream
-    name = write(path, pa.table({"name": [1.0]}), stream).replace(b"name", b"na\xffe")
-    for content, message in (
-        (b"ARROW1 and nothing", "Arrow IPC"),
-        (b"x" * 100, "Arrow IPC"),
-        (name, "cannot be read"),
-        (write(path, pa.table({}), stream), "no columns"),
-        (write(path, pa.table({"x": ["text"]}), pa.ipc.new_file), "does not hold numbers"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(SourceError, match=message):
-            from_arrow(path)
-    gc.collect()

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -64,14 +63,10 @@ def from_json(path: Path, rows: Rows, **options: Any) -> Any:
     return open_rows(path, **options)
 
 
-def from_columns(path: Path, rows: Rows, end: str, **options: Any) -> Any:
-    path, columns = path.with_suffix(f".{end}"), list(zip(*rows, strict=True)) or [()] * 3
+def from_columns(path: Path, rows: Rows, **options: Any) -> Any:
+    path, columns = path.with_suffix(".parquet"), list(zip(*rows, strict=True)) or [()] * 3
     table = pa.table({name: pa.array(column, pa.float64()) for name, column in zip(NAMES, columns, strict=True)})
-    if end == "parquet":
-        pq.write_table(table, path, row_group_size=7)
-    else:
-        with (pa.ipc.new_file if end == "arrow" else pa.ipc.new_stream)(str(path), table.schema) as writer:
-            writer.write_table(table, max_chunksize=7)
+    pq.write_table(table, path, row_group_size=7)
     return open_rows(path, **options)
 
 
@@ -91,9 +86,7 @@ SOURCES: dict[str, tuple[Callable[..., Any], str]] = {
     "zip": (partial(from_text, end="zip"), "line 32"),
     "pattern": (from_pattern, "line 12"),
     "NDJSON": (from_json, "line 31"),
-    "Parquet": (partial(from_columns, end="parquet"), "row 31"),
-    "Arrow file": (partial(from_columns, end="arrow"), "row 31"),
-    "Arrow stream": (partial(from_columns, end="arrows"), "row 31"),
+    "Parquet": (from_columns, "row 31"),
     "SQLite": (from_sqlite, "id 31"),
 }
 every_source = pytest.mark.parametrize("name", SOURCES)
@@ -174,7 +167,7 @@ def test_a_bad_row_is_named_after_those_before_it_or_is_nan(name: str, value: An
 
 @every_source
 def test_a_source_without_rows_says_so(name: str, path: Path) -> None:
-    if name in ("SQLite", "Arrow file", "Arrow stream"):  # a table or stream of declared columns may be empty
+    if name == "SQLite":  # a query may have no rows yet
         assert list(SOURCES[name][0](path, []).blocks()) == []
         return
     with pytest.raises(SourceError, match="no rows"):

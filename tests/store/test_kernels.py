@@ -38,7 +38,7 @@ CASES: dict[str, Any] = STREAMS | {
     "projected": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET, project="psd"), release_every=40), {})
 }
 #: Users need other calls; the longest of the cases has few releases of its own.
-LONG = [name for name in CASES if not name.startswith("users") and name != "dp-pca-deflation"]
+LONG = [name for name in CASES if not name.startswith("users")]
 
 
 def words(releases: list[sp.Release]) -> str:

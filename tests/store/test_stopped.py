@@ -58,7 +58,7 @@ class Follower(threading.Thread):
                 connection.close()
 
     def _read(self, connection: http.client.HTTPConnection) -> None:
-        connection.request("GET", "/api/events")
+        connection.request("GET", "/events")
         answer = connection.getresponse()
         self.connections += answer.status == 200
         while not self._is_done.is_set() and (line := answer.readline().decode().rstrip("\n")) is not None:
@@ -74,10 +74,11 @@ class Follower(threading.Thread):
 def state(port: int) -> dict[str, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10.0)
     try:
-        connection.request("GET", "/api/state")
+        connection.request("GET", "/events")
         answer = connection.getresponse()
-        assert answer.status == 200
-        return dict(json.loads(answer.read()))
+        while not (line := answer.readline()).startswith(b"data: "):
+            pass
+        return dict(json.loads(line[6:]))
     finally:
         connection.close()
 

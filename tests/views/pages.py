@@ -9,8 +9,8 @@ import time
 import numpy as np
 
 import streampca as sp
-from streampca.views.curator import CuratorPage
-from streampca.views.public import PublicPage
+from streampca.views.facts import Fact
+from streampca.views.page import Page
 
 #: Seconds until a test gives up on an event that must come. Busy machines are slow.
 PATIENCE = 120.0
@@ -23,8 +23,7 @@ class Run:
 
     def __init__(self, *, seed: int = 1) -> None:
         self.rng = np.random.default_rng(seed)
-        self.public = PublicPage("a run", {"epsilon": 1.0})
-        self.curator = CuratorPage(self.public)
+        self.public, self.curator = Page("a run"), Page("a run", curator=True)
         algorithm = sp.PrivateFPL(
             n_components=2, epsilon=1.0, delta=1e-6, horizon=100_000, release_every=50, publish_regret=True
         )
@@ -35,8 +34,8 @@ class Run:
         before = self.stream.t
         releases = self.stream.push_many(block).releases
         self.public.add(releases)
-        self.curator.add([record for record in self.stream.regret.history if record.t > before])
-        self.curator.count(rows=self.stream.t, rows_per_second=1234.5)
+        self.curator.add([*releases, *(record for record in self.stream.regret.history if record.t > before)])
+        self.curator.show([Fact("Rows", str(self.stream.t), curator=True)])
         return releases
 
 
@@ -49,7 +48,7 @@ def until(holds):
 
 
 def ask(port, path="/", method="GET", headers=(), body=None):
-    """One request, as given; status, headers, body."""
+    """One request, as given; status, headers, body. Of events, the first only."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -60,21 +59,18 @@ def ask(port, path="/", method="GET", headers=(), body=None):
             connection.putheader(name, value)
         connection.endheaders(body)
         answer = connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
+        is_stream = "event-stream" in answer.headers.get("content-type", "") and method == "GET"
+        text = b""
+        if is_stream:
+            while not text.startswith(b"data: "):
+                text = answer.readline()
+        return answer.status, dict(answer.getheaders()), text if is_stream else answer.read()
     finally:
         connection.close()
 
 
-def event(port, headers=()):
-    """The data of the first event of the feed."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        connection.request("GET", "/api/events", headers=dict(headers))
-        answer = connection.getresponse()
-        found = {}
-        while "data" not in found:
-            name, _, value = answer.readline().decode().rstrip("\n").partition(": ")
-            found[name] = value
-        return json.loads(found["data"])
-    finally:
-        connection.close()
+def event(port, token=""):
+    """The state of the page in the first event."""
+    status, _, text = ask(port, "/events", headers=[("Authorization", f"Bearer {token}")] if token else [])
+    assert status == 200
+    return json.loads(text.removeprefix(b"data: "))

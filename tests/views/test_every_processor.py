@@ -1,4 +1,4 @@
-"""Every processor has a public and a curator's page."""
+"""Every processor has its page."""
 
 import json
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.views.curator import CuratorPage
-from streampca.views.public import PublicPage
+from streampca.views.page import Page
 
 BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 CASES = {
@@ -34,10 +33,8 @@ def test_it_is_shown(case):
     make, wanted = CASES[case]
     stream = sp.Stream(make(), regret=sp.RegretLog(every=20), seed=1)
     rows = np.random.default_rng(0).normal(size=(340, 6)) * np.array([0.6, 0.4, 0.1, 0.1, 0.1, 0.1])
-    public = PublicPage()
-    curator = CuratorPage(public)
-    public.add(stream.push_many(rows).releases)
-    curator.add(stream.regret.history)
+    curator = Page(curator=True)
+    curator.add([*stream.push_many(rows).releases, *stream.regret.history])
     curator.end()
     state = json.loads(json.dumps(curator.state(), allow_nan=False))
     assert {panel["name"] for panel in state["panels"]} >= wanted | {"regret", "captured"}

@@ -1,7 +1,5 @@
 import json
 import sys
-import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,12 +10,11 @@ import streampca as sp
 from streampca.release.release import rows_summed
 from streampca.views.card import card
 from streampca.views.facts import admission_facts, budget_fact, captured_share, regret_facts
-from streampca.views.page import Table
+from streampca.views.page import Page, Thinned
 from streampca.views.plots import aligned, signs_like
-from streampca.views.public import PublicPage
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pages import FEATURES, PATIENCE, Run
+from pages import FEATURES, Run
 
 
 def test_a_message_is_the_whole_state_and_made_once():
@@ -30,37 +27,24 @@ def test_a_message_is_the_whole_state_and_made_once():
     run.push(50)
     for page in (run.public, run.curator):
         assert len(json.loads(page.message())["tables"]["releases"]["rows"]) == 11
-    run.curator.show(budget_fact("half of it"))
+    run.curator.show([budget_fact("half of it")])
     assert "half of it" in run.curator.message()
-    assert "half of it" not in run.public.message()
-
-
-def test_the_end_of_a_run_and_a_reader_do_not_wait_for_each_other():
-    run = Run()
-    with run.public.lock:  # as a reader of the curator's page holds it
-        ending = threading.Thread(target=run.curator.end, daemon=True)
-        ending.start()
-        time.sleep(0.1)
-        assert run.curator.lock.acquire(timeout=1.0)
-        run.curator.lock.release()
-    ending.join(PATIENCE)
-    assert run.curator.ended == run.public.ended == "The run has ended"
 
 
 def test_tables_stay_small_and_end_with_the_last_release():
-    table = Table(("t",), most=64)
+    table = Thinned()
     for t in range(100_000):
-        table.add(lambda t=t: (t,))
-    assert 32 <= len(table.items) <= 64
-    assert np.ptp(np.diff([row[0] for row in table.items])) == 0
+        table.offer(lambda t=t: t)
+    assert 256 <= len(table.items) <= 512
+    assert np.ptp(np.diff(table.items)) == 0
     table.finish()
     table.finish()
-    assert table.items[-2][0] < table.items[-1][0] == 99_999
-    page = PublicPage()
+    assert table.items[-2] < table.items[-1] == 99_999
+    page = Page()
     for t in range(1, 1101):
         page.add([sp.Release(t=t, n_components=1, guarantee=sp.Guarantee.none("test"), basis=np.eye(3, 1))])
     page.end()
-    assert page.tables()["releases"].items[-1][0] == 1100
+    assert page.tables["releases"].items[-1][0] == 1100
 
 
 def test_figures_are_those_of_the_releases():
@@ -85,27 +69,23 @@ def test_figures_are_those_of_the_releases():
     assert run.stream.regret.now().average == pytest.approx(exact["tables"]["regret"]["rows"][-1][1])
 
 
-def test_both_pages_show_the_card_and_the_public_one_nothing_of_the_rows():
+def test_the_public_page_is_the_curators_without_its_figures():
     run = Run()
     run.push(2000)
-    report = run.stream.admission
-    run.curator.count(rows=2000, further=admission_facts(report))
-    run.curator.show(budget_fact("half of it"))
-    public, exact = run.public.state(), run.curator.state()
-    released = card(run.stream.release, releases=40)
-    assert [f for f in public["facts"] if "interval" not in f["label"]] == [asdict(fact) for fact in released.facts]
-    assert public["lead"].startswith("Not centered")
-    assert public["loadings"]["heads"] == released.table()[1:4]
-    assert [row["bars"] for row in public["loadings"]["rows"]] == [row["bars"] for row in released.loadings["rows"]]
-    full = card(
-        run.stream.release, releases=40,
-        further=[*regret_facts(run.stream.regret.now()), *admission_facts(report), budget_fact("half of it")],
-    )  # fmt: skip
-    assert {(f["label"], f["value"]) for f in exact["facts"]} >= {(f.label, f.value) for f in full.facts}
-    curators = [fact.value for fact in full.facts if fact.curator]
-    assert len(curators) > 5
-    assert all(f["curator"] == (f["label"] not in {p["label"] for p in public["facts"]}) for f in exact["facts"])
-    assert "half of it" not in json.dumps(public)
+    admitted = [*admission_facts(run.stream.admission), budget_fact("half of it")]
+    run.curator.show(admitted)
+    public, exact = json.loads(run.public.message()), json.loads(run.curator.message())
+    for name in ("facts", "panels"):
+        assert [one for one in exact[name] if not one["curator"]] == public[name]
+        assert not any(one["curator"] for one in public[name])
+    assert [exact["tables"].pop("regret")["rows"][-1][0]] == [2000]
+    same = [name for name in public if name not in ("facts", "panels", "notice", "publishable")]
+    assert {name: public[name] for name in same} == {name: exact[name] for name in same}
+    assert (public["publishable"], exact["publishable"]) == (True, False)
+    shown = card(run.stream.release, releases=40, further=[*regret_facts(run.stream.regret.now()), *admitted])
+    assert exact["facts"] == [asdict(fact) for fact in shown.facts]
+    assert public["loadings"]["heads"] == shown.table()[1:4]
+    assert [row["bars"] for row in public["loadings"]["rows"]] == [row["bars"] for row in shown.loadings["rows"]]
 
 
 def test_windows_and_blocks_divide_by_their_own_rows():
@@ -118,7 +98,7 @@ def test_windows_and_blocks_divide_by_their_own_rows():
         return rows_summed(release(**details))
 
     assert [rows_in(), rows_in(window=[401, 900]), rows_in(rows=100)] == [900, 500, 100]
-    page = PublicPage()
+    page = Page()
     page.add([release(window=[401, 900], checkpoints=12)])
     assert rows_in(window=[1, 900], decay_per_release=0.9) == 1
     assert "checkpoints" in {panel.name for panel in page.panels()}
@@ -133,7 +113,7 @@ def test_a_share_hidden_by_noise_is_left_out():
 
 
 def test_empty_subspaces_are_shown_as_none():
-    page = PublicPage()
+    page = Page()
     for t in (1, 2):
         page.add([sp.Release(t=t, n_components=0, guarantee=sp.Guarantee.none("test"), basis=np.zeros((3, 0)))])
     json.dumps(page.state(), allow_nan=False)

@@ -14,7 +14,6 @@ from streampca.errors import BadParameterError, NoReleaseError
 from streampca.regret.regret import RegretLog
 from streampca.release.file import Header
 from streampca.store import Store
-from streampca.views.public import PublicPage
 
 pytest.importorskip("matplotlib")
 from streampca.views.plots import encoded
@@ -78,7 +77,7 @@ def test_a_report_needs_nothing_else(public):
     data, *code = found.scripts
     for script in code:
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
-    assert len(code) == 4
+    assert len(code) == 3
     assert {panel["name"] for panel in json.loads(data)["panels"]} == {"intervals", "values", "share", "angles"}
     assert len(public) < 700_000
     assert "Permission is hereby granted" in public  # the license of uPlot
@@ -90,7 +89,7 @@ def test_a_report_can_be_read_without_javascript(made, public):
     for words in ("The charts need JavaScript", "Publishable.", "What is protected", "2.72 times", "Releases"):
         assert words in without
     assert "curator" not in without
-    for words in ("released a 2-dimensional subspace", "Caveat", "(1, 1e-06)-DP"):
+    for words in ("A 2-dimensional subspace of 5 features", "Caveat", "(1, 1e-06)-DP"):
         assert words in public
     assert public.count("<img") == 5
     (exact,) = re.findall("<noscript>(.*?)</noscript>", html(Run.of(*made)), flags=re.S)
@@ -202,7 +201,7 @@ def test_the_command_reads_files_and_stores(tmp_path, capsys, monkeypatch):
     assert main(["report", "run.db"]) == 0
     assert "publishable: report.html" in capsys.readouterr().err
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "PrivateFPL read rows of 5 numbers" in text
+    assert "streampca · PrivateFPL, k = 2: report" in text
     assert main(["report", "run.db"]) == 2
     assert "--force" in capsys.readouterr().err
     header = Header(releases[0].terms, {"processor": "PrivateFPL"}).to_json()
@@ -236,4 +235,4 @@ def test_a_run_can_be_read_again(tmp_path, made):
     path.write_text("\n".join([header, *(r.to_json() for r in made[0])]) + "\n", encoding="utf-8")
     run = read_run(path)
     assert [r.t for r in run.releases] == [r.t for r in made[0]]
-    assert isinstance(run.page, PublicPage)
+    assert run.page.is_publishable

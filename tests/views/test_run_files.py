@@ -8,9 +8,8 @@ from streampca.cli.live import Progress, facts
 from streampca.errors import BadParameterError
 from streampca.release.file import Header
 from streampca.store import Store
-from streampca.views.curator import CuratorPage
-from streampca.views.public import PublicPage
-from streampca.views.run_files import CuratorRun, PublicRun
+from streampca.views.page import Page
+from streampca.views.run_files import RunFiles
 
 PARAMETERS = {"processor": "PrivateFPL", "epsilon": 1.0}
 HEADER = json.dumps({"kind": "header", "format": 1, "parameters": PARAMETERS}) + "\n"
@@ -30,7 +29,7 @@ def test_a_growing_file_is_followed_line_by_line(tmp_path, compact):
     made = releases()[1]
     header = Header(made[0].terms, PARAMETERS).to_json() + "\n" if compact else HEADER
     path.write_text(header, encoding="utf-8")
-    page, run = PublicPage(), PublicRun(tmp_path)
+    page, run = Page(), RunFiles(tmp_path)
     assert not run.update(page)
     assert page.state()["title"] == "streampca · PrivateFPL"
     assert page.state()["parameters"][0] == ("processor", "PrivateFPL")
@@ -48,7 +47,7 @@ def test_a_store_is_read_without_its_key_while_it_grows(tmp_path):
     stream, made = releases(store)
     store.flush()
     (tmp_path / "run.db.key").rename(tmp_path / "away")
-    page, run = PublicPage(), PublicRun(path)
+    page, run = Page(), RunFiles(path)
     run.update(page)
     state = page.state()
     assert [row[0] for row in state["tables"]["releases"]["rows"]] == [release.t for release in made]
@@ -61,51 +60,58 @@ def test_a_store_is_read_without_its_key_while_it_grows(tmp_path):
     store.close()
 
 
-def test_the_exact_regret_is_read_back(tmp_path):
-    path = tmp_path / "regret.csv"
-    path.write_text(
-        "# curator only: x\nt,reward,opt,regret,bound,captured\n100,20.0,25.0,5.0,nan,0.9\n", encoding="utf-8"
-    )
-    page = CuratorPage(PublicPage())
-    assert CuratorRun(path).update(page)
-    state = page.state()
-    assert state["tables"]["regret"]["rows"] == [[100, 0.05, None, 0.25, 0.9, None]]
-    assert "none proved" in str(state)
-    json.dumps(state, allow_nan=False)
-
-
 @pytest.mark.parametrize("text", ["hello\n", '{"kind": "other"}\n', HEADER + "{}\n", HEADER + "[1]\n"])
 def test_what_is_no_run_is_told_with_its_line(tmp_path, text):
     path = tmp_path / "releases.jsonl"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BadParameterError, match=r"releases\.jsonl, line \d"):
-        PublicRun(path).new_releases()
+        RunFiles(path).new_releases()
+
+
+COLUMNS = "t,reward,opt,regret,bound,captured"
+
+
+def a_regret(tmp_path, text):
+    (tmp_path / "releases.jsonl").write_text(HEADER, encoding="utf-8")
+    path = tmp_path / "regret.csv"
+    path.write_text(text, encoding="utf-8")
+    return RunFiles(tmp_path, path)
 
 
 def test_what_is_not_there_is_told(tmp_path):
     with pytest.raises(BadParameterError, match=r"no releases\.jsonl"):
-        PublicRun(tmp_path)
-    other = tmp_path / "regret.csv"
-    other.write_text("t,regret\n", encoding="utf-8")
-    with pytest.raises(BadParameterError, match="not a regret file"):
-        CuratorRun(other).new_records()
+        RunFiles(tmp_path)
+    for text in ("t,regret\n", "# curator only\nt,regret\n", f"# curator only\n{COLUMNS}\n1,2\n"):
+        with pytest.raises(BadParameterError, match=r"line \d: not a regret file"):
+            a_regret(tmp_path, text).new_records()
+    with pytest.raises(BadParameterError, match="no such file"):
+        RunFiles(tmp_path, tmp_path / "other.csv")
 
 
-def test_every_view_shows_the_interval_of_the_regret(tmp_path):
-    """Of many features the regret is known as an interval: no view shows one end of it alone."""
-    path = tmp_path / "regret.csv"
-    path.write_text(
-        "# curator only: x\nt,reward,opt,regret,bound,captured,slack\n100,20.0,25.0,5.0,nan,0.9,2.0\n", encoding="utf-8"
-    )
-    page, run = CuratorPage(PublicPage()), CuratorRun(path)
+@pytest.mark.parametrize(
+    ("slack", "row", "label", "text", "captured"),
+    [
+        ("", [100, 0.05, None, None, None, 0.25, 0.9], "regret per row", "0.05", "90.000"),
+        # Of many features the regret is known as an interval: no view shows one end of it alone.
+        (",2.0", [100, None, 0.05, 0.07, None, 0.25, 0.9], "regret per row, at least", "between 0.05 and 0.07",
+         "at least 90.000"),
+    ],
+)  # fmt: skip
+def test_the_exact_regret_is_read_back(tmp_path, slack, row, label, text, captured):
+    head = f"# curator only: x\n{COLUMNS}{',slack' if slack else ''}\n"
+    run, page = a_regret(tmp_path, f"{head}100,20.0,25.0,5.0,nan,0.9{slack}\n"), Page(curator=True)
     assert run.update(page)
     state = page.state()
-    assert state["tables"]["regret"]["rows"] == [[100, 0.05, None, 0.25, 0.9, 0.07]]
-    assert state["panels"][0]["series"][:2] == [("average", "regret per row, at least"), ("most", "at most")]
-    shown = {fact.label: fact.value for fact in page.facts()}
-    assert shown["Regret per row"] == "between 0.05 and 0.07"
-    assert shown["Captured"] == "at least 90.000 % of the best subspace"
-    record = CuratorRun(path).new_records()[0]
+    assert state["tables"]["regret"]["rows"] == [row]
+    series = dict(state["panels"][0]["series"])
+    assert ("at most" in series.values()) == bool(slack)
+    assert label in series.values()
+    shown = {fact["label"].partition(",")[0]: fact["value"] for fact in state["facts"]}
+    assert shown["Regret per row"] == text
+    assert shown["Captured"] == f"{captured} % of the best subspace"
+    assert shown["Bound on the regret"] == "none proved"
+    json.dumps(state, allow_nan=False)
+    (record,) = a_regret(tmp_path, f"{head}100,20.0,25.0,5.0,nan,0.9{slack}\n").new_records()
     lines = dict(facts(Progress(100, 1.0, 1, 0, record), sp.Oja(n_components=1).guarantee, 1))
-    assert lines["regret"] == "between 0.05 and 0.07 per row (no bound proved); at least 5 in all"
-    assert lines["captured"].startswith("at least 90")
+    assert lines["regret"] == f"{text} per row (no bound proved); {'at least ' if slack else ''}5 in all"
+    assert lines["captured"].startswith(captured.removesuffix(".000"))

@@ -39,7 +39,6 @@
     facts(state.facts);
     draw();
     loadings(state.loadings);
-    motion(state.motion);
     pairs("guarantee", state.guarantee);
     pairs("parameters", state.parameters);
     by("formal").textContent = state.formal;
@@ -98,34 +97,41 @@
       })))));
   }
 
-  function motion(given) {
-    by("motion").hidden = !given || Boolean(by("data")); // a report has the picture
-    if (by("motion").hidden) return;
-    const svg = (kind, props, ...inside) => {
-      const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
-      for (const [name, value] of Object.entries(props)) made.setAttribute(name, value);
-      made.append(...inside);
-      return made;
-    };
-    const reach = 1.05 * Math.max(0.1, ...given.flatMap((way) => way.points.flat().map(Math.abs)));
-    const at = ([x, y]) => [150 + 140 * x / reach, 150 - 140 * y / reach].map((v) => v.toFixed(1));
-    const axes = svg("path", { d: "M10 150H290M150 10V290", class: "axes" });
-    const ways = given.flatMap(({ points }, i) => {
-      const [first, last] = [at(points[0]), at(points[points.length - 1])], kind = "s" + i;
-      return [svg("polyline", { points: points.map((p) => at(p).join()).join(" "), class: kind + " trail" }),
-        svg("circle", { cx: first[0], cy: first[1], r: 3, class: kind }),
-        svg("line", { x1: 150, y1: 150, x2: last[0], y2: last[1], class: kind + " now" })];
-    });
-    const words = given.map(({ feature, points }) => `${feature} (${points[points.length - 1].join(", ")})`).join("; ");
-    const list = make("ul", { className: "legend" }, ...given.map(({ feature }, i) => make("li", { className: "s" + i }, feature)));
-    by("ways").replaceChildren(svg("svg", { viewBox: "0 0 300 300", role: "img", "aria-label": "Now at: " + words }, axes, ...ways), list);
+  // Server-sent events over fetch, not EventSource: the token travels in a header.
+  async function follow(token) {
+    const headers = token ? { Authorization: "Bearer " + token } : {};
+    for (let wait = 500; ; wait = Math.min(2 * wait, 8000)) {
+      const stop = new AbortController();
+      try {
+        const answer = await fetch("/events", { headers, signal: stop.signal, cache: "no-store", credentials: "omit" });
+        if (answer.status === 401) {
+          status("This page needs its token: open the link that streampca printed", "lost");
+          return;
+        }
+        if (!answer.ok) throw new Error(String(answer.status));
+        await read(answer.body.pipeThrough(new TextDecoderStream()).getReader(), stop, () => { wait = 500; });
+      } catch (problem) { /* reported below, and tried again */ }
+      stop.abort();
+      const ended = state && state.ended ? state.ended + "; the server does not answer" : "";
+      status(ended || `Connection lost; trying again in ${wait / 1000} s`, "lost");
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  }
+
+  async function read(reader, stop, received) {
+    for (let text = ""; ;) {
+      const timer = setTimeout(() => stop.abort(), 25000); // the server sends something every ten seconds
+      const { value, done } = await reader.read();
+      clearTimeout(timer);
+      if (done) return;
+      received();
+      const events = (text + value).split("\n\n");
+      text = events.pop();
+      for (const event of events) if (event.startsWith("data: ")) take(JSON.parse(event.slice(6)));
+    }
   }
 
   const data = by("data"); // of a report: everything, in the file itself
   if (data) take(JSON.parse(data.textContent));
-  else new Feed("/api/events", token(), {
-    message: take,
-    lost: (wait) => status(state && state.ended ? state.ended + "; the server does not answer" : `Connection lost; trying again in ${Math.round(wait / 100) / 10} s`, "lost"),
-    refused: () => status("This page needs its token: open the link that streampca printed", "lost"),
-  });
+  else follow(token());
 })();

@@ -28,7 +28,7 @@ from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
 from streampca.mechanisms import histogram
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
-from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
+from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
 from streampca.papers import wishart
@@ -42,12 +42,12 @@ from streampca.privacy.discrete_gaussian import DiscreteGaussian
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, DrawKeys, Draws
 from streampca.processors import private_fpl, private_oja
-from streampca.processors.dp_pca_tangent import TangentPlan
+from streampca.processors.dp_pca import Plan
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
 from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
-from streampca.processors.window_methods import RowRingProcessor, View
+from streampca.processors.window_methods import RingProcessor, View
 from streampca.rows import admission
 from streampca.rows.bounds import PrivateBounds
 from streampca.stream.engine import Engine
@@ -268,7 +268,7 @@ def _in_place(self: FPLProcessor, rows: Any, outlet: Outlet) -> Any:
     return self.released(self.t + rows.shape[0], self.gram, outlet)
 
 
-def _told_parity(view: View, self: RowRingProcessor, outlet: Outlet) -> View:
+def _told_parity(view: View, self: RingProcessor, outlet: Outlet) -> View:
     packed = self.window.packed()
     return view._replace(details={"parity": int(abs(packed).sum() * 2.0**40) % 2 + int(packed[0] * 4) % 2})
 
@@ -306,7 +306,7 @@ def _too_few_degrees(self: MatrixLaplaceCovariance, d: int, draws: Draws) -> Any
 
 _HALVED = """
 PrivateFPL PrivateFPL-discrete PrivateFPL-endless DoublingFPL PrivateFPL-rewards SlidingWindowPCA-histogram
-SlidingWindowPCA-ring SlidingWindowPCA-forgetting SlidingWindowPCA-once PrivateOja DPPCA MatrixLaplaceCovariance
+SlidingWindowPCA-ring SlidingWindowPCA-forgetting PrivateOja DPPCA MatrixLaplaceCovariance
 MatrixLaplaceCovariance-one-feature WishartCovariance GaussianCovariance GaussianCovariance-discrete LaplaceCovariance
 SubspacePerturbation ApproximateSubspace StabilityHistogram-moves"""
 _CONTINUED = "life-fork-blt life-fork-tree life-copy life-pickle life-state life-copied-store life-rolled-back-store"
@@ -353,7 +353,7 @@ bug("rows past the cap let in", "PrivateFPL-users", put(UserStream, "_capped", l
     put(UserStream, "_numbers", lambda self, users: [1] * len(users)))
 
 # windows, Oja, DP-PCA
-bug("parity of a row in details", "SlidingWindowPCA-ring", after(RowRingProcessor, "close", _told_parity))
+bug("parity of a row in details", "SlidingWindowPCA-ring", after(RingProcessor, "close", _told_parity))
 bug("checkpoints deleted by exact matrices", "SlidingWindowPCA-one-feature",
     put(HistogramMethod, "processor", _ExactDeletion))
 bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
@@ -363,13 +363,10 @@ bug("gradients not clipped", "PrivateOja-clipped", (
 bug("rows not shuffled", "PrivateOja-shuffled", put(Draws, "permutation", lambda self, count: np.arange(count)))
 bug("clipped products with a quarter of the noise", "DPPCA", times(ClippedMean, "std", 0.25))
 bug("no noise in the votes", "DPPCA", no_noise("norm"))
-bug("no noise in the votes", "DPPCA-deflation", no_noise("top range"))
-bug("no noise in the center", "DPPCA-deflation", no_noise("center"))
 bug("none inside", "DPPCA", no_noise("inside"))
 bug("none across", "DPPCA", no_noise("across"))
 bug("no Laplace noise and across exact", "DPPCA", no_noise("norm across"))
-bug("sensitivity of one component for two", "DPPCA-two", const(TangentPlan, "inside_std", lambda self: 0.7 / self.mu))
-bug("center noise for fewer features", "DPPCA-deflation", times(GaussianHistograms, "std", math.sqrt(0.125)))
+bug("sensitivity of one component for two", "DPPCA-two", const(Plan, "inside_std", lambda self: 0.7 / self.budget.mu))
 
 # mechanisms
 bug("c halved", "MatrixLaplaceCovariance MatrixLaplaceCovariance-replace", times(MatrixLaplaceCovariance, "scale", 0.5))
@@ -402,9 +399,8 @@ bug("shown without a threshold", "ExactSubspace-all ExactSubspace-blocks",
 bug("threshold as for add-remove", "StabilityHistogram-moves",
     const(StabilityHistogram, "threshold", lambda self: 1.0 + math.log(0.5 / self.delta) / self.epsilon))
 bug("threshold too low", "StabilityHistogram-moves", const(StabilityHistogram, "threshold", lambda self: 1.0))
-bug("noise for one bin where two change", "StabilityHistogram-moves ApproximateSubspace DPPCA DPPCA-deflation",
+bug("noise for one bin where two change", "StabilityHistogram-moves ApproximateSubspace DPPCA",
     times(StabilityHistogram, "scale", 0.5))
-bug("noise for one bin where two change", "DPPCA-deflation", times(GaussianHistograms, "std", math.sqrt(0.5)))
 bug("label ignores t and rows", "Tumbling Tumbling-ExactSubspace", same_noise)
 bug("rows not clipped", "GaussianCovariance LaplaceCovariance", put(mechanisms_base, "onto_ball", _truncated))
 

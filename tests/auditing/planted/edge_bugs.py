@@ -28,7 +28,8 @@ from streampca.matrix_factorization.window import TwinNoise
 from streampca.mechanisms import adaptive_laplace
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import NORMS_SHARE, AdaptiveLaplaceCovariance
-from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
+from streampca.mechanisms.histogram import StabilityHistogram
+from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.mechanisms.norm_maps import NormEstimate, Norms, norm_counts
 from streampca.papers.doubling import DoublingProcessor
 from streampca.privacy import budget, gaussian, shuffling
@@ -41,7 +42,7 @@ from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, clipped_gradients, gradient_sensitivity
 from streampca.processors.rewards import RewardSum
 from streampca.processors.tumbling import TumblingProcessor
-from streampca.processors.window_methods import ForgettingProcessor, RowRingProcessor
+from streampca.processors.window_methods import ForgettingProcessor, RingProcessor
 from streampca.regret.regret import Regret
 from streampca.rows import admission, bounds
 from streampca.rows.bounds import BINS, PrivateBounds
@@ -62,8 +63,8 @@ def _step_twice(made: PrivateOjaProcessor, self: PrivateOjaProcessor, *_: Any) -
 
 
 def _rows_twice(made: DPPCAProcessor, *_: Any) -> Any:
-    if made.waiting.count and made.engine.segment is not None:
-        made.engine = made.engine.take(made.engine.segment, made.waiting.array)
+    if made.waiting.count:
+        made.take(made.plan.segments[made.at], made.waiting.array[: made.waiting.count // SUBSAMPLE * SUBSAMPLE])
     return made
 
 
@@ -94,7 +95,7 @@ bug("rows that wait added twice by a resume", "resumed-PrivateOja", after(Privat
 bug("rows that wait added twice by a resume", "resumed-DPPCA", after(DPPCAProcessor, "restored", _rows_twice))
 bug("rewards doubled by a resume", "resumed-PrivateFPL-rewards", after(RewardSum, "restored", _twice))
 bug("rows that left the window back by a resume", "resumed-SlidingWindowPCA-ring",
-    after(RowRingProcessor, "restored", _all_rows))
+    after(RingProcessor, "restored", _all_rows))
 
 # -- users ------------------------------------------------------------------------------------------------
 
@@ -155,10 +156,6 @@ def _first_by_votes(release: Any) -> Any:
     return made
 
 
-def _won_by_votes(made: Any, self: GaussianHistograms, counts: Any, *_: Any) -> Any:
-    return np.where(made[1], counts.argmax(axis=1), 0), made[1]
-
-
 def _epoch_by_sums(following: Any) -> Any:
     return lambda self, own, *given: following(self, self.gram.packed(), *given)
 
@@ -173,24 +170,23 @@ bug("map chosen from the exact norms", "edge-adaptive", (NormEstimate, "of", _of
 bug("map chosen from the exact past", "Tumbling-adaptive", after(AdaptiveCovariance, "released_after", _exact_past))
 bug("popular bins in the order of their exact votes", "DPPCA edge-cells",
     (StabilityHistogram, "release", _first_by_votes))
-bug("center by the most votes", "edge-center", after(GaussianHistograms, "winners", _won_by_votes))
 bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "next_epoch", _epoch_by_sums))
 
 # -- noise, windows and blocks ------------------------------------------------------------------------------
 
 
 def _leaves(late: int) -> Patch:
-    def shift(self: RowRingProcessor) -> None:
+    def shift(self: RingProcessor) -> None:
         every = self.algorithm.release_every
         last = self.t - self.algorithm.window - late * every
         if last > 0:
             rows = self.ring.between(last - every + 1, last)
             self.window = window_methods.without(self.window, GramSum.of(rows * 2.0**-20))
 
-    return put(RowRingProcessor, "_shift", shift)
+    return put(RingProcessor, "_shift", shift)
 
 
-def _longer_ring(self: RowRingProcessor) -> None:
+def _longer_ring(made: Any, self: RingProcessor) -> None:
     self.ring = Recent(self.algorithm.window + 2 * self.algorithm.release_every, (self.n_features,), np.int32)
 
 
@@ -226,9 +222,9 @@ bug("rows of the warm-up in the sums", "PrivateFPL-private-bounds", after(admiss
 bug("sensitivity of zero-out for the mean under replace", "PrivateFPL-centered-replace",
     put(budget, "joint_factor", lambda **given: joint_factor(replace=False)))
 bug("a row that leaves its window a release late", "SlidingWindowPCA-ring", _leaves(1),
-    put(RowRingProcessor, "begin", _longer_ring))
+    after(RingProcessor, "begin", _longer_ring))
 bug("a row that leaves its window a release early", "SlidingWindowPCA-ring", _leaves(-1))
-bug("rows that never leave their window", "SlidingWindowPCA-ring", put(RowRingProcessor, "_shift", lambda self: None))
+bug("rows that never leave their window", "SlidingWindowPCA-ring", put(RingProcessor, "_shift", lambda self: None))
 bug("rows of a leaf in the next one, too", "SlidingWindowPCA-forgetting", (ForgettingProcessor, "close", _leaf_kept))
 bug("a row of the block before in the next one", "Tumbling", after(TumblingProcessor, "step", _held_on))
 bug("the allowance for rounding left out", "PrivateOja-clipped",

@@ -20,9 +20,6 @@ from streampca.auditing.neighbors import Pairs
 from streampca.auditing.runs import Row
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.mean import PrivateCenter
-from streampca.privacy.outlet import NoiseSource
 
 __all__ = ["CASES"]
 
@@ -96,22 +93,6 @@ _cells = np.repeat([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [4, 76, 76], axis=0)
 add("edge-cells", sp.papers.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4, d=2, rows=156,
     changes=CASES["ApproximateSubspace"].changes, busy=_cells, feed=feed_mechanism, feeds=("once",), positions=(0,),
     widths=(0.5, 0.25), checks="leak")  # fmt: skip
-
-
-class _Center(PrivateCenter):
-    guarantee = StabilityHistogram(20.0, 1e-6).guarantee
-
-
-def _centers(subject: PrivateCenter, rows: list[Row], how: str) -> list[Any]:
-    source = NoiseSource(sp.Randomness(), "audit", repr(subject))
-    counts = subject.count(np.array(rows), 0.25, np.zeros(subject.n_features))
-    return list(subject.decide(counts, 0.25, np.zeros(subject.n_features), source.outlet(source.first), "center"))
-
-
-_votes = {"a vote": (np.zeros(2), np.full(2, 0.5)), "the other": (np.zeros(2), np.full(2, -0.5))}
-add("edge-center", _Center, n_features=2, epsilon=20.0, delta=1e-6, feed=_centers, d=2, rows=40,
-    busy=np.repeat([[0.5, 0.5], [-0.5, -0.5]], 20, axis=0), feeds=("once",), checks="leak",
-    changes=lambda subject, d: _votes)  # fmt: skip
 
 # Rows of norm 1 in one direction pass the guess of OPT after some of them.
 add("edge-doubling", sp.papers.DoublingFPL, n_components=1, **BUDGET, horizon=60, rows=60, d=3,

@@ -81,7 +81,6 @@ add("SlidingWindowPCA-replace", WINDOW, method="ring", adjacency="replace")
 add("SlidingWindowPCA-sums", WINDOW, window=10, method="ring", release_every=5, d=1, rows=40)
 add("SlidingWindowPCA-sketch", WINDOW, sketch_rank=2, checkpoint_every=1, d=6, quick=False)
 add("SlidingWindowPCA-one-feature", WINDOW, d=1)
-add("SlidingWindowPCA-once", WINDOW, method="once", horizon=8, rows=8, positions=(0, 5, 7))
 
 OJA = partial(sp.PrivateOja, n_components=1, batch_size=2, **BUDGET)
 add("PrivateOja", OJA, d=6)
@@ -98,7 +97,7 @@ add("PrivateOja-shuffled", _shuffled,  # of as few rows as shuffling is proved t
 
 
 def dp_pca(name: str, quick: bool = False, cost: float = 1.0, **given: Any) -> None:
-    plain = {"n_components": 1, "method": "tangent", "learning_rate": "adaptive", "adjacency": "zero-out", **given}
+    plain = {"n_components": 1, "adjacency": "zero-out", **given}
     numbers, case = needs(sp.DPPCA, plain)
     kept = {one: case[one] for one in ("d", "rows", "busy", "plain", "positions", "changes", "feeds")}
     make = partial(sp.DPPCA, **{"n_components": 1, **numbers, "horizon": case["rows"], **given})
@@ -108,8 +107,6 @@ def dp_pca(name: str, quick: bool = False, cost: float = 1.0, **given: Any) -> N
 dp_pca("DPPCA", quick=True)
 dp_pca("DPPCA-replace", adjacency="replace")
 dp_pca("DPPCA-two", n_components=2, cost=0.7)
-dp_pca("DPPCA-deflation", method="deflation", quick=True, cost=0.8)
-dp_pca("DPPCA-search", method="deflation", learning_rate="search", cost=3.0)
 
 # -- mechanisms -----------------------------------------------------------------------------------
 
