@@ -93,5 +93,5 @@ def queries_on(gram, release):
     )
 
 
-def covered(answers, truth):
-    return sum(abs(a.value - truth) <= a.interval(LEVEL)[1] - a.value for a in answers)
+def covered(answers, truth, scale=1.0):
+    return sum(abs(a.value - truth) <= scale * (a.interval(LEVEL)[1] - a.value) for a in answers)
