@@ -60,12 +60,11 @@ def section(title: str, question: dict[str, Any]) -> str:
     """One situation: the best candidates that serve it, the recommendation and its reason."""
     made = planned(question)
     asked = ", ".join(f"{key} = {value:,}".replace(",", " ") for key, value in question.items())
-    lines = [f"## {title}", "", asked, "", "| candidate | captured | releases | memory |", "|---|---|---|---|"]
-    texts = dict(zip(made.predictions, made.table(), strict=True))
+    lines = [f"## {title}", "", asked, "", "| candidate | captured | releases |", "|---|---|---|"]
     for p in [p for p in made.predictions if p.serves == made.recommended.serves][:7]:
         name = f"**{p.label}**" if p is made.recommended else p.label
         captured = f"{p.captured:.1%}" if p.is_certain else "cannot tell"
-        lines.append(f"| {name} | {captured} | {p.releases} | {texts[p]['memory']} |")
+        lines.append(f"| {name} | {captured} | {p.releases} |")
     lines += ["", f"Take `{made.recommended.code}`: {made.reason}."]
     lines += [f"\nBut {text}." for text in made.advice if "Tumbling" in text]
     lines += [f"\nWarning: {text}." for text in made.warnings]

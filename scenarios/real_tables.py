@@ -150,7 +150,7 @@ def planned(context: Context) -> Found:
 
     Candidates that can take the mean out do, and are planned with the spectrum about the mean and the typical norm; the
     others, with the spectrum about 0. Of each: what was predicted and what was measured of ``loss`` (1 - captured
-    variance of the last release), ``error`` (spectral norm) and ``regret`` (a row, as a share of what can be earned),
+    variance of the last release) and ``regret`` (a row, as a share of what can be earned),
     as means over draws, with ``_ratio`` of the two and ``_off``, the part of the difference beyond two standard errors.
     ``all`` has the worst of all candidates of which the planner says that it can tell.
     """
@@ -171,7 +171,7 @@ def planned(context: Context) -> Found:
     certain = [values for values in found.values() if values["is_certain"]]
     worst = {
         measure: max(values[measure] for values in certain if measure in values)
-        for measure in ("loss_off", "error_off", "regret_off")
+        for measure in ("loss_off", "regret_off")
     }
     unknown = {key.split(", ")[1] for key, values in found.items() if not values["is_certain"]}
     return found | {"all": {**worst, "cannot_tell": float(len(unknown))}}
@@ -195,7 +195,7 @@ def _gram(rows: FloatArray, *, center: bool) -> FloatArray:
 
 def compared(prediction: Prediction, question: Question, rows: FloatArray, seeds: Iterable[int]) -> dict[str, float]:
     """Return a prediction beside the means over seeds and orders of the rows, for each measure of `planned`."""
-    measured: dict[str, list[float]] = {"loss": [], "error": [], "regret": []}
+    measured: dict[str, list[float]] = {"loss": [], "regret": []}
     for seed in seeds:
         ordered = shuffled(rows, seed)
         last = ordered[-question.rows :]
@@ -212,10 +212,8 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, seeds
         if release is None:
             raise BadParameterError(f"{prediction.code} releases nothing of {len(rows)} rows")
         measured["loss"].append(1.0 - release.subspace.captured(gram) / best)
-        if prediction.spectral_error is not None:
-            measured["error"].append(float(np.linalg.norm(release.gram - gram, 2)))
     regret = (prediction.regret_per_row or 0.0) / question.best
-    expected = {"loss": 1.0 - prediction.captured, "error": prediction.spectral_error or 0.0, "regret": regret}
+    expected = {"loss": 1.0 - prediction.captured, "regret": regret}
     found: dict[str, float] = {}
     for name, values in measured.items():
         if values:
@@ -365,7 +363,7 @@ def _mechanism_text(found: Found) -> str:
 
 
 def _plan_text(found: Found) -> str:
-    lines, measures, worst = [], ("loss", "error", "regret"), found["all"]
+    lines, measures, worst = [], ("loss", "regret"), found["all"]
     for key, values in found.items():
         if key == "all":
             continue
@@ -373,11 +371,11 @@ def _plan_text(found: Found) -> str:
         if not values["is_certain"]:
             shown[0] = f"cannot tell / {values['loss']:.4g}"
         lines.append([*key.split(", "), "mean" if values["center"] else "0", *shown])
-    header = ["table", "candidate", "about", "1 - captured", "spectral error", "regret, share of the best"]
+    header = ["table", "candidate", "about", "1 - captured", "regret, share of the best"]
     return (
         f"{markdown(header, lines)}\n\n"
         f"Means over {load('planned').params['draws']} orders of the rows. Beyond two standard errors of the "
-        f"measurement, the worst is off by {worst['loss_off']:.0%} (loss), {worst['error_off']:.0%} (error) and "
+        f"measurement, the worst is off by {worst['loss_off']:.0%} (loss) and "
         f"{worst['regret_off']:.0%} (regret)."
     )
 

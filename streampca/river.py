@@ -62,7 +62,7 @@ class _Feed:
         self._fill: list[float] = self._middle.tolist()
         self._on_unseen, self._on_missing = adapter.on_unseen, adapter.on_missing
 
-    def row(self, x: Mapping[Any, Any], *, learns: bool = True) -> list[Any]:
+    def row(self, x: Mapping[Any, Any]) -> list[Any]:
         """Return the values of one mapping, in order."""
         # The common case needs no check of names: as many values as features, and none is missing.
         if len(x) == len(self.names):
@@ -70,20 +70,20 @@ class _Feed:
                 return [x[name] for name in self.names]
             except KeyError:
                 pass
-        self._check(x, learns)
+        self._check(x)
         return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
 
-    def table(self, X: pd.DataFrame, *, learns: bool = True) -> pd.DataFrame:
+    def table(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return the columns of a table, in order."""
         if not X.columns.is_unique:
-            raise BadRowError(f"{self._place(learns)}: two columns of the table have one name; names must differ")
-        self._check(X.columns, learns)
+            raise BadRowError("two columns of the table have one name; names must differ")
+        self._check(X.columns)
         known = zip(self.names, self._fill, strict=True)
         return pd.DataFrame({name: X[name] if name in X.columns else fill for name, fill in known}, index=X.index)
 
     def seen(self, x: Mapping[Any, Any]) -> FloatArray:
         """Return one mapping in the units of the stream, neither clamped nor clipped, (d,)."""
-        values = self.row(x, learns=False)
+        values = self.row(x)
         try:
             return self._scaled(as_floats(values))
         except (TypeError, ValueError, OverflowError):
@@ -92,21 +92,16 @@ class _Feed:
     def all_seen(self, X: pd.DataFrame) -> FloatArray:
         """Return the rows of a table in the units of the stream, neither clamped nor clipped, (n, d)."""
         columns = dict(zip(map(str, self.names), self.names, strict=True))
-        return self._scaled(frame_values(self.table(X, learns=False), columns, BadRowError, mixed=False))
+        return self._scaled(frame_values(self.table(X), columns, BadRowError, mixed=False))
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
         return rows if self._scale is None else (rows - self._middle) * self._scale
 
-    def _check(self, names: Collection[Any], learns: bool) -> None:
+    def _check(self, names: Collection[Any]) -> None:
         if self._on_unseen == "raise" and (unseen := [name for name in names if name not in self._known]):
-            problem = f"unseen feature {unseen[0]!r}; pass on_unseen='ignore' to drop it"
-            raise BadRowError(f"{self._place(learns)}: {problem}")
+            raise BadRowError(f"unseen feature {unseen[0]!r}; pass on_unseen='ignore' to drop it")
         if self._on_missing == "raise" and (missing := [name for name in self.names if name not in names]):
-            problem = f"feature {missing[0]!r} is missing; pass on_missing='fill' to fill it"
-            raise BadRowError(f"{self._place(learns)}: {problem}")
-
-    def _place(self, learns: bool) -> str:
-        return f"row {self.stream.t + 1}" if learns else "to transform"
+            raise BadRowError(f"feature {missing[0]!r} is missing; pass on_missing='fill' to fill it")
 
 
 @dataclass(eq=False, repr=False)
@@ -117,16 +112,13 @@ class RiverAdapter(base.MiniBatchTransformer):
     ----------
     n_components : number of components.
     epsilon, delta : privacy budget of all releases of the stream.
-    row_norm : public radius. Longer rows are scaled onto the ball; never compute it from the rows.
-    bounds : public ranges of the features, mapped into that ball: ``{feature: (lower, upper)}``, or ``(lower, upper)``
-        for all.
+    row_norm, bounds, on_bad_row : as in `streampca.Stream`, with public bounds only. ``on_bad_row="zero"`` absorbs a
+        zero row also in place of every record that is refused, and needs ``features``.
     features : names of the features, in order. By default, those of the first row in alphabetical order. Name them if
         the set of features of a row is itself a secret, as with bags of words.
     on_unseen : ``"ignore"`` drops other features, ``"raise"`` refuses such rows.
     on_missing : ``"fill"`` counts an absent feature as 0 (the middle of its bounds, if any), which contributes
         nothing; ``"raise"`` refuses such rows.
-    on_bad_row : ``"raise"`` refuses a row with a value that is no finite number, before any state changes; ``"zero"``
-        absorbs a zero row in its place and in place of every other row that would be refused, and needs ``features``.
     align : turn each basis within its subspace towards the previous one, so that scores neither flip nor swap. They
         are then not sorted by variance; `components` is. False uses the eigenvectors.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
@@ -139,13 +131,11 @@ class RiverAdapter(base.MiniBatchTransformer):
     Scores are linear in the row, which is scaled by ``bounds``, but neither clamped nor clipped.
 
     *Copies.* A pickle or a deep copy of a model that has absorbed rows holds exact sums of raw rows and the keys of
-    past noise: it is as secret as the rows. It continues as another run, with noise of its own (the same, if seeded);
-    a ledger pays for it before its next row. Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts a
-    second run, too.
+    past noise: it is as secret as the rows. It continues as another run, with noise of its own (the same, if seeded).
+    Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts a second run, too.
 
     *Interrupts.* After any exception in `learn_one` the model has absorbed the row or has not; ``t`` is the number of
-    rows absorbed. `learn_many` may stop between releases. A mapping, a signal handler or a finalizer that learns
-    inside one of them gets `StreamBusyError`.
+    rows absorbed. `learn_many` may stop between releases. A nested call that learns raises `StreamBusyError`.
     """
 
     algorithm_of: ClassVar[Callable[..., Algorithm]]
@@ -171,10 +161,9 @@ class RiverAdapter(base.MiniBatchTransformer):
         shared = {field.name for field in fields(RiverAdapter)} - {"n_components", "epsilon", "delta", "adjacency"}
         names = [field.name for field in fields(self) if field.name not in shared]
         self._algorithm = self.algorithm_of(**{name: getattr(self, name) for name in names})
-        for name, values in (("on_unseen", ("ignore", "raise")), ("on_missing", ("fill", "raise"))):
-            if getattr(self, name) not in values:
-                expected = " or ".join(map(repr, values))
-                raise BadParameterError(f"{name}={short(getattr(self, name))}: expected {expected}")
+        for name, other in (("on_unseen", "ignore"), ("on_missing", "fill")):
+            if (value := getattr(self, name)) not in (other, "raise"):
+                raise BadParameterError(f"{name}={short(value)}: expected '{other}' or 'raise'")
         if self.on_bad_row == "zero" and self.features is None:
             raise BadParameterError(
                 "on_bad_row='zero' without features=: the first row would decide which features there are; name them"
@@ -200,8 +189,8 @@ class RiverAdapter(base.MiniBatchTransformer):
                 f"n_components={self.n_components} exceeds the {len(names)} features {list(names)}; ask for fewer "
                 "components, or pass features="
             )
-        bounds = self.bounds
-        if bounds is not None and not isinstance(bounds, Mapping) and self.features is None and np.ndim(bounds[0]):
+        ordered = self.bounds is not None and not isinstance(self.bounds, Mapping) and np.ndim(self.bounds[0])
+        if ordered and self.features is None:
             raise BadParameterError(
                 "bounds of several numbers need features=, which fixes their order; or pass bounds by name"
             )
@@ -378,7 +367,7 @@ class PrivatePCA(RiverAdapter):
     release_every : rows between releases. Noise and running time decrease as it increases.
     center : subtract a private mean, which increases the noise by 11.8 %. Scores are of the uncentered row. False is
         the form of the papers.
-    n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
+    others : see `RiverAdapter`.
     """
 
     _: KW_ONLY
@@ -397,7 +386,7 @@ class PrivateWindowPCA(RiverAdapter):
     window : rows in the window. Memory grows with its logarithm.
     release_every : rows between releases, at most ``window``. Noise and running time decrease as it increases.
     center : as in `PrivatePCA`, with the mean of the window.
-    n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
+    others : see `RiverAdapter`.
     """
 
     _: KW_ONLY
@@ -418,7 +407,7 @@ class PrivateBlockPCA(RiverAdapter):
     ----------
     block : rows in a block.
     center : subtract a private mean, which increases the noise by 11.8 %.
-    n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
+    others : see `RiverAdapter`.
     """
 
     _: KW_ONLY
@@ -440,7 +429,7 @@ class PrivateOjaPCA(RiverAdapter):
     horizon : maximum number of rows, if known.
     batch_size : rows in a step; ``"auto"`` lengthens the steps. Every step adds the same noise, independent of its
         length. A release follows every step.
-    n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
+    others : see `RiverAdapter`.
     """
 
     _: KW_ONLY

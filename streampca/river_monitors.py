@@ -59,15 +59,13 @@ class SubspaceDrift(base.DriftDetector):
     *Privacy.* Post-processing: the guarantee of the releases covers alarms, statistics and p-values.
 
     *Null hypothesis.* Rows of both sides are independent with one covariance C. A released matrix is then n C, plus
-    sampling error, plus noise of the stated law. Both errors are simulated: the noise exactly (of centered releases,
-    at their upper bound `streampca.Release.noise_std`), sampling as that of Gaussian rows (a Wishart matrix, in its
-    normal approximation), around the shrunk estimate of C from both sides (`Estimates.shrunk_gram`). The gap after
-    its k-th eigenvalue is narrowed by one standard deviation on each side, and closed if the spread of equal
-    eigenvalues, ``2 sqrt(d / n)`` of their value, may have caused it (Marchenko and Pastur 1967).
+    the sampling error of Gaussian rows (a Wishart matrix, in its normal approximation), plus noise of the stated law
+    (of centered releases, at their upper bound `streampca.Release.noise_std`). Both are simulated around the shrunk
+    estimate of C from both sides.
 
-    *Rate.* Approximate, because C is estimated and rows are clipped: without a gap it is ``false_alarm``, with a gap
-    less. Rows that depend on each other alarm more often, and so do heavier tails than Gaussian ones if noise does not
-    hide their sampling error. Two runs with one ``seed`` are tested against the same draws.
+    *Rate.* Approximate, because C is estimated and rows are clipped: without a gap after the k-th eigenvalue it is
+    ``false_alarm``, with a gap less. Dependent rows alarm more often, and so do heavier tails than Gaussian ones if
+    noise does not hide their sampling error. Two runs with one ``seed`` are tested against the same draws.
 
     *Releases.* Only disjoint blocks with independent noise are valid: `PrivateBlockPCA`, or a stream of
     `streampca.Tumbling`. Running sums and windows share rows and noise, and are refused.
@@ -115,6 +113,7 @@ class SubspaceDrift(base.DriftDetector):
         # The laws do not depend on the orthonormal basis: use the eigenvectors.
         variances = np.maximum(np.linalg.eigvalsh(shrunk)[::-1], 0.0) / both.rows
         noise, after = both.noise_std / both.rows, np.arange(variances.size) >= k
+        # The gap after the k-th eigenvalue is narrowed by one standard deviation on each side.
         sides = np.where(after, 1.0, -1.0)
         # Equal eigenvalues of n rows spread by 2 sqrt(d / n) of their value (Marchenko and Pastur 1967). Values that
         # this spread may have separated from the other side of the gap are assumed equal, which closes the gap.
@@ -149,15 +148,11 @@ class _Sum:
     def drawn(self, variances: FloatArray, source: np.random.Generator) -> FloatArray:
         """Draw a matrix of as many Gaussian rows with the same noise, in the eigenvectors of their covariance."""
         # Normal approximation of a Wishart matrix: entry (i, j) has variance n v_i v_j; twice that on the diagonal.
-        std = np.sqrt(variances)
-        sampling = math.sqrt(2.0 * self.rows) * np.outer(std, std) * _goe(std.size, source)
-        return np.diag(self.rows * variances) + sampling + self.noise_std * _goe(std.size, source)
-
-
-def _goe(size: int, source: np.random.Generator) -> FloatArray:
-    """Draw a GOE matrix with standard deviation 1 on the diagonal."""
-    normals = source.standard_normal((size, size))
-    return 0.5 * (normals + normals.T)
+        # Normals of a symmetric matrix G: variance 1 on the diagonal, 1/2 elsewhere, in both terms.
+        std, normals = np.sqrt(variances), source.standard_normal((2, variances.size, variances.size))
+        sampling, noise = 0.5 * (normals + normals.transpose(0, 2, 1))
+        sampling *= math.sqrt(2.0 * self.rows) * np.outer(std, std)
+        return np.asarray(np.diag(self.rows * variances) + sampling + self.noise_std * noise)
 
 
 def _distance(one: FloatArray, two: FloatArray, k: int) -> float:
@@ -171,6 +166,8 @@ class SubspaceAnomaly(AnomalyDetector):
     """Squared distance of rows from the released subspace: their reconstruction error.
 
     **Scores are not private.** Each is an exact function of its row, and as sensitive; only the subspace is private.
+    Distances are in the units of the stream (scaled by ``bounds``, if any) of rows neither clamped nor clipped, from
+    the subspace through the private mean if ``pca`` is centered. 0 before the first release.
 
     Parameters
     ----------
@@ -185,11 +182,6 @@ class SubspaceAnomaly(AnomalyDetector):
     >>> usual = model.score_one(x)
     >>> model.score_one(x | {"hue-mean": 900.0}) > usual
     True
-
-    Notes
-    -----
-    Distances are in the units of the stream (scaled by ``bounds``, if any) of rows neither clamped nor clipped, from
-    the subspace through the private mean if ``pca`` is centered. 0 before the first release.
     """
 
     pca: RiverAdapter

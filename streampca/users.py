@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from streampca.conversion import as_block, check_iterable, is_arrow, is_frame
 from streampca.errors import BadParameterError, BadRowError, short
 from streampca.exclusive import Guard, exclusive
+from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
 from streampca.release.release import Release
+from streampca.rows.admission import Admission
 from streampca.rows.protocol import RowSource
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
-
-
-class _Coming(NamedTuple):
-    """Rows passed to the stream after its first ``after`` rows: user, and number among the user's rows, of each."""
-
-    after: int
-    users: Sequence[Hashable]
-    numbers: Sequence[int]
 
 
 class _CappedStream(Stream):
@@ -93,7 +88,8 @@ class UserStream:
         self._user = user
         self._cap = int(cap)
         self._counts: dict[Hashable, int] = {}
-        self._coming: _Coming | None = None
+        # Rows passed to the stream after its first ``coming[0]`` rows: user, and number among the user's rows.
+        self._coming: tuple[int, Sequence[Hashable], Sequence[int]] = (0, (), ())
         self.guard = Guard("stream", self.stream.engine.guard)
 
     @exclusive
@@ -110,8 +106,7 @@ class UserStream:
         """
         row, user = self._owned(row, user)
         if self._numbers([user])[0] > self._cap:
-            admission = self.stream.engine.now.admission
-            row = admission.neutral(admission.n_features or 0)
+            row = self._zero(self.stream.engine.now.admission)
         return self.stream.push(row)
 
     def push_many(self, rows: Any, users: Iterable[Hashable] | None = None) -> Steps:
@@ -121,7 +116,11 @@ class UserStream:
     @exclusive
     def _push_many(self, rows: Any, users: Iterable[Hashable] | None) -> Steps:
         if is_frame(rows):
-            rows, users = self._table(rows, users)
+            if users is None:
+                if self._user is None or self._user not in rows.columns:
+                    raise BadParameterError(f"the table lacks the user column {self._user!r}. Pass users=, or name it")
+                users = list(rows[self._user])
+            rows = rows[[name for name in rows.columns if name != self._user]]
         elif users is None:
             pairs = [self._owned(row, None) for row in rows]
             rows, users = [row for row, _ in pairs], [user for _, user in pairs]
@@ -130,8 +129,21 @@ class UserStream:
         whose = [self._checked_user(user) for user in users]
         if len(whose) != len(rows):
             raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows. Name one for each row")
-        numbers = self._numbers(whose)
-        return self.stream.push_many(self._capped(rows, [i for i, n in enumerate(numbers) if n > self._cap]))
+        over = np.array(self._numbers(whose)) > self._cap
+        if not over.any():
+            return self.stream.push_many(rows)
+        # Rows over the cap are replaced before they are checked: their content has no effect, not even an error.
+        admission = self.stream.engine.now.admission.fixed_by_block(rows)
+        if is_frame(rows):
+            values = admission.table(rows)
+            values[over] = self._zero(admission)
+            rows = pd.DataFrame(values, columns=admission.features)
+        elif isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim == 2:
+            rows = np.where(over[:, None], self._zero(admission), rows)
+        else:
+            zero = self._zero(admission)
+            rows = [zero if late else row for late, row in zip(over, rows, strict=True)]
+        return self.stream.push_many(rows)
 
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
         """Feed mappings or a table that hold the user's column, mappings lazily; yield a `Step` a row."""
@@ -173,15 +185,14 @@ class UserStream:
         """Return the number of each row among its user's rows."""
         # Rows that the stream absorbed are counted at the next call. Counts are set, not incremented, so that counting
         # them twice after an interrupt changes nothing.
-        coming, counts = self._coming, self._counts
-        if coming is not None:
-            taken = self.stream.t - coming.after
-            counts.update(zip(coming.users[:taken], coming.numbers[:taken], strict=True))
+        (after, whose, known), counts = self._coming, self._counts
+        taken = self.stream.t - after
+        counts.update(zip(whose[:taken], known[:taken], strict=True))
         numbers, further = [], dict[Hashable, int]()
         for user in users:
             further[user] = further.get(user, counts.get(user, 0)) + 1
             numbers.append(further[user])
-        self._coming = _Coming(self.stream.t, users, numbers)
+        self._coming = self.stream.t, users, numbers
         return numbers
 
     def _owned(self, row: Any, user: Hashable) -> tuple[Any, Hashable]:
@@ -204,31 +215,7 @@ class UserStream:
             )
         return known
 
-    def _table(self, table: Any, users: Iterable[Hashable] | None) -> tuple[Any, Iterable[Hashable]]:
-        """Return the table without the user column, and the user of each row."""
-        if users is None:
-            if self._user is None or self._user not in table.columns:
-                raise BadParameterError(f"the table lacks the user column {self._user!r}. Pass users=, or name it")
-            users = list(table[self._user])
-        if self._user in table.columns:
-            table = table[[name for name in table.columns if name != self._user]]
-        return table, users
-
-    def _capped(self, rows: Any, over: list[int]) -> Any:
-        """Return the rows, with those at ``over`` replaced by the row that is admitted as zero."""
-        if not over:
-            return rows
-        admission = self.stream.engine.now.admission.fixed_by_block(rows)
-        zero = admission.neutral(admission.n_features or 0)
-        if is_frame(rows):
-            import pandas as pd
-
-            values = admission.table(rows)
-            values[over] = zero
-            return pd.DataFrame(values, columns=admission.features)
-        if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim == 2:
-            rows = rows.astype(np.float64)
-            rows[over] = zero
-            return rows
-        late = set(over)
-        return [zero if i in late else row for i, row in enumerate(rows)]
+    @staticmethod
+    def _zero(admission: Admission) -> FloatArray:
+        """Return the raw row that is admitted as zero."""
+        return admission.neutral(admission.n_features or 0)

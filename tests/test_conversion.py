@@ -1,6 +1,7 @@
 """What people hand over as rows, through every door."""
 
 import array
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import sparse
 import streampca as sp
 from streampca.conversion import as_block, as_floats
 from streampca.errors import StreamPCAError
-from streampca.readers import reader_blocks
+from streampca.readers import reader_blocks, unpack
 from streampca.users import UserStream
 
 ROWS = np.random.default_rng(0).uniform(0.0, 0.4, size=(6, 3))
@@ -101,6 +102,12 @@ def released(rows):
     return release.gram, None
 
 
+def packed(rows):
+    made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, release_every=3), features=NAMES)
+    blocks = [unpack(block)[1] for block in reader_blocks(made.leaves(), [rows], reader=0, rows=3)]
+    return np.stack([block.high + block.low * 2.0**-40 for block in blocks]), None
+
+
 RELEASE = sp.GaussianCovariance(**BUDGET).release(ROWS, seed=1)
 DOORS = {
     "push_many": lambda rows: (made := stream(), made.push_many(rows))[0],
@@ -108,6 +115,7 @@ DOORS = {
     "users": lambda rows: (made := users(), made.push_many(rows, users=range(6)))[0],
     "release": released,
     "transform": lambda rows: (RELEASE.transform(rows), None),
+    "readers": packed,
 }
 
 
@@ -153,81 +161,48 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     assert np.array_equal(grams[0], grams[2])
 
 
-def test_users_of_an_arrow_table_are_known_by_their_value():
+def test_users_of_a_table_are_known_by_their_value_and_columns_by_their_name():
     pa = pytest.importorskip("pyarrow")
     table = arrow().append_column("who", pa.array(["ann", "bob", "ann", "ann", "bob", "cid"]))
-    capped = {"horizon": 100, "max_rows_per_user": 2}
-    made = UserStream(sp.PrivateFPL(**BUDGET, **capped), user="who")
+    made, lazily, other = (UserStream(sp.PrivateFPL(**BUDGET, max_rows_per_user=2), user="who") for _ in range(3))
     made.push_many(table)
-    made.push(ROWS[0], "bob")
-    made.push(ROWS[0], pa.scalar("ann"))
-    other = UserStream(sp.PrivateFPL(**BUDGET, **capped))
-    other.push_many(ROWS, users=table["who"])
-    kept = ROWS[[0, 1, 2, 4, 5]]
-    assert np.allclose(made.regret.exact_gram(), kept.T @ kept, atol=1e-4)
-    assert np.array_equal(made.regret.exact_gram(), other.regret.exact_gram())
-    lazily = UserStream(sp.PrivateFPL(**BUDGET, **capped), user="who")
     assert len(list(lazily.run(table))) == 6
     assert np.array_equal(made.regret.exact_gram(), lazily.regret.exact_gram())
+    made.push(ROWS[0], "bob")
+    made.push(ROWS[0], pa.scalar("ann"))
+    other.push_many(FRAME[["c", "a", "b"]], users=table["who"])
+    other.push_many(FRAME, users=["ann"] * 6)
+    for stream, order in ((made, [0, 1, 2]), (other, [2, 0, 1])):
+        kept = ROWS[[0, 1, 2, 4, 5]][:, order]
+        assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
+        assert stream.features == tuple(NAMES[j] for j in order)
     with pytest.raises(StreamPCAError, match="of type int: expected"):
         list(lazily.run(7))
 
 
-def test_hidden_values_are_missing_for_scikit_learn_too():
-    kind = pytest.importorskip("streampca.sklearn").PrivatePCA
-    model = kind(n_components=1, epsilon=1.0, delta=1e-6, row_norm=1.0)
-    for method in (model.fit, model.partial_fit):
+def test_masked_rows_of_scikit_learn_and_records_and_frames_of_river():
+    pca = pytest.importorskip("streampca.sklearn").PrivatePCA(n_components=1)
+    for method in (pca.fit, pca.partial_fit):
         with pytest.raises(ValueError, match="NaN"):
             method(np.ma.array(ROWS, mask=ROWS > 0.2))
-
-
-def test_rows_of_river_are_mappings_and_frames():
     kind = pytest.importorskip("streampca.river").PrivatePCA
-    row, dates = FRAME.iloc[0], BAD["column of dates"]()
-
-    def learnt():
-        model = kind(n_components=1, epsilon=1.0, delta=1e-6)
-        model.learn_one(row.to_dict())
-        return model
-
-    fresh = learnt()
-    fresh.learn_one(row)
-    assert fresh.transform_one(row) == fresh.transform_one(row.to_dict())
-    for make in (learnt, lambda: kind(n_components=1, epsilon=1.0, delta=1e-6)):
-        for x in ([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7):
-            for method in ("learn_one", "transform_one"):
-                with pytest.raises(StreamPCAError, match="expected a mapping"):
-                    getattr(make(), method)(x)
-        for X, message in ((ROWS, "pandas or polars"), (dates, "does not hold numbers|not all numbers"), (7, "polars")):
-            for method in ("learn_many", "transform_many"):
-                if X is dates and make is not learnt and method == "transform_many":
-                    continue  # scores before the first release are 0
-                with pytest.raises(StreamPCAError, match=message):
-                    getattr(make(), method)(X)
-    absorbing = kind(n_components=1, epsilon=1.0, delta=1e-6, on_bad_row="zero", features=list(row.index))
+    row, no_rows = FRAME.iloc[0], ([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7)
+    model, absorbing = kind(n_components=1), kind(n_components=1, on_bad_row="zero", features=list(row.index))
+    model.learn_one(row)
+    assert model.transform_one(row) == model.transform_one(row.to_dict())
+    for each, x in product((model, kind(n_components=1)), no_rows):
+        for method in (each.learn_one, each.transform_one):
+            with pytest.raises(StreamPCAError, match="expected a mapping"):
+                method(x)
+    twice = pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "a"])
+    for X, message in ((ROWS, "polars"), (7, "polars"), (BAD["column of dates"](), "numbers"), (twice, "one name")):
+        for method in (model.learn_many, model.transform_many):
+            with pytest.raises(StreamPCAError, match=message):
+                method(X)
     absorbing.learn_one(row.to_dict())
-    for count, x in enumerate(([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7), 1):
+    for x in no_rows:
         absorbing.learn_one(x)
-        assert sum(absorbing.admission.zero_rows_by_reason.values()) == count
-    assert absorbing.admission.rows == 6
-    with pytest.raises(StreamPCAError, match="one name"):
-        fresh.learn_many(pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "a"]))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_readers_pack_rows_of_every_kind(kind):
-    made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, release_every=3), features=NAMES)
-    packed = list(reader_blocks(made.leaves(), [KINDS[kind][0]()], reader=0, rows=3))
-    assert packed == list(reader_blocks(made.leaves(), [ROWS], reader=0, rows=3))
-
-
-def test_columns_of_users_tables_are_taken_by_name():
-    made = users()
-    made.push_many(FRAME, users=["ann"] * 6)
-    made.push_many(FRAME[["c", "a", "b"]], users=["ann"] * 6)  # from the fourth row on past the cap of 9
-    kept = np.vstack([ROWS, ROWS[:3]])
-    assert made.features == NAMES
-    assert np.allclose(made.regret.exact_gram(), kept.T @ kept, atol=1e-4)
+    assert (absorbing.admission.rows, sum(absorbing.admission.zero_rows_by_reason.values())) == (6, 5)
 
 
 @pytest.mark.parametrize("named", ["ann", b"ann", 7, None, np.array(7)])
@@ -236,16 +211,9 @@ def test_users_are_named_row_by_row(named):
         users().push_many(ROWS[:3], users=named)
 
 
-def test_paths_are_told_how_files_are_read():
-    for rows in ("rows.csv", Path("rows.csv")):
-        with pytest.raises(StreamPCAError, match="open_rows"):
-            list(stream().run(rows))
-
-
 def test_what_has_the_form_already_is_not_copied():
-    assert as_block(ROWS) is ROWS
+    assert as_block(ROWS) is as_floats(ROWS) is ROWS
     assert as_block(FRAME) is FRAME
-    assert as_floats(ROWS) is ROWS
 
 
 @pytest.mark.parametrize("cells", [[True, None], [1, None], [0.5, None]])
@@ -267,16 +235,17 @@ def test_wide_floats_of_a_frame_that_overflow_warn_of_nothing(recwarn):
 
 
 @pytest.mark.parametrize("door", ["push_many", "run"])
-def test_two_columns_of_one_name_are_refused(door):
-    for on_bad_row in ("raise", "zero"):
-        made = stream(features=NAMES, on_bad_row=on_bad_row)
-        with pytest.raises(StreamPCAError, match="one name"):
-            list(getattr(made, door)(pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "c"])))
-
-
-@pytest.mark.parametrize("door", ["push_many", "run"])
-def test_arrays_of_arrow_are_no_tables(door):
+def test_columns_of_one_name_arrays_of_arrow_and_paths_are_refused(door):
     pa = pytest.importorskip("pyarrow")
-    for rows in (pa.array([1.0, 2.0]), pa.chunked_array([[1.0, 2.0]]), pa.array(ROWS.tolist())):
-        with pytest.raises(StreamPCAError, match="expected a table"):
-            list(getattr(stream(), door)(rows))
+    twice = pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "c"])
+    for rows, options, message in (
+        (twice, {}, "one name"),
+        (twice, {"on_bad_row": "zero"}, "one name"),
+        (pa.array([1.0, 2.0]), {}, "expected a table"),
+        (pa.chunked_array([[1.0, 2.0]]), {}, "expected a table"),
+        (pa.array(ROWS.tolist()), {}, "expected a table"),
+        ("rows.csv", {}, "open_rows"),
+        (Path("rows.csv"), {}, "open_rows"),
+    ):
+        with pytest.raises(StreamPCAError, match=message):
+            list(getattr(stream(features=NAMES, **options), door)(rows))

@@ -55,6 +55,7 @@ def test_nothing_that_is_read_is_run():
     assert set(dangerous(ast.parse("eval(x); pickle.loads(y); f.load(z)"))) == {"eval", "pickle.loads"}
 
 
+@pytest.mark.ci
 def test_the_same_source_builds_the_same_wheel(tmp_path):
     """Two builds with compiled kernels, from folders with other names and other times of files."""
     pytest.importorskip("hatchling")

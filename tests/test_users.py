@@ -21,9 +21,7 @@ LATE = np.array([USERS[:i].count(user) >= CAP for i, user in enumerate(USERS)])
 
 
 def fpl(cap=CAP, **options):
-    return sp.PrivateFPL(
-        n_components=1, epsilon=1.0, delta=1e-6, horizon=T, max_rows_per_user=cap, **options
-    )  # fmt: skip
+    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=T, max_rows_per_user=cap, **options)
 
 
 def grams(steps):
@@ -34,31 +32,26 @@ def same(a, b):
     return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def test_rows_past_the_cap_become_zero_rows():
-    stream = UserStream(fpl(), seed=1)
-    stream.push_many(ROWS, users=USERS)
-    kept = np.where(LATE[:, None], 0.0, ROWS)
-    assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
-    assert stream.t == T
-
-
 @pytest.mark.parametrize("bounds", [None, (-1.0, 1.0), (0.0, 3.0)])
-def test_all_ways_to_feed_are_one(bounds):
-    whole = grams(UserStream(fpl(), seed=1, bounds=bounds).push_many(ROWS, users=USERS))
-    one = UserStream(fpl(), seed=1, bounds=bounds)
-    single = [one.push(row, user=user).release.gram for row, user in zip(ROWS, USERS, strict=True)]
-    assert same(single, whole)
-    split = UserStream(fpl(), seed=1, bounds=bounds)
+def test_all_ways_to_feed_are_one_and_rows_past_the_cap_are_zero_rows(bounds):
+    def made(**options):
+        return UserStream(fpl(), seed=1, bounds=bounds, **options)
+
+    stream = made()
+    whole = grams(stream.push_many(ROWS, users=USERS))
+    assert stream.t == T
+    if bounds is None:
+        kept = np.where(LATE[:, None], 0.0, ROWS)
+        assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
+    one, split, named = made(), made(), made(user="who")
+    assert same([one.push(row, user=user).release.gram for row, user in zip(ROWS, USERS, strict=True)], whole)
     parts = grams(split.push_many(ROWS[:5], users=USERS[:5])) + grams(split.push_many(ROWS[5:], users=USERS[5:]))
     assert same(parts, whole)
-    records = [
-        {"who": user, "a": row[0], "b": row[1], "c": row[2]} for row, user in zip(ROWS, USERS, strict=True)
-    ]  # fmt: skip
-    named = UserStream(fpl(), seed=1, bounds=bounds, user="who")
+    records = [{"who": user, **dict(zip("abc", row, strict=True))} for row, user in zip(ROWS, USERS, strict=True)]
     assert same([step.release.gram for step in named.run(records)], whole)
     assert named.features == ("a", "b", "c")
-    assert same(grams(UserStream(fpl(), seed=1, bounds=bounds, user="who").push_many(records)), whole)
-    assert same(grams(UserStream(fpl(), seed=1, bounds=bounds, user="who").push_many(pd.DataFrame(records))), whole)
+    for rows in (records, pd.DataFrame(records)):
+        assert same(grams(made(user="who").push_many(rows)), whole)
 
 
 def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
@@ -71,12 +64,10 @@ def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
     with pytest.raises(BadParameterError, match="cannot compose"):
         users.guarantee.compose(rows.guarantee)
 
-
-@pytest.mark.parametrize("options", [{"noise": "tree"}, {"noise": sp.Tree(discrete=True)}])
-def test_every_noise_has_its_factor(options):
-    wide, narrow = fpl(5, **options), fpl(None, **options)
-    assert 1.5 < wide.noise_std(T) / narrow.noise_std(T) < 5.0
-    UserStream(wide, seed=1).push_many(ROWS, users=USERS)
+    for noise in ("tree", sp.Tree(discrete=True)):
+        wide, narrow = fpl(5, noise=noise), fpl(None, noise=noise)
+        assert 1.5 < wide.noise_std(T) / narrow.noise_std(T) < 5.0
+        UserStream(wide, seed=1).push_many(ROWS, users=USERS)
 
 
 def test_refused_rows_are_not_counted():

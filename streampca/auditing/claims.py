@@ -127,26 +127,6 @@ def hockey_stick(first: Density, second: Density, epsilon: float, breaks: Sequen
     return _integral(lambda x: np.maximum(apart(x), 0.0), np.unique(np.append(edges, roots)))
 
 
-def shuffled_delta(mu: float, n: int, epsilon: float) -> float:
-    """Return the least proved delta of n shuffled Gaussian steps at epsilon; 1 if nothing is proved.
-
-    Feldman, McMillan and Talwar 2021, Theorem 3.1, at the best of many splits of delta.
-    """
-    least = 1.0
-    for hat in np.geomspace(1e-12, 0.4, 400):
-        log, low, high = math.log(4.0 / hat), 0.0, math.log(max(n / (16.0 * math.log(4.0 / hat)), 1.0))
-
-        def total(local: float, log: float = log) -> float:
-            e = math.exp(local)
-            return math.log(1.0 + (e - 1.0) / (e + 1.0) * (8.0 * math.sqrt(e * log / n) + 8.0 * e / n))
-
-        if total(high) > epsilon:  # the largest local epsilon that this split allows
-            high = float(brentq(lambda local: total(local) - epsilon, low, high)) if high > low else 0.0
-        rest = (math.exp(epsilon) + 1.0) * (1.0 + 0.5 * math.exp(-high)) * n * profile(mu, high)
-        least = min(least, hat + rest)
-    return least
-
-
 # -- sensitivities by search ----------------------------------------------------------------------
 
 
@@ -341,9 +321,6 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case PrivateOja():
             step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.mu, step, d > 1)
-            if subject.shuffle is not None:
-                delta = shuffled_delta(subject.mu, subject.shuffle, subject.epsilon)
-                yield Claim(f"delta of {subject.shuffle} shuffled steps", subject.delta, delta, tight=False)
         case DPPCA():
             yield from _dp_pca(subject, d)
         case GaussianCovariance():

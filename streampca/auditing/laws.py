@@ -158,27 +158,6 @@ independent = _gaussian(
 )
 
 
-def shuffled(rows: FloatArray) -> Law:
-    """Independent Gaussian noise in steps on busy rows in a secret order.
-
-    Gradients are multiples of rows, so the hidden steps show the order. The group "order" has two standard normals:
-    the correlation of the order with the numbers of the rows, and the place of the first step.
-    """
-    directions = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-    def standard(notes: Notes) -> Groups:
-        normals, steps = independent.standard(notes), np.array([note.exact.values[:, 0] for note in notes])
-        norms = np.linalg.norm(steps, axis=1, keepdims=True)
-        if norms.all():
-            order = np.abs(directions @ (steps / norms).T).argmax(axis=1)
-            n = len(order)
-            correlation = np.corrcoef(order, np.arange(n))[0, 1] * math.sqrt(n - 1.0)
-            normals["order"] = np.array([[correlation, special.ndtri((order[0] + 0.5) / n)]])
-        return normals
-
-    return Law(standard, independent.loss)
-
-
 def _by_quantiles(above: Callable[[FloatArray], FloatArray]) -> Callable[[Notes], Groups]:
     """Return the map from independent noise with ``above(x) = P(noise > x)`` to standard normals."""
 

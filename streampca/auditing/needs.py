@@ -16,15 +16,11 @@ import numpy as np
 
 from streampca.auditing import neighbors
 from streampca.auditing.feeds import feed_mechanism, feed_stream
-from streampca.auditing.laws import shuffled
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.mean import SUBSAMPLE
-from streampca.privacy.gaussian import epsilon_at
-from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.shuffling import shuffled_mu
 from streampca.processors.solvers import Exact, Smoothed, Tracking
 
 #: The budget of most cases; a small one for noise with a law of its own; and one for mechanisms with large counts.
@@ -37,8 +33,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
-    "SlidingWindowPCA": {"sketch_rank": (None, 2)},
-    "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3), "shuffle": (None, 800)},
+    "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
     "DoublingFPL": {"horizon": (12,)},
     "ExactSubspace": {"method": ("all", "blocks")},  # "auto" is one of them
@@ -53,7 +48,6 @@ DOUBLING = "its noise is for regret, and more than the claim requires"
 REWARDS = "two rows of a user would need extreme rewards on different subspaces, and equal outer products"
 MEAN = "centered rewards are bounded for a mean of length 1, which no single row causes"
 GAP = "the bound on the shift of the projector holds for the least gap that the measured one allows"
-SHUFFLED = "a row is chosen before the secret order shows the basis about which its gradient is clipped"
 CORNERS = "the first rows find bounds, and only the corners of their box are as long as the claim allows"
 
 Pair = tuple[dict[str, Any], dict[str, Any]]
@@ -99,30 +93,12 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
 def _window(options: Mapping[str, Any], rows: int) -> Pair:
     every = options["release_every"]
     numbers: dict[str, Any] = {"window": 4 * every}
-    if options["sketch_rank"] is not None:
-        numbers["checkpoint_every"] = every
     changes = neighbors.centered if options["center"] else neighbors.changes
     return numbers, {"rows": rows + 12 * (every - 1), "changes": changes}
 
 
 def _oja(options: Mapping[str, Any], rows: int) -> Pair:
-    if options["shuffle"] is None:
-        return {"batch_size": 2}, {"positions": (0, rows - 8, rows - 3, rows - 1)}
-    rows = 800  # the least for which shuffling is proved to help
-    busy = np.random.default_rng(rows).normal(size=(rows, 2))
-    busy *= 0.8 / np.linalg.norm(busy, axis=1, keepdims=True)
-
-    def each_step(subject: Any) -> Guarantee:
-        # The guarantee of one step, for which the closed form of shuffling gives the claim.
-        mu = shuffled_mu(subject.epsilon, subject.delta, subject.shuffle)
-        return Guarantee(epsilon_at(mu, subject.delta), subject.delta, "replace", "one step", "", "", mu=mu)
-
-    return {"batch_size": "auto", "epsilon": 0.5, "delta": 1e-3}, {
-        "warmup": 200,  # at this budget
-        "slack": SHUFFLED if options["clip"] is not None else "",
-        "d": 2, "rows": rows, "guarantee": each_step, "positions": (rows - 1,), "busy": busy, "feeds": ("many",),
-        "law": lambda subject, kind: shuffled(busy), "quick": False, "thin": False,
-    }  # fmt: skip
+    return {"batch_size": 2}, {"positions": (0, rows - 8, rows - 3, rows - 1)}
 
 
 def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
@@ -148,6 +124,7 @@ def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
         return {**neighbors.changes(subject, d), "a long row like others": (np.zeros(d), like_others)}
 
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
+    plain[:SUBSAMPLE] = 0.0  # the first subsample votes for the bin of zeros
     return {"batch_size": batch, **LARGE}, {
         "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": changes,
         "feeds": ("many",), "thin": False,

@@ -41,10 +41,9 @@ def plan(
     typical_norm: Annotated[float | None, about("Guess of the norm of a typical row.")] = None,
     all_: Annotated[bool, about("Show algorithms for other purposes, too.", "--all", negative="")] = False,
 ) -> int:
-    """Predict noise, error and regret; recommend an algorithm.
+    """Predict noise, captured variance and regret; recommend an algorithm.
 
-    Covers every algorithm that applies, with its memory. Reads no data
-    and spends no budget.
+    Covers every algorithm that applies. Reads no data and spends no budget.
     """
     guess: str | list[float] = spectrum
     if not spectrum.isalpha():

@@ -42,7 +42,6 @@ from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import PositionedSource
-from streampca.store.store import room_warnings
 from streampca.stream.stream import Stream
 
 
@@ -97,8 +96,6 @@ def run(
     n_rows = min((n for n in (horizon, known) if n is not None), default=None)
     warned = advice.settings_warnings(algorithm.guarantee, n_rows) + advice.dimension_warnings(k, d)
     warned += advice.memory_warnings(algorithm.square_bytes, d)
-    if options.store is not None:
-        warned += room_warnings(options.store, algorithm, d, n_rows)
     if options.bounds == "private":
         warned += PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None).warnings(d, n_rows)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.linalg.types import FloatArray
@@ -27,12 +26,17 @@ _TINY = 1e-15
 
 
 class Curve:
-    """Captured variance under GOE noise, and the norm of that noise.
+    """Captured variance under GOE noise.
 
     Parameters
     ----------
     spectrum : (d,) eigenvalues of the mean of a a^T, descending.
     n_components : k.
+
+    Attributes
+    ----------
+    norm : float
+        Mean spectral norm of GOE noise with standard deviation 1 on the diagonal.
     """
 
     def __init__(self, spectrum: FloatArray, n_components: int) -> None:
@@ -42,12 +46,10 @@ class Curve:
         draws = int(np.clip(max(2000 // d, 20_000 // d**2), 2, 200))
         noise = Randomness.from_seed(_SEED).stream("goe")
         self._goe = np.array([unsvec(noise.normal(i, svec_size(d)), d) for i in range(draws)])
-        self._vectors = noise.normal(draws, draws * d).reshape(-1, d)
         top = float(spectrum[0])
         self._stds = np.geomspace(1e-6 * top, 1e2 * top, _POINTS)
         losses = [1.0 - self._mean_share(np.diag(spectrum) + std * self._goe) for std in self._stds]
         self._log_loss = np.log(np.maximum(losses, _TINY))
-        # E ||Z|| of a GOE matrix with standard deviation 1 on the diagonal.
         self.norm = float(np.abs(np.linalg.eigvalsh(self._goe)).max(axis=1).mean())
 
     def _mean_share(self, matrices: FloatArray) -> float:
@@ -77,30 +79,10 @@ class Curve:
         scatter = roots[:, None] * np.roll(few, 1, axis=0) * roots
         return self._mean_share(kept * np.diag(self._spectrum) + noise_std * few + scatter_std * scatter)
 
-    def norm_of(self, std: float, beside: FloatArray | None = None, mean: tuple[float, float] | None = None) -> float:
-        """Return the mean spectral norm of noise, plus the matrix ``beside``.
-
-        For noise about a private mean (`linalg.centering.MeanNoise`), ``mean`` is the length of the mean, in any
-        direction, and the number of rows.
-        """
-        if beside is None and mean is None:
-            return std * self.norm
-        d = self._spectrum.size
-        noise = std * self._goe if beside is None else std * self._goe + beside
-        if mean is not None:
-            e, unit = self._vectors, np.full(d, d**-0.5)
-            cross = std * mean[0] / MEAN_WEIGHT * unit[:, None] * e[:, None, :]
-            square = e[:, :, None] * e[:, None, :] - np.eye(d)
-            noise = noise - cross - cross.transpose(0, 2, 1) - (std / MEAN_WEIGHT) ** 2 / mean[1] * square
-        return float(np.abs(np.linalg.eigvalsh(noise)).max(axis=1).mean())
-
-    def mean_over(self, noise: Iterator[FloatArray], matrix: FloatArray) -> tuple[float, float]:
-        """Return the mean share that ``matrix`` plus noise captures, and the mean norm of the noise, of any law."""
-        shares, norms = [], []
-        for z in itertools.islice(noise, max(2, len(self._goe) // 2)):
-            shares.append(self.share(matrix + z))
-            norms.append(float(np.abs(np.linalg.eigvalsh(z)).max()))
-        return float(np.mean(shares)), float(np.mean(norms))
+    def share_with(self, noise: Iterator[FloatArray], rows: int) -> float:
+        """Return the mean share that a Gram matrix of ``rows`` rows plus noise of any law captures."""
+        gram = rows * np.diag(self._spectrum)
+        return float(np.mean([self.share(gram + z) for z in itertools.islice(noise, max(2, len(self._goe) // 2))]))
 
     def rows_for(self, share: float, std: Callable[[int], float], most: int = 2**44) -> int | None:
         """Return the fewest rows (to 1 %) for which noise of ``std(rows)`` leaves that share; None beyond ``most``."""

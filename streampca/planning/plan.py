@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streampca.errors import BadParameterError
+from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.planning.curve import Curve
-from streampca.planning.predictions import PREDICTORS, Prediction
+from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction
 from streampca.planning.question import Question
 from streampca.privacy.budget import Adjacency
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.rows.advice import settings_warnings
 from streampca.tables import html_table
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Candidates closer than this in captured variance or in regret count as equal.
 _EQUAL = 0.003
-#: Bytes of a window beyond which a histogram of it is preferred.
+#: Bytes of a window beyond which its spectral histogram is preferred.
 _HELD = 2**28
 #: A subspace that captures less than this share of the best one's reward is mostly noise.
 DROWNED = 0.5
@@ -71,9 +74,7 @@ class Plan:
                 "captured": f"{p.captured:.4f}" if p.is_certain else "cannot tell",
                 "regret": "-" if p.regret_per_row is None else f"{p.regret_per_row:.3g}",
                 "noise": "-" if p.noise_std is None else f"{p.noise_std:.4g}",
-                "error": "-" if p.spectral_error is None else f"{p.spectral_error:.4g}",
                 "releases": str(p.releases),
-                "memory": _bytes(p.memory),
             }
             for p in self.predictions
         ]
@@ -84,21 +85,24 @@ class Plan:
 
         return pd.DataFrame(self.table())
 
+    def notes(self) -> list[str]:
+        """Return the assumption, the recommendation with its reason, warnings and advice, a line each."""
+        return [
+            f"assumed: {self.question.assumed}",
+            f"use: {self.recommended.code}",
+            f"why: {self.reason}",
+            *(f"warning: {text}" for text in self.warnings),
+            *(f"advice: {text}" for text in self.advice),
+        ]
+
     def _repr_html_(self) -> str:
         rows = self.table()
-        note = [f"Why: {self.reason}", f"Assumed: {self.question.assumed}"]
-        note += [f"Warning: {text}" for text in self.warnings] + [f"Advice: {text}" for text in self.advice]
         cells, use = (tuple(row.values()) for row in rows), f"Use {self.recommended.code}"
-        return html_table(tuple(rows[0]), cells, warning=use, note=". ".join(note))
+        return html_table(tuple(rows[0]), cells, warning=use, note=". ".join(self.notes()))
 
     def __str__(self) -> str:
-        rows = [{name: name for name in self.table()[0]}, *self.table()]
-        widths = {name: max(len(row[name]) for row in rows) for name in rows[0]}
-        lines = ["  ".join(row[name].ljust(width) for name, width in widths.items()).rstrip() for row in rows]
-        lines += [f"{p.label}: {p.note}" for p in self.predictions if p.note]
-        lines += ["", f"assumed: {self.question.assumed}", f"use: {self.recommended.code}", f"why: {self.reason}"]
-        lines += [f"warning: {text}" for text in self.warnings] + [f"advice: {text}" for text in self.advice]
-        return "\n".join(lines)
+        limits = [f"{p.label}: {p.note}" for p in self.predictions if p.note]
+        return "\n".join([self.to_frame().to_string(index=False), *limits, "", *self.notes()])
 
 
 def plan(
@@ -116,7 +120,7 @@ def plan(
     row_norm: float = 1.0,
     typical_norm: float | None = None,
 ) -> Plan:
-    """Predict noise, error, captured variance, regret and memory of every algorithm that applies.
+    """Predict noise, captured variance and regret of every algorithm that applies.
 
     No row is read, and no budget is spent: predictions follow from the parameters and from a guess of the spectrum.
 
@@ -130,11 +134,15 @@ def plan(
         adjacency=adjacency, window=window, release_every=release_every, center=center, guess=spectrum,
         row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
-    curve = Curve(question.spectrum, question.n_components)
-    found = [p.scaled(question.row_norm**2) for predict in PREDICTORS for p in predict(question, curve)]
+    curve, square = Curve(question.spectrum, question.n_components), question.row_norm**2
+    found = []
+    for predict in (*ONCE, *(STREAM if window is None else WINDOW)):
+        for p in predict(question, curve):  # in units of row_norm = 1
+            std, regret = (None if value is None else value * square for value in (p.noise_std, p.regret_per_row))
+            found.append(replace(p, noise_std=std, regret_per_row=regret))
     order = sorted(found, key=lambda p: (p.serves != question.purpose, not p.is_certain, -p.captured))
     recommended, reason = _recommend([p for p in order if p.serves == question.purpose], question)
-    warnings, advice = _warnings(question, recommended, curve), _advice(question, recommended, found)
+    warnings, advice = _warnings(question, recommended, curve), _advice(question, found)
     return Plan(question, tuple(order), recommended, reason, tuple(warnings), tuple(advice))
 
 
@@ -155,17 +163,19 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
     most = max(p.captured for p in candidates)
     good = [p for p in candidates if p.captured >= most - _EQUAL]
     if question.purpose == "window":
-        # The window itself, if its rows fit into memory; then a sum of bounded memory; then fading sums.
+        # The window itself, if its rows or the sums between its releases fit into memory; else a sum of bounded memory.
+        width, d = question.rows, question.n_features
+        held = min(4 * width * d, width // good[0].settings["release_every"] * 16 * svec_size(d))
         order = ["ring", "histogram", "smoothed", "forgetting"]
-        chosen = min(good, key=lambda p: (p.memory > _HELD, order.index(p.settings["method"])))
+        if held > _HELD:
+            order = ["histogram", "forgetting", "ring", "smoothed"]
+        chosen = min(good, key=lambda p: order.index(p.settings["method"]))
         return chosen, (
             f"captures {chosen.captured:.1%} of the best subspace of the window (the most is {most:.1%}), with "
-            f"{chosen.releases} releases in {_bytes(chosen.memory)}; {chosen.note}"
+            f"{chosen.releases} releases; {chosen.note}"
         )
-    # Certain ones first, then those that spend no delta, then those with a Gram matrix, then by error.
-    chosen = min(
-        good, key=lambda p: (not p.is_certain, "delta" in p.settings, p.spectral_error is None, p.spectral_error or 0.0)
-    )
+    # Certain ones first, then those that spend no delta, then those with a Gram matrix.
+    chosen = min(good, key=lambda p: (not p.is_certain, "delta" in p.settings, isinstance(p.algorithm, ExactSubspace)))
     if not chosen.is_certain:
         known = max((p for p in candidates if p.is_certain), key=lambda p: p.captured)
         return chosen, (
@@ -174,12 +184,6 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
         )
     pure = "" if "delta" in chosen.settings else ", and spends no delta"
     return chosen, f"captures {chosen.captured:.1%} of the best subspace (the most is {most:.1%}){pure}"
-
-
-def _bytes(n: float) -> str:
-    """Three digits of a number of bytes, with a unit."""
-    power = max(0, min(3, int(math.log10(max(n, 1.0)) // 3)))
-    return f"{n / 1000.0**power:.3g} {('B', 'KB', 'MB', 'GB')[power]}"
 
 
 def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
@@ -197,25 +201,15 @@ def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
         step = 10 ** max(0, len(str(needed)) - 2)  # two digits, rounded up
         needed = -(-needed // step) * step
         texts.append(f"for {GOOD:.0%} captured variance{by} about {needed} {whole} are needed; there are {q.rows}")
-    if best.spectral_error is not None:
-        noise = (best.spectral_error if best.noise_std is None else best.noise_std * curve.norm) / q.row_norm**2
-        signal = q.rows * q.spectrum[:k]
+    if best.noise_std is not None:
+        noise, signal = best.noise_std * curve.norm / q.row_norm**2, q.rows * q.spectrum[:k]
         if (signal < noise).any():
             first = int(np.argmax(signal < noise))
             texts.append(
                 f"components from number {first + 1} on lie below the noise ({signal[first]:.3g} against {noise:.3g} "
                 "row_norm**2): ask for fewer, or bring more rows"
             )
-    # A mechanism that publishes each row with probability delta is (0, delta)-private.
-    if q.delta > 0.1 / q.n_rows:
-        texts.append(
-            f"delta={q.delta:g} is not well below 1 / n_rows = {1 / q.n_rows:.2g}: a mechanism may expose "
-            "whole rows within it"
-        )
-    if q.epsilon > 10.0:
-        factor = math.exp(min(q.epsilon, 700.0))
-        texts.append(f"epsilon={q.epsilon:g} promises little: an attacker's odds may change by a factor {factor:.2g}")
-    return texts
+    return texts + settings_warnings(best.algorithm.guarantee, q.n_rows)
 
 
 def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | None:
@@ -245,39 +239,28 @@ def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | No
         return None
 
 
-def _advice(q: Question, best: Prediction, found: Sequence[Prediction]) -> list[str]:
+def _advice(q: Question, found: Sequence[Prediction]) -> list[str]:
     """Return advice on choices that the planner cannot make."""
-    texts, typical, square = [], q.typical_norm, float(q.spectrum.sum())
-    if typical is not None and typical < 0.7 * q.row_norm:
+    texts, norm, typical, square = [], q.row_norm, q.typical_norm, float(q.spectrum.sum())
+    if typical is not None and typical < 0.7 * norm:
         texts.append(
-            f"row_norm={q.row_norm:g} is far above the typical norm {typical:g}: noise scales with row_norm**2, so "
-            f"row_norm={typical:g} would have {(q.row_norm / typical) ** 2:.3g} times less of it; longer rows are "
-            "scaled down"
+            f"row_norm={norm:g} is far above the typical norm {typical:g}: row_norm={typical:g} would have "
+            f"{(norm / typical) ** 2:.3g} times less noise; longer rows are scaled down"
         )
-    elif typical is not None and typical > 2.0 * q.row_norm:
+    elif typical is not None and typical > 2.0 * norm:
         texts.append(
-            f"row_norm={q.row_norm:g} scales almost every row down (typical norm {typical:g}): directions stay, "
-            "lengths are lost; raise it towards the typical norm if long rows should count for more"
+            f"row_norm={norm:g} scales almost every row down (typical norm {typical:g}): directions stay, lengths are "
+            "lost; raise it towards the typical norm if long rows should count for more"
         )
     elif square < 0.2:
         texts.append(
             f"rows use {square:.1%} of row_norm**2: a smaller row_norm, or tighter public bounds, would lower the "
             "noise beside the signal in that proportion"
         )
-    texts.append(
-        "choose row_norm near the length of a typical row, and bounds as the ranges you would state without looking "
-        "at the data: neither may be computed from the rows; a feature that uses a tenth of its range has a hundredth "
-        "of its signal"
-    )
     if q.window is not None:
         tumbling = max((p for p in found if p.name.startswith("Tumbling")), key=lambda p: p.captured)
         texts.append(
             f"for rows that keep to one distribution, {tumbling.name} with release_every={q.rows} has less noise: it "
             f"captures {tumbling.captured:.1%} of the last full window, with a release a window"
-        )
-    if q.release_every is None and "release_every" in best.settings:
-        texts.append(
-            f"release_every={best.settings['release_every']}: fewer releases carry less noise (e times as many cost "
-            f"{1.0 / (math.pi * q.budget.mu):.2g} row_norm**2 more sd), but rows wait longer for theirs"
         )
     return texts

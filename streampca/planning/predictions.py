@@ -13,7 +13,7 @@ import numpy as np
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.lattice import onto_ball
-from streampca.linalg.svec import svec_size, unsvec
+from streampca.linalg.svec import unsvec
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.matrix_factorization.smoothing import Smoothing, WindowSmoothing
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance, adaptive_mechanism
@@ -33,7 +33,6 @@ from streampca.processors.solvers import Smoothed
 from streampca.processors.tumbling import Tumbling
 from streampca.state import label_of
 from streampca.stream.stream import Stream
-from streampca.theorems import gaussian_noise_norm
 
 _SEED = 20240607
 #: Sum of the spectrum beyond the k-th eigenvalue below which rows lie in a subspace exactly.
@@ -46,8 +45,6 @@ _RUNS = 800
 _TRIED, _WIDEST = 3_000_000, 200
 #: Releases of a smoothed stream, and coordinates of each kind that it is simulated with.
 _SMOOTHED, _COORDINATES = 1024, 200
-#: Bytes of any stream, measured by `tracemalloc`, and the most rows that wait for a release.
-_STREAM_BYTES, _WAITING = 20_000, 256
 _NOTES = {
     "histogram": "memory grows with log W; covers some rows before the window",
     "ring": "exactly the window",
@@ -70,15 +67,11 @@ class Prediction:
     captured : float
         Expected share of the best subspace's reward on its rows that the last release captures.
     releases : int
-    memory : int
-        Peak memory in bytes; of a single release, without the table.
     note : str
         A limitation, or a condition.
     noise_std : float or None
         Standard deviation of a diagonal entry of the noise in the last released Gram matrix, in units of row_norm**2.
         None without a Gram matrix, or for noise of another law.
-    spectral_error : float or None
-        Expected ||released - exact Gram matrix||, in the same units; None without a Gram matrix.
     regret_per_row : float or None
         Expected regret a row due to privacy and to waiting, in the same units; None without a stream of releases.
     is_certain : bool
@@ -91,10 +84,8 @@ class Prediction:
     serves: Literal["stream", "window", "once"]
     captured: float
     releases: int
-    memory: int
-    note: str
+    note: str = ""
     noise_std: float | None = None
-    spectral_error: float | None = None
     regret_per_row: float | None = None
     is_certain: bool = True
 
@@ -107,9 +98,10 @@ class Prediction:
     @property
     def label(self) -> str:
         """Short text, unique among the candidates for one question."""
-        which = self.settings.get("noise") or self.settings.get("method") or ""
-        solver = "smoothed" if self.settings.get("solver") == "smoothed" else ""
-        endless = "endless" if which and "horizon" in self.settings and self.settings["horizon"] is None else ""
+        settings = self.settings
+        which = settings.get("noise") or settings.get("method") or ""
+        solver = "smoothed" if settings.get("solver") == "smoothed" else ""
+        endless = "endless" if "noise" in settings and settings["horizon"] is None else ""
         return " ".join(filter(None, (self.name, which, solver, endless)))
 
     @property
@@ -117,32 +109,21 @@ class Prediction:
         """Python expression that creates the algorithm."""
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
 
-    def scaled(self, square: float) -> Prediction:
-        """Return the prediction for rows of another norm: noise, error and regret times its square."""
-        figures = {name: getattr(self, name) for name in ("noise_std", "spectral_error", "regret_per_row")}
-        return replace(self, **{name: value * square for name, value in figures.items() if value is not None})
 
-
-def _stream_bytes(n_features: int, release_every: int, vectors: float, held: float = 0.0) -> int:
-    """Return the peak bytes of a stream with a number of packed matrices (``vectors``) and ``held`` further bytes."""
-    waiting = 16 * min(release_every, _WAITING) * n_features
-    return int(_STREAM_BYTES + waiting + 8 * vectors * svec_size(n_features) + held)
+# -- one release of all rows, or of each window ----------------------------------------
 
 
 def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """Yield mechanisms on the Gram matrix: of all rows once, or of each window once."""
+    """Yield mechanisms on the Gram matrix."""
     rows, d = question.rows, question.n_features
     gaussian = GaussianCovariance(**question.centered_settings)
-    scale = gaussian.noise_std(d)
-    std = float(question.spread(scale, rows))
-    share, norm = float(curve.captured(std / rows)), curve.norm_of(scale, mean=question.mean_and_rows(rows))
-    yield _once(question, gaussian, question.centered_settings, share, "", std, norm)
+    std = float(question.spread(gaussian.noise_std(d), rows))
+    yield _once(question, gaussian, question.centered_settings, float(curve.captured(std / rows)), std=std)
     pure = {key: value for key, value in question.settings.items() if key != "delta"}
     laplace = MatrixLaplaceCovariance(**pure)
-    stream = Randomness.from_seed(_SEED).stream("plan", label_of(laplace))
-    noise = (unsvec(laplace.noise(d, stream.draws(i)), d) for i in itertools.count())
-    share, norm = curve.mean_over(noise, rows * np.diag(question.spectrum))
-    yield _once(question, laplace, pure, share, "pure epsilon: no delta is spent", None, norm)
+    draws = Randomness.from_seed(_SEED).stream("plan", label_of(laplace))
+    noise = (unsvec(laplace.noise(d, draws.draws(i)), d) for i in itertools.count())
+    yield _once(question, laplace, pure, curve.share_with(noise, rows), "pure epsilon: no delta is spent")
 
 
 def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
@@ -151,30 +132,16 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
         return
     mechanism = adaptive_mechanism(question.n_features, **question.settings)
     is_pure = isinstance(mechanism, AdaptiveLaplaceCovariance)
-
-    # Gaussian rows, whose Gram matrix has the spectrum exactly if there are enough of them.
-    n, d = min(question.rows, max(_TRIED // question.n_features, 1)), question.n_features
-    rows = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
-    if n > d:
-        values, vectors = np.linalg.eigh(rows.T @ rows / n)
-        if values[0] > 0.0:
-            rows = (rows @ vectors) / np.sqrt(values)
-    rows = onto_ball(rows * np.sqrt(question.spectrum))
-    gram = rows.T @ rows
-    best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
-    releases = [mechanism.release(rows, seed=_SEED + i) for i in range(2)]
-    loss = 1.0 - float(np.mean([release.subspace.captured(gram) for release in releases])) / best
+    n = min(question.rows, max(_TRIED // question.n_features, 1))
+    loss = 1.0 - _trial(question, Tumbling(mechanism, release_every=n), n)[0]
     # Losses fall with the square of the number of rows, which may exceed that of the trial.
     captured = 1.0 - loss * (n / question.rows) ** 2
-
-    beside = "MatrixLaplaceCovariance" if is_pure else "GaussianCovariance"
     note = (
-        f"captures {captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they "
-        f"are, the more; never much less than {beside}"
+        f"captures {captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they are, the "
+        f"more; never much less than {'MatrixLaplaceCovariance' if is_pure else 'GaussianCovariance'}"
     )
     settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
-    once = _once(question, mechanism, settings, captured, note)
-    yield replace(once, is_certain=False, memory=once.memory + 16 * question.rows * question.n_features + 60_000)
+    yield replace(_once(question, mechanism, settings, captured, note), is_certain=False)
 
 
 def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
@@ -189,24 +156,37 @@ def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
 
 
 def _once(
-    question: Question, mechanism: Mechanism, settings: dict[str, Any], share: float, note: str,
-    std: float | None = None, error: float | None = None,
+    question: Question, mechanism: Mechanism, settings: dict[str, Any], share: float, note: str = "",
+    std: float | None = None,
 ) -> Prediction:  # fmt: skip
-    d, rows = question.n_features, question.rows
+    rows = question.rows
     if question.window is None:
-        memory = 8 * rows * d + 64 * svec_size(d)
-        return Prediction(mechanism, settings, "once", share, 1, memory, note, std, error)
+        return Prediction(mechanism, settings, "once", share, 1, note, std)
     note = "; ".join(filter(None, ("one release a window, of windows side by side", note)))
-    return Prediction(
-        Tumbling(mechanism, release_every=rows), {**settings, "release_every": rows}, "once", share,
-        question.n_rows // rows, _stream_bytes(d, rows, 6.0, 16.0 * rows * d), note, std, error,
-    )  # fmt: skip
+    algorithm, settings = Tumbling(mechanism, release_every=rows), {**settings, "release_every": rows}
+    return Prediction(algorithm, settings, "once", share, question.n_rows // rows, note, std)
+
+
+def _trial(question: Question, algorithm: Any, n: int) -> tuple[float, int]:
+    """Return the share that the last subspace captures of n simulated Gaussian rows, and the number of releases."""
+    d = question.n_features
+    rows = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
+    if n > d:  # the Gram matrix has the guessed spectrum exactly
+        values, vectors = np.linalg.eigh(rows.T @ rows / n)
+        rows = (rows @ vectors) / np.sqrt(values)
+    rows = onto_ball(rows * np.sqrt(question.spectrum))
+    stream = Stream(algorithm, regret=None, seed=_SEED)
+    releases = len(stream.push_many(rows).releases)
+    gram = rows.T @ rows
+    best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
+    return stream.engine.subspace.captured(gram) / best, releases
+
+
+# -- a stream of releases --------------------------------------------------------------
 
 
 def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield `PrivateFPL` with each of its noises."""
-    if question.window is not None:
-        return
     n, d = question.n_rows, question.n_features
 
     def leader(noise: str, every: int, horizon: int | None = n, solver: str = "exact") -> Prediction:
@@ -221,16 +201,12 @@ def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
         stds = np.array([algorithm.noise_std(int(t)) for t in times])
         spreads = question.spread(stds, times)
         if smoothing is None:
-            shares, vectors = curve.captured(spreads / times), 30.0 if horizon is None else 19.0
-            note = "no horizon to keep to" if horizon is None else ""
+            shares, note = curve.captured(spreads / times), "" if horizon else "no horizon to keep to"
         else:
-            shares, vectors = _smoothed_shares(question, curve, smoothing, every, ends), 32.0
+            shares = _smoothed_shares(question, curve, smoothing, every, ends)
             note = "for rows that change slowly if at all; no regret bound is proved"
-        return Prediction(
-            algorithm, settings, "stream", float(shares[-1]), leaves, _stream_bytes(d, every, vectors), note,
-            float(spreads[-1]), curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)),
-            _regret(question, every, ends, shares, stds),
-        )  # fmt: skip
+        regret = _regret(question, every, ends, shares, stds)
+        return Prediction(algorithm, settings, "stream", float(shares[-1]), leaves, note, float(spreads[-1]), regret)
 
     every = question.release_every or 0
     if not every:
@@ -273,9 +249,8 @@ def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray, 
 
     ``shares`` are those captured by the releases after the leaves ``ends``, and ``stds`` are of their noise.
     """
-    n, best, k, d, square = (
-        question.n_rows, question.best, question.n_components, question.n_features, question.mean_square,
-    )  # fmt: skip
+    n, best, square = question.n_rows, question.best, question.mean_square
+    k, d = question.n_components, question.n_features
     # The first leaf is scored by the first axes, which capture k / d of the energy, on average over rotations.
     first = min(every, n) * (best + square - (float(question.spectrum.sum()) + square) * k / d)
     leaves = -(-n // every)
@@ -292,8 +267,6 @@ def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray, 
 
 def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield `PrivateOja` with steps for the number of rows, by its own recursion on mean gradients plus noise."""
-    if question.window is not None:
-        return
     n, d, k = question.n_rows, question.n_features, question.n_components
     settings: dict[str, Any] = {**question.settings, "horizon": n}
     algorithm = PrivateOja(**settings)
@@ -318,45 +291,32 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
             shares.append(float(values @ (basis**2).sum(axis=1)) / question.best)
         lasts.append(shares[-1])
         losses.append(float(np.diff([0, *steps]) @ (1.0 - np.array(shares[:-1]))))
-    yield Prediction(
-        algorithm, settings, "stream", float(np.mean(lasts)), len(steps),
-        _stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
-        "O(d k) memory; few releases; for rows in no particular order",
-        regret_per_row=question.best * float(np.mean(losses)) / n,
-    )  # fmt: skip
+    note = "O(d k) memory; few releases; for rows in no particular order"
+    regret = question.best * float(np.mean(losses)) / n
+    yield Prediction(algorithm, settings, "stream", float(np.mean(lasts)), len(steps), note, regret_per_row=regret)
 
 
 def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield `DPPCA`, from a run on simulated Gaussian rows of the spectrum, if that takes seconds."""
-    if question.window is not None:
-        return
-    n, d, k = question.n_rows, question.n_features, question.n_components
-    settings: dict[str, Any] = {**question.settings, "horizon": n}
+    n, settings = question.n_rows, {**question.settings, "horizon": question.n_rows}
     try:
         algorithm = DPPCA(**settings)
-        algorithm.check(d)
+        algorithm.check(question.n_features)
     except BadParameterError:
         return  # too few rows for a release
-    if n * d > _TRIED:
+    if n * question.n_features > _TRIED:
         return  # a trial would be slow, and a shorter one would predict little
-    stream = Stream(algorithm, regret=None, seed=_SEED)
-    normals = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
-    releases = len(stream.push_many(normals * np.sqrt(question.spectrum)).releases)
-    basis = stream.engine.subspace.basis
-    share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
-    yield Prediction(
-        algorithm, settings, "stream", share, releases,
-        _stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
-        f"captures {share:.1%} in one trial on Gaussian rows; better on rows that are alike, far worse on others",
-        is_certain=False,
-    )  # fmt: skip
+    share, releases = _trial(question, algorithm, n)
+    note = f"captures {share:.1%} in one trial on Gaussian rows; better on rows that are alike, far worse on others"
+    yield Prediction(algorithm, settings, "stream", share, releases, note, is_certain=False)
+
+
+# -- windows -----------------------------------------------------------------------------
 
 
 def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield `SlidingWindowPCA` with each of its methods."""
-    if question.window is None:
-        return
-    width, n, d = question.rows, question.n_rows, question.n_features
+    width, n = question.rows, question.n_rows
     least = -(-width // 100)
     # About 100 releases of a window, if possible with a divisor of its length.
     divisor = next((step for step in range(least, 2 * least + 1) if width % step == 0), max(1, width // 100))
@@ -364,9 +324,8 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
     while width % every:  # some methods accept whole groups of rows only
         every -= 1
     for method, note in _NOTES.items():
-        settings: dict[str, Any] = {
-            **question.centered_settings, "window": width, "method": method, "release_every": every,
-        }  # fmt: skip
+        settings: dict[str, Any] = {**question.centered_settings, "window": width, "method": method}
+        settings["release_every"] = every
         try:
             algorithm = SlidingWindowPCA(**settings)
         except BadParameterError:
@@ -374,24 +333,16 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         std = algorithm.noise_std(max(n, every))
         # The histogram's sum covers rows before the window, half its overhang on average; a fading sum lacks rows
         # before the first.
-        extra = 0.5 * algorithm.overhang * width if method == "histogram" else 0.0
-        if method == "forgetting":
-            extra = -width * (1.0 - every / width) ** (n // every)
+        count = float(width)
+        if method == "histogram":
+            count *= 1.0 + 0.5 * algorithm.overhang
+        elif method == "forgetting":
+            count *= 1.0 - (1.0 - every / width) ** (n // every)
         if method == "smoothed":
             share = _smoothed_window(question, curve, algorithm, n // every)
         else:
-            share = float(curve.captured(float(question.spread(std, width + extra)) / (width + extra)))
-        beyond = np.diag(extra * question.spectrum) if extra else None
-        error = curve.norm_of(std, beyond, question.mean_and_rows(width + extra))
-        leaves, packed = width // every, 8 * svec_size(d)
-        bound = gaussian_noise_norm(d, std)
-        points = 4 + 1 / algorithm.overhang + 4 / algorithm.eta * np.log1p(width * question.spectrum / bound).sum()
-        ring = min(4 * width * d, leaves * 2 * packed)
-        held = {"histogram": int(points) * 2 * packed, "ring": ring, "smoothed": ring + 7 * leaves * packed}
-        yield Prediction(
-            algorithm, settings, "window", share, n // every, _stream_bytes(d, every, 26.0, held.get(method, packed)),
-            note, float(question.spread(std, width)), error,
-        )  # fmt: skip
+            share = float(curve.captured(question.spread(std, count) / count))
+        yield Prediction(algorithm, settings, "window", share, n // every, note, float(question.spread(std, width)))
 
 
 def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowPCA, releases: int) -> float:
@@ -408,7 +359,8 @@ def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowP
     return curve.share_of(float(weights.sum() / window.sum()), noise_std, scatter_std)
 
 
+Predictor = Callable[[Question, Curve], Iterator[Prediction]]
 #: Each yields the predictions that apply to a question, for rows in the unit ball.
-PREDICTORS: tuple[Callable[[Question, Curve], Iterator[Prediction]], ...] = (
-    covariances, adaptive, spans, leaders, oja, dp_pca, windows,
-)  # fmt: skip
+ONCE: tuple[Predictor, ...] = (covariances, adaptive, spans)
+STREAM: tuple[Predictor, ...] = (leaders, oja, dp_pca)
+WINDOW: tuple[Predictor, ...] = (windows,)

@@ -85,7 +85,6 @@ class Question:
     rows: int = field(init=False)
     best: float = field(init=False)
     mean_square: float = field(init=False)
-    budget: Budget = field(init=False)
     settings: dict[str, Any] = field(init=False)
     centered_settings: dict[str, Any] = field(init=False)
 
@@ -95,8 +94,7 @@ class Question:
         check_components(self.n_components, self.n_features)
         for name in ("window", "release_every"):
             check_count(name, getattr(self, name), optional=True)
-        budget = Budget(self.epsilon, self.delta, self.adjacency)
-        _ = budget.mu  # checked
+        _ = Budget(self.epsilon, self.delta, self.adjacency).mu  # checked
         for name, value in (("row_norm", self.row_norm), ("typical_norm", self.typical_norm)):
             if value is not None and not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
                 raise BadParameterError(f"{name}={value!r}: expected a positive number.")
@@ -114,7 +112,6 @@ class Question:
             "rows": min(self.window or self.n_rows, self.n_rows),
             "best": float(spectrum[: self.n_components].sum()),
             "mean_square": max(0.0, square - float(spectrum.sum())) if is_known else 0.0,
-            "budget": budget,
             "settings": settings,
             "centered_settings": {**settings, "center": True} if self.center else settings,
         }
@@ -132,10 +129,6 @@ class Question:
         own = np.square(std) / (MEAN_WEIGHT**2 * np.asarray(count))  # variance of an entry of the mean, times the rows
         of_mean = 4.0 * self.mean_square / (MEAN_WEIGHT**2 * self.n_features)
         return np.asarray(np.sqrt(np.square(std) * (1.0 + of_mean) + 2.0 * own**2), dtype=np.float64)
-
-    def mean_and_rows(self, count: float) -> tuple[float, float] | None:
-        """Return the length of the mean and the number of rows, if the mean of `count` rows is subtracted."""
-        return (math.sqrt(self.mean_square), count) if self.center else None
 
 
 def _spectrum(guess: str | Sequence[float] | FloatArray, d: int, k: int, square: float) -> tuple[FloatArray, str]:

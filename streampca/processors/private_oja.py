@@ -10,11 +10,9 @@ import numpy as np
 from scipy.linalg.blas import dgemm
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
-from streampca.privacy import shuffling
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -112,15 +110,13 @@ class PrivateOja(Algorithm):
         of gradients.
     clip : bound on the norm of a row's gradient, in units of row_norm**2. None means 1, at which nothing is clipped.
         Gradients are shorter than 1 where the basis explains little of a row; a smaller clip lowers the noise there.
-    shuffle : number of rows to hold and shuffle secretly before a pass over them, one row a step. For
-        ``adjacency="replace"`` only, where its bound is proved. Minibatches have less noise.
     adjacency : ``"zero-out"`` or ``"replace"``.
-    release_every : rows between releases. None releases after every step (or every shuffled pass).
+    release_every : rows between releases. None releases after every step.
 
     Raises
     ------
     BadParameterError
-        If a parameter is outside its domain, or does not go with ``shuffle``.
+        If a parameter is outside its domain.
 
     Notes
     -----
@@ -130,9 +126,6 @@ class PrivateOja(Algorithm):
     other row, is N(0, 1) against N(mu, 1): mu-GDP for any number of steps, under zero-out or replacement of one row.
     Bases, eigenvalues and step sizes are post-processing. Noise and sums are rounded to multiples of 2**-30, which the
     sensitivity includes. The claims of the paper: ``docs/theory/lkjo22.md``.
-
-    *Shuffled.* Each step is a mechanism on one row at mu_0. The pass is (epsilon, delta)-DP by `privacy.shuffling`, and
-    a row is in one pass.
     """
 
     n_components: int = 1
@@ -143,21 +136,14 @@ class PrivateOja(Algorithm):
     batch_size: int | Literal["auto"] = "auto"
     learning_rate: LearningRate = "adaptive"
     clip: float | None = None
-    shuffle: int | None = None
     adjacency: Adjacency = "zero-out"
     release_every: int | None = None
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_count("horizon", self.horizon, optional=True)
-        check_count("release_every", self.release_every, optional=True)
-        check_count("shuffle", self.shuffle, optional=True)
-        if self.batch_size != "auto":
-            check_count("batch_size", self.batch_size)
-            if self.batch_size > EXACT_ROWS:
-                raise BadParameterError(f"batch_size={self.batch_size}: expected at most {EXACT_ROWS} or 'auto'.")
+        super().__post_init__()
+        if self.batch_size != "auto" and self.batch_size > EXACT_ROWS:
+            raise BadParameterError(f"batch_size={self.batch_size}: expected at most {EXACT_ROWS} or 'auto'.")
         set_schedule(self)
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
             raise BadParameterError(f"clip={self.clip!r}: expected a number in (0, 1] or None.")
@@ -171,28 +157,14 @@ class PrivateOja(Algorithm):
     @cached_property
     def mu(self) -> float:
         """Gaussian-DP parameter of one step."""
-        budget, rows = Budget(self.epsilon, self.delta, self.adjacency), self.shuffle
-        if rows is None:
-            return budget.mu
-        if self.adjacency != "replace":
-            raise BadParameterError(f"shuffle={rows}: expected adjacency='replace', for which its bound is proved.")
-        if self.batch_size not in ("auto", 1):
-            raise BadParameterError(f"batch_size={self.batch_size!r}: expected 1 or 'auto' with shuffle={rows}.")
-        if self.horizon is not None and self.horizon % rows:
-            raise BadParameterError(f"shuffle={rows}: expected a divisor of horizon={self.horizon}.")
-        return shuffling.shuffled_mu(self.epsilon, self.delta, rows)
+        return Budget(self.epsilon, self.delta, self.adjacency).mu
 
     @property
     def guarantee(self) -> Guarantee:
-        scope = "all releases of the stream, and every step in between"
-        if self.shuffle is not None:
-            return Guarantee(
-                self.epsilon, self.delta, "replace", scope,
-                f"amplification by shuffling {self.shuffle} Gaussian steps of {self.mu:.6g}-GDP",
-                f"{CITATION}; {shuffling.CITATION}",
-            )  # fmt: skip
-        theorem = "a row is in one Gaussian step; the rest is post-processing"
-        return Guarantee(self.epsilon, self.delta, self.adjacency, scope, theorem, CITATION, mu=self.mu)
+        return Guarantee(
+            self.epsilon, self.delta, self.adjacency, "all releases of the stream, and every step in between",
+            "a row is in one Gaussian step; the rest is post-processing", CITATION, mu=self.mu,
+        )  # fmt: skip
 
     def noise_std(self, n_features: int | None = None) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
@@ -206,9 +178,7 @@ class PrivateOja(Algorithm):
         )  # fmt: skip
 
     def step_end(self, t: int) -> int:
-        """Return the last row of the step (or the shuffled pass) that begins after row t. Public."""
-        if self.shuffle is not None:
-            return t + self.shuffle
+        """Return the last row of the step that begins after row t. Public."""
         if self.batch_size != "auto":
             end = t + self.batch_size
         elif self.horizon is None:
@@ -258,47 +228,25 @@ class PrivateOjaProcessor(Processor):
         return due if left is None else min(due, left)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[PrivateOjaProcessor, Release | None]:
-        algorithm, end, ended = self.algorithm, self.end, False
-        basis, rates, total, waiting = self.basis, self.rates, self.total, self.waiting
-        chunk = _CHUNK if algorithm.shuffle is None else algorithm.shuffle
-        start, count, t = 0, rows.shape[0], self.t
+        # All changes are made on a copy, so that an interrupt leaves this value as before.
+        algorithm, after, start, count = self.algorithm, self.after(self.t, self.chain), 0, rows.shape[0]
+        ended = False
         while start < count:
-            stop = min(count, start + chunk - waiting.count, start + end - t)
-            waiting = waiting.append(rows[start:stop])
-            start, t = stop, t + stop - start
-            ended = t == end
-            if waiting.count == chunk or ended:
-                if algorithm.shuffle is None:
-                    total = total + clipped_gradients(waiting.array, basis, algorithm.bound)
-                else:
-                    basis, rates = self._pass(waiting.array, basis, rates, outlet)
-                waiting = Rows(self.n_features)
+            stop = min(count, start + _CHUNK - after.waiting.count, start + after.end - after.t)
+            after.waiting = after.waiting.append(rows[start:stop])
+            start, after.t = stop, after.t + stop - start
+            ended = after.t == after.end
+            if after.waiting.count == _CHUNK or ended:
+                after.total = after.total + clipped_gradients(after.waiting.array, after.basis, algorithm.bound)
+                after.waiting = Rows(self.n_features)
             if ended:
-                if algorithm.shuffle is None:
-                    basis, rates = self._moved(total, basis, rates, t, outlet)
-                    total = np.zeros_like(total)
-                end = algorithm.step_end(t)
-        after = self.after(t, outlet.chain, basis=basis, rates=rates, total=total, waiting=waiting, end=end)
+                gradient = np.asfortranarray(outlet.gaussian("gradient", after.total, self.std, GRID))
+                after.rates, step = after.rates.step(gradient, after.basis, after.t, self.std)
+                after.basis = orthonormalise(np.asfortranarray(after.basis + step))
+                after.total, after.end = np.zeros_like(after.total), algorithm.step_end(after.t)
+        after.chain = outlet.chain
         if algorithm.release_every is not None:
-            ended = t % algorithm.release_every == 0 or t == algorithm.horizon
-        if not (ended and rates.steps):
+            ended = after.t % algorithm.release_every == 0 or after.t == algorithm.horizon
+        if not (ended and after.rates.steps):
             return after, None
-        return after, released(after, basis, rates.collected, steps=rates.steps)
-
-    def _pass(
-        self, rows: FloatArray, basis: FloatArray, rates: PrivateStepSizes, outlet: Outlet
-    ) -> tuple[FloatArray, PrivateStepSizes]:
-        """Make a step for each row, in a secret order that is drawn after the last row."""
-        parts = [rows[start : start + _CHUNK] for start in range(0, rows.shape[0], _CHUNK)]
-        for i in outlet.hide("shuffle", *parts).permutation(rows.shape[0]).tolist():
-            gradient = clipped_gradients(rows[i : i + 1], basis, self.algorithm.bound)
-            basis, rates = self._moved(gradient, basis, rates, rates.steps + 1, outlet)
-        return basis, rates
-
-    def _moved(
-        self, total: FloatArray, basis: FloatArray, rates: PrivateStepSizes, t: int, outlet: Outlet
-    ) -> tuple[FloatArray, PrivateStepSizes]:
-        """Release a sum of gradients, and make a step on it."""
-        released = np.asfortranarray(outlet.gaussian("gradient", total, self.std, GRID))
-        rates, step = rates.step(released, basis, t, self.std)
-        return orthonormalise(np.asfortranarray(basis + step)), rates
+        return after, released(after, after.basis, after.rates.collected, steps=after.rates.steps)

@@ -110,19 +110,18 @@ def columns_remedy(good: Sequence[str]) -> str:
 def in_blocks(rows: Iterable[list[float]], size: int) -> Iterator[FloatArray]:
     """Yield rows in blocks of at most ``size``. A `SourceError` of the rows is raised after the rows before it."""
     block: list[list[float]] = []
-    problem: SourceError | None = None
     try:
         for row in rows:
             block.append(row)
             if len(block) == size:
                 yield np.array(block)
                 block = []
-    except SourceError as error:
-        problem = error
+    except SourceError:
+        if block:
+            yield np.array(block)
+        raise
     if block:
         yield np.array(block)
-    if problem is not None:
-        raise problem
 
 
 class NameOrPosition(str):

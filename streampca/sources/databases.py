@@ -63,15 +63,9 @@ class QueryRows(PositionedRows):
     """
 
     def __init__(
-        self,
-        connect: str | Callable[[], Any],
-        query: str,
-        cursor: str,
-        *,
-        columns: Sequence[str] | None = None,
-        bounds: BoundsLike = None,
-        **reading: Any,
-    ) -> None:
+        self, connect: str | Callable[[], Any], query: str, cursor: str, *, columns: Sequence[str] | None = None,
+        bounds: BoundsLike = None, **reading: Any,
+    ) -> None:  # fmt: skip
         options = Reading(**reading).only("a query", "on_bad_row", "follow", "chunk_rows")
         self._connect = connector(connect) if isinstance(connect, str) else connect
         self._zero, self._follow, self._size = options.is_absorbing, options.follow, options.chunk_rows

@@ -79,14 +79,9 @@ class PacedRows(BlockSource):
 
 
 def open_rows(
-    path: Readable,
-    *,
-    format: Format | None = None,  # noqa: A002
-    columns: Sequence[str | int] | None = None,
-    bounds: BoundsLike = None,
-    rate: float | None = None,
-    **reading: Any,
-) -> BlockSource:
+    path: Readable, *, format: Format | None = None, columns: Sequence[str | int] | None = None,  # noqa: A002
+    bounds: BoundsLike = None, rate: float | None = None, **reading: Any,
+) -> BlockSource:  # fmt: skip
     """Open rows of numbers from files or a stream: CSV, TSV, NDJSON or Parquet.
 
     Parameters

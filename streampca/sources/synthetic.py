@@ -25,7 +25,7 @@ _DECAY = 0.8
 
 @dataclass(eq=False)
 class Synthetic(BlockSource):
-    """Base class of the synthetic streams.
+    """Base class of the synthetic streams, with the parameters that all of them have.
 
     Parameters
     ----------
@@ -105,7 +105,6 @@ class Spiked(Synthetic):
 
     Parameters
     ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`.
     signal : share of the variance inside the subspace.
     norm : root mean square of the norms. A few rows are longer than 1; ``Stream`` scales them.
     """
@@ -140,7 +139,7 @@ class Drift(Spiked):
 
     Parameters
     ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`; n_features is at least twice n_components.
+    n_features : at least twice n_components.
     quarter_turn : rows after which the subspace is orthogonal to the initial one; n_rows by default.
     signal, norm : see `Spiked`.
     """
@@ -177,10 +176,6 @@ class Adversarial(Synthetic):
     The rows take k + 1 orthogonal directions in turn, after k shorter ones that fix the order. Follow-the-leader always
     omits the next direction and earns nothing from then on, while the best subspace in hindsight earns k/(k + 1) a
     row. Needs n_features > n_components.
-
-    Parameters
-    ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`.
     """
 
     def __post_init__(self) -> None:
@@ -206,39 +201,9 @@ class Adversarial(Synthetic):
         return rows
 
 
-@dataclass(eq=False)
-class Gradients(Synthetic):
-    """Rows like clipped per-example gradients: nearly of low rank, with norms of all sizes up to 1.
-
-    Parameters
-    ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`.
-    tail : share of the variance outside the subspace, the same along all features.
-    """
-
-    n_features: int = 100
-    n_components: int = 5
-    _: KW_ONLY
-    tail: float = 0.05
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check("tail", self.tail, 0.0 <= self.tail <= 1.0, "a number between 0 and 1")
-        self._basis = self._directions(self.n_components)
-
-    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
-        scores = random.standard_normal((positions.size, self.n_components)) * self._stds(1.0 - self.tail)
-        rows = random.standard_normal((positions.size, self.n_features))
-        rows *= np.sqrt(self.tail / self.n_features)
-        rows += scores @ self._basis.T
-        rows *= random.lognormal(0.0, 1.0, positions.size)[:, None]
-        rows /= np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1.0)[:, None]
-        return rows
-
-
 def _check(name: str, value: float, is_valid: bool, expected: str) -> None:
     if not is_valid:
         raise BadParameterError(f"{name}={short(value)}: expected {expected}")
 
 
-spiked, drift, adversarial, gradients = Spiked, Drift, Adversarial, Gradients
+spiked, drift, adversarial = Spiked, Drift, Adversarial

@@ -30,7 +30,7 @@ def seconds(case):
     words = set(case.name.split("-"))
     if "AdaptiveCovariance" in words:
         return 5.0
-    if "DPPCA" in words or "shuffle_800" in words:
+    if "DPPCA" in words:
         return 2.0
     return 1.0 if "bounds" in words else 0.6
 

@@ -20,7 +20,7 @@ from streampca.mechanisms.exact_subspace import TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.papers.wishart import WishartCovariance
-from streampca.privacy import budget, gaussian, shuffling
+from streampca.privacy import budget, gaussian
 from streampca.processors import private_fpl, private_oja
 from streampca.rows.bounds import PrivateBounds
 
@@ -129,9 +129,6 @@ WRONG = {
     "users counted as rows": ("PrivateFPL-users", (private_fpl, "user_factor", lambda *given: 1.0), "rows 1, 2"),
     "a mu too large": (
         "GaussianCovariance", (gaussian, "mu_of", lambda *given, of=gaussian.mu_of: 1.001 * of(*given)), "delta of mu"),
-    "too much of the shuffle": (
-        "PrivateOja-shuffled",
-        (shuffling, "shuffled_mu", lambda *given, of=shuffling.shuffled_mu: 1.05 * of(*given)), "shuffled steps"),
     "noise of one column for all": (
         "PrivateFPL-private-bounds-replace",
         (PrivateBounds, "std", lambda self, n_features: 1.0 / self.mu), "private bounds"),

@@ -64,8 +64,8 @@ def test_each_parameter_is_varied_or_set_or_excused(kind):
 
 @pytest.mark.parametrize("kind", private(), ids=lambda kind: kind.__name__)
 def test_a_quick_audit_shows_each_legal_value_of_each_switch(kind):
-    # But for what a minute has no time for: a secret shuffle, a search, maps from simulations.
-    slow = {("shuffle", 800), ("map_from", "previous")}
+    # But for what a minute has no time for: maps from simulations.
+    slow = {("map_from", "previous")}
     quick = [case.make() for case in generated() if case.quick and case.name.partition("-")[0] == kind.__name__]
     for name in switches(kind).keys() - {"batch_size"}:  # which follows the number of rows
         values = {getattr(subject.made, name) for subject in legal(kind)} if name != "mechanism" else set()

@@ -12,9 +12,9 @@ ASKED = ["plan", "--n-rows", "20000", "-d", "10", "-k", "2", "--epsilon", "1", "
 @pytest.mark.parametrize(
     ("more", "there"),
     [
-        ([], ["PrivateFPL blt", "PrivateFPL tree", "PrivateOja", "use ", "why ", "assumed ", "advice "]),
+        ([], ["PrivateFPL blt", "PrivateFPL tree", "PrivateOja", "use ", "why ", "assumed ", "note "]),
         (["--all", "--spectrum", "0.3,0.2,0.1"], ["GaussianCovariance", "the given spectrum"]),
-        (["--window", "100"], ["SlidingWindowPCA", "warning"]),
+        (["--window", "100"], ["SlidingWindowPCA", "warning", "advice "]),
     ],
 )
 def test_a_plan_is_printed(command, more, there):

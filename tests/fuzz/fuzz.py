@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-FORMATS = ("arrays", "csv", "ledger", "mappings", "ndjson", "parquet", "records", "releases", "store", "toml")
+FORMATS = ("csv", "ledger", "ndjson", "parquet", "records", "releases", "store")
 
 
 def blind(name: str, count: int, seed: int = 0, seconds: float = float("inf")) -> int:

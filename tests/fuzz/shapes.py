@@ -117,34 +117,6 @@ def ndjson(draw: Random) -> bytes:
     return bytes([draw.randrange(256)]) + "".join(lines).encode("utf-8", "surrogatepass")
 
 
-_TOML = (
-    "1", "-1", "0", "1.5", "nan", "-inf", "1e999", '"x"', "''", "[]", "[1, 2]", "[[1.0, 2.0]]", "true", "{a = 1}",
-    "1979-05-27T07:32:00Z", "07:32:00", '"""\nx\n"""', "1_000", "0xff", '"\\ud800"', '["a", 1]', "99999999999999999999",
-    '"' + "x" * 300 + '"', "{}", "[" * 300,
-)  # fmt: skip
-
-
-def toml_of(whole: list[str]) -> Callable[[Random], bytes]:
-    def toml(draw: Random) -> bytes:
-        lines = draw.choice(whole).splitlines()
-        for _ in range(draw.choice((1, 1, 2, 5))):
-            at, act = draw.randrange(len(lines) or 1), draw.randrange(7)
-            if act == 0 or not lines:
-                lines[at : at + draw.choice((1, 1, 10))] = []
-            elif act == 1:
-                lines.insert(draw.randrange(len(lines)), lines[at])
-            elif act == 2:
-                lines[at:at] = draw.choice(whole).splitlines()[:: draw.choice((1, 2, 5))][: draw.randrange(9)]
-            elif act == 3:
-                lines.insert(at, draw.choice(("[a]", "[[a]]", "[a.b]", "a.b = 1", "a = 1", "= 1", "a", '"" = 1')))
-            else:
-                name, equals, _ = lines[at].partition("=")
-                lines[at] = name + equals + " " + draw.choice(_TOML)
-        return "\n".join(lines).encode("utf-8", "surrogatepass")
-
-    return toml
-
-
 def releases_of(files: list[bytes]) -> Callable[[Random], bytes]:
     whole = [[json.loads(line) for line in data.splitlines()] for data in files]
 
@@ -190,38 +162,7 @@ def changes(draw: Random) -> bytes:
     return bytes(data)
 
 
-_FLOATS = (0.0, -0.0, 0.5, 1.0, -0.3, 1e-8, 5e-324, 1e308, -1e308, float("nan"), float("inf"), 2.0**53, 1e16)
-
-
-def _number(draw: Random, odd: float) -> bytes:
-    return struct.pack("<d", draw.choice(_FLOATS) if draw.random() < odd else draw.uniform(-0.7, 0.7))
-
-
-def mappings(draw: Random) -> bytes:
-    odd = draw.choice((0.02, 0.2, 0.7))
-    data = bytearray([draw.randrange(256)])
-    for _ in range(draw.choice((1, 2, 4, 8))):
-        kind, wide = (draw.randrange(8), draw.randrange(4)) if draw.random() < odd else (0, 2)
-        names = bytes(draw.randrange(8) if draw.random() < odd else at for at in range(wide))
-        data += bytes([kind, wide]) + names
-        for _ in range(wide):
-            data += bytes([draw.randrange(21)]) if draw.random() < odd else b"\x17" + _number(draw, odd)
-    return bytes(data)
-
-
-def arrays(draw: Random) -> bytes:
-    odd = draw.choice((0.02, 0.2, 0.7))
-    data, width = bytearray([draw.randrange(256)]), draw.randrange(1, 4)
-    for _ in range(draw.choice((1, 2, 4))):
-        kind = draw.randrange(256) if draw.random() < odd else draw.choice((0, 1, 128, 64))
-        wide, n = draw.randrange(4) if draw.random() < odd else width, draw.randrange(5)
-        data += bytes([kind, n, wide])
-        for _ in range(n * wide):
-            data += _number(draw, odd)
-    return bytes(data)
-
-
 SHAPES: dict[str, Callable[[Random], bytes]] = {
-    "csv": csv, "ndjson": ndjson, "mappings": mappings, "arrays": arrays, "parquet": changes,
+    "csv": csv, "ndjson": ndjson, "parquet": changes,
     "store": changes, "ledger": changes,
 }  # fmt: skip

@@ -10,7 +10,6 @@ import contextlib
 import gzip
 import io
 import itertools
-import json
 import math
 import os
 import sqlite3
@@ -19,15 +18,12 @@ import tempfile
 import warnings
 import zipfile
 import zlib
-from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scenario
-from shapes import SHAPES, records_of, toml_of
+from shapes import SHAPES, records_of
 from shapes import releases_of as releases_of_shape
 
 from streampca.errors import StreamPCAError, StreamPCAWarning
@@ -100,6 +96,16 @@ def feed(source: RowSource, data: bytes = b"") -> None:
     assert fed.t == rows, f"{rows} rows were read, {fed.t} arrived"
 
 
+def opened(read: Callable[[], RowSource], data: bytes) -> None:
+    try:
+        source = read()
+    except StreamPCAError as error:
+        told(error, data)
+    else:
+        if getattr(source, "n_rows", 0) < 2**20:
+            feed(source, data)
+
+
 def csv(data: bytes) -> None:
     choice, body = (data[0], data[1:]) if data else (0, b"")
     if choice & 3 == 1:
@@ -112,49 +118,24 @@ def csv(data: bytes) -> None:
     if choice & 4 and body:
         body = body[: len(body) * (choice >> 3) // 32 + 1]
     FILE.write_bytes(body)
-    try:
-        source = from_csv(
-            FILE,
-            header=(None, True, False)[choice % 3] if choice & 8 else None,
-            quoting="none" if choice & 12 == 12 else "csv",
-            missing="nan" if choice & 16 else "raise",
-            encoding="utf-16" if choice & 224 == 224 else "utf-8",
-            chunk_rows=1 + (choice >> 5),
-            max_bytes=2**16,
-        )
-    except StreamPCAError as error:
-        told(error, body)
-        return
-    feed(source, body)
+    options: dict[str, Any] = {
+        "header": (None, True, False)[choice % 3] if choice & 8 else None,
+        "quoting": "none" if choice & 12 == 12 else "csv",
+        "missing": "nan" if choice & 16 else "raise",
+        "encoding": "utf-16" if choice & 224 == 224 else "utf-8",
+    }
+    opened(lambda: from_csv(FILE, **options, chunk_rows=1 + (choice >> 5), max_bytes=2**16), body)
 
 
 def ndjson(data: bytes) -> None:
     choice, body = (data[0], data[1:]) if data else (0, b"")
     FILE.write_bytes(gzip.compress(body, 1) if choice & 3 == 1 else body)
-    try:
-        source = from_ndjson(
-            FILE,
-            columns=("a", "b") if choice & 4 else None,
-            missing="nan" if choice & 8 else "raise",
-            on_bad_row="zero" if choice & 20 == 20 else "raise",
-            chunk_rows=1 + (choice >> 5),
-            max_bytes=2**16,
-        )
-    except StreamPCAError as error:
-        told(error, body)
-        return
-    feed(source, body)
-
-
-def toml(data: bytes) -> None:
-    path = FOLDER / "input.toml"
-    path.write_bytes(data)
-    try:
-        found = scenario.load(str(path))
-    except StreamPCAError as error:
-        told(error, data)
-        return
-    assert 1 <= found.ci_rows <= found.rows
+    options: dict[str, Any] = {
+        "columns": ("a", "b") if choice & 4 else None,
+        "missing": "nan" if choice & 8 else "raise",
+        "on_bad_row": "zero" if choice & 20 == 20 else "raise",
+    }
+    opened(lambda: from_ndjson(FILE, **options, chunk_rows=1 + (choice >> 5), max_bytes=2**16), body)
 
 
 def releases(data: bytes) -> None:
@@ -174,18 +155,11 @@ def releases(data: bytes) -> None:
             assert len(list(read_releases(FILE))) >= len(made)
 
 
-def columns(kind: str, read: Any, data: bytes) -> None:
+def parquet(data: bytes) -> None:
     if len(data) < 2:
         return
-    whole = _FILES[kind]
-    FILE.write_bytes(_damaged(whole[data[0] % len(whole)], data) if data[0] < 250 else data[1:])
-    try:
-        source = read(FILE, missing="nan" if data[1] & 1 else "raise", chunk_rows=1 + data[1] % 5)
-    except StreamPCAError as error:
-        told(error, data)
-        return
-    if getattr(source, "n_rows", 0) < 2**20:
-        feed(source, data)
+    FILE.write_bytes(_damaged(_FILES[data[0] % len(_FILES)], data) if data[0] < 250 else data[1:])
+    opened(lambda: from_parquet(FILE, missing="nan" if data[1] & 1 else "raise", chunk_rows=1 + data[1] % 5), data)
 
 
 def _column_files() -> None:
@@ -213,105 +187,10 @@ def _column_files() -> None:
         out = io.BytesIO()
         with contextlib.suppress(pa.ArrowException):  # no half floats there
             pq.write_table(table, out, **options)
-            _FILES["parquet"].append(out.getvalue())
+            _FILES.append(out.getvalue())
 
 
-_FILES: dict[str, list[bytes]] = {"parquet": []}
-
-
-class Choices:
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    @property
-    def left(self) -> bool:
-        return self._at < len(self._data)
-
-    def byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1] if self._at <= len(self._data) else 0
-
-    def number(self) -> float:
-        eight = bytes(self.byte() for _ in range(8))
-        return float(struct.unpack("<d", eight)[0])
-
-    def value(self) -> Any:
-        kind = self.byte() % 24
-        odd = (
-            None, "", "1.5", "n/a", b"\0", "1\0", "\ud800", 10**400, -(2**63), 1 + 2j, math.nan, math.inf, [], [1.0],
-            {}, True, np.float32(3e38), np.float64(5e-324), np.datetime64("2020"), object(), np.array(1.0),
-        )  # fmt: skip
-        return odd[kind] if kind < len(odd) else self.number()
-
-
-_Row = namedtuple("_Row", ["x", "y"])
-
-
-class _Names(dict):  # type: ignore[type-arg]
-    def __getitem__(self, key: object) -> Any:
-        raise KeyError(key)
-
-
-def mappings(data: bytes) -> None:
-    choices = Choices(data)
-    fed = stream("zero", ["a", "b"]) if choices.byte() & 1 else stream()
-    taken = 0
-    while choices.left:
-        kind, width = choices.byte() % 8, choices.byte() % 4
-        names = [("a", "b", "c", "\0", "", 1, None, "a\n")[choices.byte() % 8] for _ in range(width)]
-        values = [choices.value() for _ in range(width)]
-        row: Any = dict(zip(names, values, strict=True))
-        if kind == 1:
-            row = values
-        elif kind == 2:
-            row = _Row(choices.value(), choices.value())
-        elif kind == 3:
-            row = choices.value()
-        elif kind == 4:
-            row = {"a": choices.number(), "b": choices.number()}
-        elif kind == 5:
-            row = _Names(row)
-        taken += _one(fed, row, taken)
-    assert fed.t == taken
-
-
-def arrays(data: bytes) -> None:
-    choices = Choices(data)
-    fed = stream("zero", ["a", "b"]) if choices.byte() & 1 else stream()
-    taken = 0
-    while choices.left:
-        kind = choices.byte()
-        n, d = choices.byte() % 5, choices.byte() % 4
-        block: Any = np.array([[choices.number() for _ in range(d)] for _ in range(n)]).reshape(n, d)
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            types = ("f8", ">f8", "f4", "i8", "u1", "b1", "c16", "M8[s]", "O", "S4", "U4", "f2")
-            block = block.astype(types[kind % len(types)])
-        if kind & 64:
-            block = np.asfortranarray(block)
-        if kind & 128:
-            taken += _one(fed, block[0] if n else block, taken)
-            continue
-        try:
-            steps = fed.push_many(block)
-        except StreamPCAError:
-            assert fed.t == taken, "a refused block left rows behind"
-            continue
-        assert len(steps) == n
-        taken += n
-    assert fed.t == taken
-
-
-def _one(fed: Stream, row: Any, taken: int) -> int:
-    try:
-        step = fed.push(row)
-    except StreamPCAError:
-        assert fed.t == taken, "a refused row left a trace"
-        return 0
-    assert step.t == taken + 1
-    return 1
-
-
+_FILES: list[bytes] = []
 _DEBIT = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)
 
 #: Stores as they were closed, as a crash leaves them, and with statements of SQL run on them: folder, and the files by
@@ -339,8 +218,7 @@ def _made_stores() -> None:
         store.close()
         if not crashed:
             records = [record for (record,) in database.db.execute("SELECT record FROM releases")]
-            (text,) = database.db.execute("SELECT value FROM meta WHERE name = 'config'").fetchone()
-            _RECORDS.extend([(releases_of, records[0]), (_config_of, text)])
+            _RECORDS.extend([(releases_of, records[0]), (_config_of, database.fact("config"))])
         database.close()
         _STORES.append((_own_folder(files), files))
 
@@ -483,10 +361,7 @@ def records(data: bytes) -> None:
 
 
 def _config_of(data: bytes) -> None:
-    with contextlib.suppress(ValueError, RecursionError):  # the store checks a sum before it reads a configuration
-        text = json.loads(data)
-        if isinstance(text, str):
-            load(text)
+    load(data)
 
 
 def _key_of(data: bytes) -> None:
@@ -501,7 +376,7 @@ def prepare(name: str = "") -> None:
     warnings.simplefilter("ignore", StreamPCAWarning)
     if not _RECORDS:
         _made_once()
-    if name == "parquet" and not _FILES["parquet"]:
+    if name == "parquet" and not _FILES:
         _column_files()
     if name == "store" and len(_STORES) == 2:
         for edited in list(_edited(_STORES[0][1]["run.db"])):
@@ -523,12 +398,14 @@ def _made_once() -> None:
         made.note("rows", "run", None, (7, "0" * 32))
         _BALANCE.append(made.balance("rows"))
     _LEDGERS.append(path.read_bytes())
-    entry = encode({"kind": "rows", "counts": [3, 0, 0, {}], "fresh": [b"0" * 16], "link": b"1", "rows": np.eye(3, 2)})
+    counts, fresh = [[0] * 5, 0, None, 0, 0, 0, None], [b"0" * 16]
+    values = {"first": 1, "count": 3, "kind": "rows", "counts": counts, "fresh": fresh, "link": b"1"}
+    entry = encode(values | {"rows": np.eye(3, 2)})
     _RECORDS.extend(
         [
             (_key_of, _STORES[0][1]["run.db.key"]),
             (decode, entry),
-            (lambda data: entry_of(1, 3, data), entry),
+            (entry_of, entry),
             (read_trace, encode([(3, "rows", [b"0" * 16])])),
         ]
     )
@@ -538,16 +415,13 @@ def _made_once() -> None:
     head = Header(steps.releases[0].terms, {"k": 1}).to_json()
     short = [release.to_json(terms=False) for release in steps.releases]
     SEEDS["releases"] = ["\n".join([head, *lines, *short]).encode() + b"\n", lines[0].encode()]
-    SEEDS["toml"] = [path.read_bytes() for path in sorted(scenario.FOLDER.glob("*.toml"))[:8]]
     SHAPES["releases"] = releases_of_shape(SEEDS["releases"])
-    SHAPES["toml"] = toml_of([text.decode() for text in SEEDS["toml"]])
     SHAPES["records"] = records_of([whole for _, whole in _RECORDS])
 
 
 TARGETS = {
-    "csv": csv, "ndjson": ndjson, "parquet": partial(columns, "parquet", from_parquet),
-    "mappings": mappings, "arrays": arrays,
-    "toml": toml, "releases": releases, "store": store_files, "records": records, "ledger": ledger,
+    "csv": csv, "ndjson": ndjson, "parquet": parquet, "releases": releases,
+    "store": store_files, "records": records, "ledger": ledger,
 }  # fmt: skip
 
 #: Inputs to start from.
@@ -559,16 +433,13 @@ SEEDS: dict[str, list[bytes]] = {
         b"\x01" + b"a,b\n" + b"1,2\n" * 150, b"\x00a,b\n-0,+1\n0x1,1_0\n", b'\x00a,b\n"1\n",2\n3,4\n',
     ],
     "parquet": [*(bytes([kind, 0]) for kind in range(28)), b"\xfaPAR1", bytes([0, 0, 99, *range(11)])],
-    "mappings": [bytes([1, 4, 2, *range(20)] * 4), bytes([0, 0, 2, 0, 1, 21, *range(8), 22, *range(8)] * 3)],
     "ndjson": [
         b'\x00{"a": 1, "b": 2.5}\n{"a": "3", "b": null}\n', b'\x0c{"b": 1, "a": true}\n\n[1]\n{"a": 1e999}\n',
         b'\x1c{"a": 1, "b": 2}\nx\n{"a": {"a": "' + b"x" * 200 + b'"}}\n',
         b'\x44{"a": "2020-01-01T00:00:00", "b": 1}\n', b'\x01{"a": 1, "' + b"b" * 200 + b'": "\\ud800\\n"}\n',
     ],
-    "toml": [],
     "releases": [],
     "store": [bytes([kind, at, 99, *range(11)]) for kind in range(2) for at in range(5)],
     "records": [bytes([kind, 0, 99, *range(11)]) for kind in range(16)] + [b"\xff\x80", b"\xfa{}"],
     "ledger": [bytes([0, 0, 99, *range(11)]), b"\x00\x00", bytes([0, 0, 50, 0, 0, 0, 0, 128])],
-    "arrays": [bytes([1, 0, 3, 2, *range(64)] * 3), bytes([0, 128, 1, 3, *range(24)] * 3)],
 }  # fmt: skip

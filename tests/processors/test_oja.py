@@ -11,14 +11,11 @@ import pytest
 from feeding import Overheard, feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
 
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import onto_ball
-from streampca.privacy.gaussian import delta_at, mu_of
+from streampca.privacy.gaussian import mu_of
 from streampca.privacy.randomness import Randomness
-from streampca.privacy.shuffling import largest_local_epsilon, shuffled_epsilon, shuffled_mu
-from streampca.processors import private_oja
 from streampca.processors.ascent import EXACT_ROWS, GRID, orthonormalise
 from streampca.processors.base import Processor
 from streampca.processors.oja import Oja
@@ -136,17 +133,6 @@ def test_other_rows_have_other_noise() -> None:
     assert np.abs(noise[0] - noise[1]).min() > 1e-3
 
 
-def test_a_shuffled_pass_is_cut_copied_and_resumed_bit_for_bit() -> None:
-    rows, kw = spiked(3000, 6, 2), {"n_components": 2, "shuffle": 1500, "adjacency": "replace", "epsilon": 0.1}
-    expected = [r.subspace.basis.tobytes() for r in feed(make(**kw), rows, 3000)[1]]
-    middle, before = feed(make(**kw), rows[:1833], 1, 7, 130)
-    feed(middle, rows[::-1][:1500], 7)  # another continuation
-    snapshot = middle.snapshot()
-    resumed = middle.algorithm.start(6, Randomness.from_seed(1), start=middle.source.start, snapshot=snapshot)
-    for processor in (middle, resumed):
-        assert [r.subspace.basis.tobytes() for r in before + feed(processor, rows[1833:], 90)[1]] == expected
-
-
 def test_steps_are_never_longer_than_sums_are_exact() -> None:
     endless = PrivateOja(epsilon=1.0, delta=1e-6)
     assert [endless.step_end(t) - t for t in (0, 256, 1000, 10**9)] == [256, 256, 500, EXACT_ROWS]
@@ -175,101 +161,6 @@ def test_guarantee_is_known_before_any_row() -> None:
     assert hash(algorithm) == hash(PrivateOja(epsilon=1.0, delta=1e-6, learning_rate=(4.0, 1.0)))
 
 
-# -- shuffling ------------------------------------------------------------------------
-
-
-def test_closed_form_of_2021() -> None:
-    e0, dh, n = 1.0, 1e-6, 10_000
-    x = math.exp(e0)
-    expected = math.log(1 + (x - 1) / (x + 1) * (8 * math.sqrt(x * math.log(4 / dh) / n) + 8 * x / n))
-    assert shuffled_epsilon(e0, dh, n) == pytest.approx(expected)
-    assert largest_local_epsilon(n, dh) == pytest.approx(math.log(n / (16 * math.log(4 / dh))))
-
-
-def test_refused_outside_its_validity() -> None:
-    with pytest.raises(BadParameterError, match="shuffl"):
-        shuffled_epsilon(5.0, 1e-6, 10_000)
-    assert largest_local_epsilon(100, 1e-6) == -math.inf  # below 16 ln(4 / delta) = 243 rows nothing is proved
-    assert largest_local_epsilon(250, 1e-6) == pytest.approx(math.log(250 / (16 * math.log(4e6))))
-    for refused in (shuffled_epsilon, shuffled_mu):
-        with pytest.raises(BadParameterError, match="shuffl"):
-            refused(0.1, 1e-6, 100)
-
-
-def test_shuffled_calibration_is_within_budget() -> None:
-    for epsilon, n in ((1.0, 100_000), (0.1, 5_000)):
-        mu, delta = shuffled_mu(epsilon, 1e-6, n), 1e-6
-        assert mu > mu_of(epsilon, delta)
-        # The best local epsilon for that mu proves (epsilon, delta), and a fifth more mu does not.
-        spent = []
-        for step in (mu, 1.2 * mu):
-            totals = []
-            for e0 in np.linspace(0.01, largest_local_epsilon(n, delta / 2), 4000):
-                total = shuffled_epsilon(e0, delta / 2, n)
-                if total <= epsilon:
-                    tail = (math.exp(epsilon) + 1) * (1 + math.exp(-e0) / 2) * n * delta_at(step, e0)
-                    totals.append(delta / 2 + tail)
-            spent.append(min(totals))
-        assert spent[0] <= delta * 1.02  # the grid misses the chosen local epsilon by a little
-        assert spent[1] > delta
-
-
-@pytest.mark.parametrize(("epsilon", "n"), [(1.0, 100_000), (0.1, 5_000)])
-def test_shuffled_calibration_spends_delta_to_the_end(epsilon: float, n: int) -> None:
-    mu, delta = shuffled_mu(epsilon, 1e-6, n), 1e-6
-    low, high = 1e-3, largest_local_epsilon(n, delta / 2)
-    e0 = brentq(lambda e: shuffled_epsilon(e, delta / 2, n) - epsilon, low, high, xtol=1e-14)
-    tail = (math.exp(epsilon) + 1) * (1 + math.exp(-e0) / 2) * n * delta_at(mu, e0)
-    assert delta / 2 + tail == pytest.approx(delta, rel=1e-6)
-
-
-SHUFFLED: dict[str, object] = {"n_components": 1, "epsilon": 0.1, "adjacency": "replace", "shuffle": 1250}
-
-
-def order_of(rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[list[bytes], list[Overheard]]:
-    seen: list[bytes] = []
-
-    def spy(block: np.ndarray, basis: np.ndarray, bound: float) -> np.ndarray:
-        seen.extend(row.tobytes() for row in block)
-        return real(block, basis, bound)
-
-    real = private_oja.clipped_gradients
-    processor: Processor = make(3, **SHUFFLED)
-    outlets = []
-    with monkeypatch.context() as patch:
-        patch.setattr(private_oja, "clipped_gradients", spy)
-        for part in np.split(rows, len(rows) // 625):
-            outlets.append(Overheard(processor))
-            processor, _ = processor.absorb(part, outlets[-1])
-    return seen, outlets
-
-
-def test_shuffled_passes_use_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = spiked(2500, 3, 1)
-    seen, _ = order_of(rows, monkeypatch)
-    for i in (0, 1):
-        block = [r.tobytes() for r in rows[1250 * i : 1250 * (i + 1)]]
-        got = seen[1250 * i : 1250 * (i + 1)]
-        assert sorted(got) == sorted(block)
-        assert got != block
-
-
-def test_the_order_is_drawn_when_the_rows_are_all_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first noise of a pass hides its rows; with one row changed, the order is another, under the same seed."""
-    rows = spiked(1250, 3, 1)
-    seen, (before, outlet) = order_of(rows, monkeypatch)
-    assert before.hidden == []
-    assert [kind for kind, _ in outlet.hidden] == ["shuffle", *["gradient"] * 1250]
-    assert np.array_equal(np.concatenate(outlet.hidden[0][1]), rows)
-    changed = rows.copy()
-    changed[-1] = 0.0
-    other, _ = order_of(changed, monkeypatch)
-    places = [
-        np.argsort([{r.tobytes(): i for i, r in enumerate(rows)}.get(row, 1249) for row in s]) for s in (seen, other)
-    ]
-    assert (places[0] == places[1]).mean() < 0.05
-
-
 @pytest.mark.parametrize(
     ("name", "bad"),
     [
@@ -281,10 +172,6 @@ def test_the_order_is_drawn_when_the_rows_are_all_hidden(monkeypatch: pytest.Mon
         ("batch_size", {"batch_size": EXACT_ROWS + 1}),
         ("adjacency", {"adjacency": "near"}),
         ("horizon", {"horizon": 0}),
-        ("shuffle", {"adjacency": "replace", "shuffle": 500}),
-        ("adjacency", {"shuffle": 50_000}),
-        ("batch_size", {"adjacency": "replace", "shuffle": 50_000, "batch_size": 10}),
-        ("divisor", {"adjacency": "replace", "shuffle": 50_000, "horizon": 70_000}),
     ],
 )
 def test_bad_parameters(name: str, bad: dict[str, object]) -> None:

@@ -8,9 +8,8 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampca as sp
-from streampca.cli import main, page
-from streampca.cli.options import RunOptions
-from streampca.cli.run import run as command
+from streampca.cli import main
 from streampca.errors import BadParameterError, SourceError
 from streampca.sources import csv_rows, from_csv, from_ndjson, open_rows
 from streampca.sources.csv_cells import CellParser
-from streampca.views.page import Page
 
 NAMES = ["a", "b", "c"]
 ROWS = np.random.default_rng(3).normal(size=(300, 3)).round(6).tolist()
@@ -115,60 +111,6 @@ def test_a_bad_json_record_is_a_zero_row(name: str) -> None:
     assert releases(source, bad=lines) == releases(from_ndjson(io.BytesIO(zeros)))
 
 
-class QuietServer:
-    pages: ClassVar[list[Page]] = []
-    url = ""
-
-    def __init__(self, page: Page, **_: object) -> None:
-        self.pages.append(page)
-
-    def start(self) -> QuietServer:
-        return self
-
-
-Public = tuple[int, str, bytes, bytes, str]
-Run = Callable[..., Public]
-
-
-@pytest.fixture
-def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command on a file; return all that is public: exit status, standard output, files and page."""
-    monkeypatch.setattr(page, "Server", QuietServer)
-    monkeypatch.setattr(page.ServedPage, "close", lambda *_, **__: None)
-
-    def run(text: bytes | pa.Table, name: str) -> Public:
-        path, files = tmp_path / name, (tmp_path / "releases.jsonl", tmp_path / "regret.jsonl")
-        path.unlink(missing_ok=True)
-        path.write_bytes(text) if isinstance(text, bytes) else pq.write_table(text, path, row_group_size=70)
-        code = command(path, options=RunOptions(
-            n_components=1, epsilon=1.0, delta=1e-6, row_norm=1.0, release_every=100, seed=5, on_bad_row="zero",
-            force=True, out=files[0], private_regret=files[1], serve=True, live=False, columns="a,b,c",
-            set_=("serve.public=yes", "serve.port=0"),
-        ))  # fmt: skip
-        shown = QuietServer.pages.pop().state()
-        panels = json.dumps({key: value for key, value in shown.items() if key != "cursor"}, default=str)
-        return code, capsys.readouterr().out, files[0].read_bytes(), files[1].read_bytes(), panels
-
-    return run
-
-
-def test_public_bytes_and_exit_status_are_those_of_the_zero_row(public: Run) -> None:
-    plain, neighbour = public(csv(None), "rows.csv"), public(csv(b"0,0,0"), "rows.csv")
-    assert neighbour != plain  # the comparison can fail
-    assert neighbour[0] == 0
-    for name, record in RECORDS.items():
-        assert public(csv(record), "rows.csv") == neighbour, name
-    zero = b'{"a": 0, "b": 0, "c": 0}'
-    neighbours = {lines: public(ndjson(b"\n".join([zero] * lines)), "rows.jsonl") for lines in (1, 2)}
-    assert neighbours[1] == neighbour
-    for name, record in OBJECTS.items():
-        assert public(ndjson(record), "rows.jsonl") == neighbours[record.count(b"\n") + 1], name
-    columns = [list(column) for column in zip(*ROWS, strict=True)]
-    for value in (None, math.nan, math.inf, -math.inf):
-        columns[1][AT] = value
-        assert public(pa.table(dict(zip(NAMES, columns, strict=True))), "rows.parquet") == neighbour, value
-
-
 def test_standard_input_is_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,20 +147,6 @@ def test_a_damaged_file_stops_at_its_end_with_an_error(tmp_path: Path, monkeypat
     assert stream.admission.bad_rows == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"columns": ["d"]}, "no column 'd'"),
-        ({"header": False}, "name all columns"),
-    ],
-)
-def test_what_stops_before_the_first_row(options: dict[str, Any], message: str) -> None:
-    with pytest.raises((SourceError, BadParameterError), match=message):
-        from_csv(io.BytesIO(csv(None)), **{"on_bad_row": "zero", **options})
-    with pytest.raises(BadParameterError, match="name them"):
-        from_ndjson(io.BytesIO(ndjson(None)), on_bad_row="zero")
-
-
 def test_text_in_another_encoding_is_bad_rows_not_an_end() -> None:
     text = csv(b"\x81,2,3")
     assert releases(from_csv(io.BytesIO(text), encoding="cp1252", on_bad_row="zero"), bad=1) == NEIGHBOUR
@@ -230,21 +158,6 @@ def test_text_in_another_encoding_is_bad_rows_not_an_end() -> None:
 def test_an_encoding_where_one_line_changes_another_is_refused(encoding: str) -> None:
     with pytest.raises(BadParameterError, match=r"one damaged line could change|expected an encoding"):
         from_csv(io.BytesIO(csv(None)), encoding=encoding, on_bad_row="zero")
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-le"])
-def test_a_unit_that_is_no_text_spoils_its_row(encoding: str) -> None:
-    bad = {"utf-16": b"\x00\xd8", "utf-16-be": b"\xdc\x00", "utf-32": b"\x00\x00\x11\x00"}.get(encoding, b"\xff" * 4)
-    for named in ({}, {"names": NAMES}):
-        text = csv(b"?,2,3").decode()
-        text = text.partition("\n")[2] if named else text
-        order = encoding if encoding.endswith("e") else encoding + "-le"
-        encoded, mark = ("\ufeff" + text).encode(order), "?".encode(order)
-        encoding = order if named else encoding
-        assert encoded.count(mark) == 1
-        encoded = encoded.replace(mark, bad)
-        read = from_csv(io.BytesIO(encoded), encoding=encoding, on_bad_row="zero", **named)  # type: ignore[arg-type]
-        assert releases(read, bad=1) == NEIGHBOUR
 
 
 def test_the_first_record_does_not_decide_the_order_of_bytes() -> None:

@@ -193,14 +193,3 @@ def test_a_row_that_is_no_numbers_costs_the_others_neither_values_nor_memory(val
         tracemalloc.stop()
     assert not np.isfinite(rows[40]).all()
     assert np.array_equal(np.delete(rows, 40, axis=0), [(i, -1) for i in range(100) if i != 40])
-
-
-def test_text_is_no_number() -> None:
-    def connect() -> sqlite3.Connection:
-        made = sqlite3.connect(":memory:")
-        made.execute("CREATE TABLE rows (id, x)")
-        made.executemany("INSERT INTO rows VALUES (?, ?)", [("a", 1), ("b", "7"), ("c", True)])
-        return made
-
-    rows = np.concatenate(list(from_query(connect, "SELECT * FROM rows", "id", on_bad_row="zero").blocks()))
-    assert np.array_equal(rows, [[1.0], [np.nan], [1.0]], equal_nan=True)

@@ -70,8 +70,8 @@ def bomb(path: Path, letter: bytes, times: int) -> None:
 
 
 def wide(path: Path) -> None:
-    row = ",".join(["0.25"] * 10**6)
-    path.write_text(",".join(f"c{i}" for i in range(10**6)) + f"\n{row}\n{row}\n")
+    row = ",".join(["0.25"] * 5 * 10**5)
+    path.write_text(",".join(f"c{i}" for i in range(5 * 10**5)) + f"\n{row}\n{row}\n")
 
 
 @pytest.mark.parametrize("megabytes", [40, pytest.param(1000, marks=pytest.mark.long)])
@@ -97,36 +97,7 @@ def test_a_bomb(tmp_path: Path, letter: bytes, times: int, rows: int, said: str)
     assert said in message
 
 
-@pytest.mark.parametrize(("on_bad_row", "columns"), [("zero", None), ("raise", None), ("zero", ["c7", "c999999"])])
-def test_a_million_columns(tmp_path: Path, on_bad_row: str, columns: list[str] | None) -> None:
+@pytest.mark.parametrize(("on_bad_row", "columns"), [("raise", None), ("zero", ["c7", "c499999"])])
+def test_half_a_million_columns(tmp_path: Path, on_bad_row: str, columns: list[str] | None) -> None:
     wide(tmp_path / "wide.csv")
     assert read(tmp_path / "wide.csv", {"on_bad_row": on_bad_row, "columns": columns}) == (2, 0, "")
-
-
-COMMAND = """
-from streampca.cli import main
-options = "-k 1 --epsilon 1 --delta 1e-6 --row-norm 1 --out -".split()
-code = main(["run", {path!r}, *options, *{more!r}])
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("on_bad_row", ["raise", "zero"])
-@pytest.mark.parametrize("kind", ["bomb", "blank lines", "line", "columns"])
-def test_the_command_line_on_hostile_files(tmp_path: Path, kind: str, on_bad_row: str) -> None:
-    path, feed, says = tmp_path / "rows.csv.gz", None, {"raise": "line 3: a record of more than", "zero": "3 rows"}
-    if kind == "line":
-        feed, path = line(1000), Path("-")
-    elif kind == "columns":
-        path = tmp_path / "wide.csv"
-        wide(path)
-        says = dict.fromkeys(says, "Gram matrix takes at least")
-    elif kind == "bomb":
-        bomb(path, b"0", 4000)
-    else:
-        bomb(path, b"\n", 40)  # a gigabyte of blank lines takes an hour
-        says = {"raise": "line 3: 1 cell where", "zero": "10485762 rows"}
-    code = COMMAND.format(path=str(path), more=["--on-bad-row", on_bad_row])
-    done = child(code + PEAK + f"assert peak <= {MOST_MB}, peak\nraise SystemExit(code)", feed, timeout=1800)
-    assert says[on_bad_row] in done.stderr, done.stderr[-2000:]
-    assert done.returncode == (0 if says[on_bad_row].endswith(" rows") else 2)

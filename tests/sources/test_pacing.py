@@ -136,21 +136,16 @@ def test_errors_speak_in_flags(library: str, command_line: str) -> None:
 
 
 def test_the_number_of_rows_is_expected_from_the_size_of_the_file(tmp_path: Path) -> None:
-    lines = "".join(f"{i},{i + 0.5}\n" for i in range(50_000))
-    for name, data in {
-        "a.csv": f"a,b\n{lines}".encode(), "b.csv.gz": gzip.compress(f"a,b\n{lines}".encode(), 1),
-        "c.ndjson": b'{"a": 1, "b": 2.5}\n' * 50_000,
-    }.items():  # fmt: skip
-        (tmp_path / name).write_bytes(data)
-        source = open_rows(tmp_path / name)
+    lines = "".join(f"{i},{i + 0.5}\n" for i in range(200_000))
+    (tmp_path / "a.csv").write_text(f"a,b\n{lines}")
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(f"a,b\n{lines}".encode(), 1))
+    with zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("rows.csv", f"a,b\n{lines}")  # the archive is read far ahead of its member
+    for name in ("a.csv", "b.csv.gz", "c.zip"):
+        source = open_rows(tmp_path / name, format="csv")
         next(iter(source.blocks()))
-        assert source.expected_rows == pytest.approx(50_000, rel=0.1)
+        assert source.expected_rows == pytest.approx(200_000, rel=0.1)
     both = open_rows(tmp_path / "*.csv*", rate=1e9)
-    assert sum(map(len, both.blocks())) == 100_000
-    assert both.expected_rows == pytest.approx(100_000, rel=0.02)
+    assert sum(map(len, both.blocks())) == 400_000
+    assert both.expected_rows == pytest.approx(400_000, rel=0.02)
     assert open_rows(io.BytesIO(b"a,b\n1,2\n")).expected_rows is None
-    with zipfile.ZipFile(tmp_path / "rows.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("rows.csv", "a,b\n" + "1,2.5\n" * 500_000)  # the archive is read far ahead of its member
-    source = open_rows(tmp_path / "rows.zip", format="csv")
-    next(iter(source.blocks()))
-    assert source.expected_rows == pytest.approx(500_000, rel=0.01)

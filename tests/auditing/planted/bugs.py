@@ -360,7 +360,6 @@ bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
     times(private_oja, "gradient_sensitivity", 0.5))
 bug("gradients not clipped", "PrivateOja-clipped", (
     private_oja, "clipped_gradients", lambda honest: lambda rows, basis, bound: honest(rows, basis, 1.0)))
-bug("rows not shuffled", "PrivateOja-shuffled", put(Draws, "permutation", lambda self, count: np.arange(count)))
 bug("clipped products with a quarter of the noise", "DPPCA", times(ClippedMean, "std", 0.25))
 bug("no noise in the votes", "DPPCA", no_noise("norm"))
 bug("none inside", "DPPCA", no_noise("inside"))

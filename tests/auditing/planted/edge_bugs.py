@@ -32,7 +32,7 @@ from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.mechanisms.norm_maps import NormEstimate, Norms, norm_counts
 from streampca.papers.doubling import DoublingProcessor
-from streampca.privacy import budget, gaussian, shuffling
+from streampca.privacy import budget, gaussian
 from streampca.privacy.accounting import Event
 from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.processors import private_fpl, window_methods
@@ -281,8 +281,6 @@ bug("a warning where the exact subspace is not clear", "watched", with_release(_
 # -- claims and ledgers ------------------------------------------------------------------------------------------
 
 bug("mu of a budget 5 percent too large", "PrivateFPL GaussianCovariance", times(gaussian, "mu_of", 1.05))
-bug("shuffling of twice as many rows", "PrivateOja-shuffled",
-    (shuffling, "shuffled_mu", lambda honest: lambda epsilon, delta, rows: honest(epsilon, delta, 2 * rows)))
 bug("a budget that pays for other neighbors", "ledger-of-rows ledger-of-users",
     put(Balance, "covers", lambda self, event: self.after(event) <= self.epsilon * (1.0 + 1e-12)))
 bug("debits for users booked as one row", "ledger-of-rows",

@@ -15,7 +15,6 @@ import numpy as np
 
 import streampca as sp
 from streampca.auditing.feeds import feed_stream
-from streampca.auditing.laws import shuffled
 from streampca.auditing.needs import BUDGET, DOUBLING, ENDLESS, LARGE, MEAN, SMALL, needs, needs_of
 from streampca.auditing.neighbors import SHORT, Pairs, another_norm, boxed, centered, changes, lines
 from streampca.auditing.runs import Case, Row
@@ -79,7 +78,6 @@ for _method in ("histogram", "ring", "forgetting"):
     add(f"SlidingWindowPCA-{_method}", WINDOW, method=_method)
 add("SlidingWindowPCA-replace", WINDOW, method="ring", adjacency="replace")
 add("SlidingWindowPCA-sums", WINDOW, window=10, method="ring", release_every=5, d=1, rows=40)
-add("SlidingWindowPCA-sketch", WINDOW, sketch_rank=2, checkpoint_every=1, d=6, quick=False)
 add("SlidingWindowPCA-one-feature", WINDOW, d=1)
 
 OJA = partial(sp.PrivateOja, n_components=1, batch_size=2, **BUDGET)
@@ -87,13 +85,6 @@ add("PrivateOja", OJA, d=6)
 add("PrivateOja-two", OJA, n_components=2, adjacency="replace", batch_size=1, d=6)
 add("PrivateOja-replace", OJA, adjacency="replace", d=6)
 add("PrivateOja-clipped", OJA, clip=0.3, release_every=5, d=6, positions=(0, 4, 9, 11))
-
-
-_shuffled = partial(OJA, epsilon=0.5, delta=1e-3, shuffle=800, horizon=800, adjacency="replace", batch_size="auto")
-add("PrivateOja-shuffled", _shuffled,  # of as few rows as shuffling is proved to help for
-    d=2, rows=800, guarantee=needs(sp.PrivateOja, {"shuffle": 800, "clip": None})[1]["guarantee"],
-    positions=(799,), feeds=("many",), quick=False,
-    law=lambda subject, kind: shuffled(CASES["PrivateOja-shuffled"].both_rows(subject)[1]))  # fmt: skip
 
 
 def dp_pca(name: str, quick: bool = False, cost: float = 1.0, **given: Any) -> None:
