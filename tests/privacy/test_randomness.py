@@ -66,14 +66,9 @@ def test_a_draw_is_a_function_of_key_label_and_index() -> None:
     b.normal(9, 1000)  # other draws in between change nothing
     np.testing.assert_array_equal(a.normal(3, 500), b.normal(3, 500))
     np.testing.assert_array_equal(a.draws(3).words(10), b.draws(3).words(20)[:10])
-    others = [
-        stream("x", 2).draws(3).words(8),
-        stream("x", "1").draws(3).words(8),
-        a.draws(4).words(8),
-        stream("x1").draws(3).words(8),
-    ]
-    others.append(Randomness.from_seed(8).stream("x", 1).draws(3).words(8))
-    assert not any((a.draws(3).words(8) == other).any() for other in others)
+    others = [stream("x", 2), stream("x", "1"), stream("x1"), Randomness.from_seed(8).stream("x", 1)]
+    words = [a.draws(4).words(8), *(other.draws(3).words(8) for other in others)]
+    assert not any((a.draws(3).words(8) == other).any() for other in words)
 
 
 def ecb(key: bytes, person: bytes, blocks: list[bytes]) -> bytes:
