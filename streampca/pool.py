@@ -54,10 +54,9 @@ def absorb_parquet(
     rows_per_task: int = TASK_ROWS,
     before: int = 0,
 ) -> Iterator[BlockStep]:
-    """Feed the rows of Parquet files, in order, summed by a pool of processes.
+    """Feed the rows of Parquet files, in order, summed by a pool of processes; yield a `BlockStep` a block.
 
-    Rows that the stream has absorbed are skipped, so a durable stream continues with
-    ``absorb_parquet(Stream.resume(store), the same paths)``.
+    Rows that the stream has absorbed are skipped: a durable stream continues with the same paths.
 
     Parameters
     ----------
@@ -67,10 +66,6 @@ def absorb_parquet(
     processes : number of processes that sum rows; by default one a core. 1 sums them in the calling process.
     rows_per_task : rows of one task, rounded up to whole row groups of the file. Releases do not depend on it.
     before : rows that the stream absorbed from elsewhere, before these files.
-
-    Yields
-    ------
-    BlockStep : one a block; a release ends a block.
 
     Raises
     ------
