@@ -6,7 +6,7 @@ Feed sensitive rows to a `Stream`; get subspaces that are safe to publish, and t
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streampca.rendering import RENDERERS
+from streampca.tables import RENDERERS
 
 if TYPE_CHECKING:
     from streampca import errors as errors

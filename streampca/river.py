@@ -274,10 +274,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         return pd.DataFrame(scores, index=X.index, columns=self._labels)
 
     def seen_one(self, x: dict[Any, Any]) -> FloatArray:
-        """Return a row in the units of the stream, neither clamped nor clipped, (d,). As sensitive as the row.
-
-        Raises `NoReleaseError` before the first release.
-        """
+        """Return a row in the units of the stream, neither clamped nor clipped, (d,). As sensitive as the row."""
         return self._released()[0].seen(_mapping(x))
 
     def _basis(self) -> FloatArray | None:
@@ -317,19 +314,13 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     @property
     def components(self) -> pd.DataFrame:
-        """Components of the latest release by descending eigenvalue, a row each. Publishable.
-
-        Raises `NoReleaseError` before the first release.
-        """
+        """Components of the latest release by descending eigenvalue, a row each. Publishable."""
         feed, release = self._released()
         return pd.DataFrame(release.subspace.basis.T, index=self._labels, columns=list(feed.names))
 
     @property
     def explained_variance_ratio(self) -> pd.Series:
-        """Shares of the total variance along the components, see `streampca.Release`. Publishable.
-
-        Raises `NoReleaseError` before the first release, or if no Gram matrix is released.
-        """
+        """Shares of the total variance along the components, see `streampca.Release`. Publishable."""
         return pd.Series(self._released()[1].explained_variance_ratio, index=self._labels)
 
     def _released(self) -> tuple[_Feed, Release]:
@@ -400,8 +391,7 @@ class PrivateWindowPCA(RiverAdapter):
 class PrivateBlockPCA(RiverAdapter):
     """Private PCA of each block of rows independently (`streampca.Tumbling` of `streampca.GaussianCovariance`).
 
-    Blocks are disjoint, so the budget of all releases is that of one (parallel composition).
-    `streampca.river_monitors.SubspaceDrift` tests from them whether the subspace has changed.
+    `streampca.river_monitors.SubspaceDrift` tests from its releases whether the subspace has changed.
 
     Parameters
     ----------
