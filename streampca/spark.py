@@ -53,7 +53,7 @@ from streampca.stream.blocks import BlockCutter, BlockGram
 from streampca.stream.step import BlockStep
 from streampca.stream.stream import Stream
 
-# Rows of a task: about 50 ms of CPU, the overhead of a Spark task.
+# Rows of a task, rounded up to whole row groups: about 50 ms of CPU, the overhead of a Spark task.
 _TASK_ROWS = 2**18
 # Tasks of a Spark job per slot: the next job runs while the blocks of the previous one are absorbed.
 _WAVE = 2
@@ -71,7 +71,6 @@ def absorb_parquet(
     paths: Paths,
     *,
     columns: Sequence[str] | None = None,
-    rows_per_task: int = _TASK_ROWS,
     before: int = 0,
 ) -> Iterator[BlockStep]:
     """Feed the rows of Parquet files, in order, read and summed by executors.
@@ -81,14 +80,12 @@ def absorb_parquet(
     Parameters
     ----------
     spark : the Spark session.
-    rows_per_task : rows of one Spark task, rounded up to whole row groups; fewer if slots would be idle. Releases do
-        not depend on it.
     stream, paths, columns, before : as in `streampca.pool.absorb_parquet`. Paths must be valid on every machine.
 
     Yields and raises the same, but for bad rows, which fail the job.
     """
     cutter, slots = stream.leaves(), spark.sparkContext.defaultParallelism
-    tasks = _tasks(row_groups(stream, paths, columns, before), rows_per_task, slots)
+    tasks = _tasks(row_groups(stream, paths, columns, before), slots)
     waves = [tasks[start : start + _WAVE * slots] for start in range(0, len(tasks), _WAVE * slots)]
     with ThreadPoolExecutor(1) as ahead:
         jobs = (ahead.submit(_run, spark, cutter, wave) for wave in waves)
@@ -208,9 +205,9 @@ def _has_rows(path: str) -> bool:
         return True  # reading it raises the error
 
 
-def _tasks(groups: list[RowGroup], rows: int, slots: int) -> list[Task]:
-    """Return tasks of ``rows`` rows, or of an equal share of all rows if that is less."""
-    return tasks_of(groups, min(rows, sum(group.count for group in groups) // slots))
+def _tasks(groups: list[RowGroup], slots: int) -> list[Task]:
+    """Return tasks of `_TASK_ROWS` rows, or of an equal share of all rows if that is less: no slot is idle."""
+    return tasks_of(groups, min(_TASK_ROWS, sum(group.count for group in groups) // slots))
 
 
 def _run(spark: Any, cutter: BlockCutter, tasks: list[Task]) -> list[BlockGram]:
@@ -223,7 +220,7 @@ def _run(spark: Any, cutter: BlockCutter, tasks: list[Task]) -> list[BlockGram]:
 
 def _read(spark: Any, cutter: BlockCutter, groups: list[RowGroup]) -> list[BlockGram]:
     """Return the blocks of these row groups, in order, by one Spark job."""
-    return _run(spark, cutter, _tasks(groups, _TASK_ROWS, spark.sparkContext.defaultParallelism))
+    return _run(spark, cutter, _tasks(groups, spark.sparkContext.defaultParallelism))
 
 
 def _task_blocks(cutter: BlockCutter, task: Task) -> list[BlockGram]:

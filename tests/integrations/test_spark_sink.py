@@ -85,7 +85,7 @@ def run(frames, sink: EpochSink, checkpoint: Path) -> None:
 def test_files_read_by_executors(spark, folder: Path) -> None:
     expected = single(in_order(folder))
     assert len(expected) == 14
-    assert releases(absorb_parquet(stream(), spark, sorted(folder.iterdir()), rows_per_task=900)) == expected
+    assert releases(absorb_parquet(stream(), spark, sorted(folder.iterdir()))) == expected
     frame = spark.read.parquet(str(folder))
     assert releases(absorb_parquet(stream(), spark, sorted(frame.inputFiles()), columns=frame.columns)) == expected
 
