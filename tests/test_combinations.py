@@ -85,7 +85,6 @@ def made(name: str) -> Any:
         given |= {"horizon": 10**6}
     elif kind == "SlidingWindowPCA":
         given |= {"window": 3, "method": more[0]}
-        given |= {"sketch_rank": 1} if len(more) == 2 else {}
     return getattr(sp.papers if kind in sp.papers.__all__ else sp, kind)(**given)
 
 

@@ -40,7 +40,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
     "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
     "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
-    "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
+    "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "failure_rate": (0.01, 0.02),
     "keep_short": (False, True), "map_from": ("block", "previous"), "mu": (1.0, 2.0), "warmup": (None, 5),
     "mechanism": (
         sp.GaussianCovariance(**BUDGET), sp.GaussianCovariance(**BUDGET, center=True),
@@ -75,7 +75,7 @@ DEFAULTS = {
     ),
     "SlidingWindowPCA": (
         "n_features=None, eta=0.25, method='histogram', adjacency='zero-out', release_every=1, "
-        "checkpoint_every=None, overhang=0.125, sketch_rank=None, failure_rate=0.01, center=False"
+        "checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=False"
     ),
     "SubspacePerturbation": "adjacency='zero-out', gap_share=0.1, failure_share=0.1, n_features=None",
     "Tumbling": "horizon=None, keep_short=False, n_features=None, map_from='block'",

@@ -33,7 +33,6 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
-    "SlidingWindowPCA": {"sketch_rank": (None, 2)},
     "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
     "DoublingFPL": {"horizon": (12,)},
@@ -94,8 +93,6 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
 def _window(options: Mapping[str, Any], rows: int) -> Pair:
     every = options["release_every"]
     numbers: dict[str, Any] = {"window": 4 * every}
-    if options["sketch_rank"] is not None:
-        numbers["checkpoint_every"] = every
     changes = neighbors.centered if options["center"] else neighbors.changes
     return numbers, {"rows": rows + 12 * (every - 1), "changes": changes}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from streampca.cli.files import Files
 from streampca.cli.live import view
-from streampca.cli.messages import terminal_width
 from streampca.cli.options import LIVE, about
 from streampca.cli.session import Session, card_of, conclude
 from streampca.errors import BadParameterError
@@ -19,7 +17,6 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.regret import RegretLog
 from streampca.sources import flights
 from streampca.stream.stream import Stream
-from streampca.views.card import learned
 from streampca.views.plots import curves, encoded
 
 _COMPONENTS, _REGRET_EVERY = 3, 250
@@ -50,9 +47,7 @@ def demo(
     shown = view(live, title, stream.guarantee, _COMPONENTS, total)
     ending = Session(stream, source, files, [shown], limit=total, every=_REGRET_EVERY, followed=True).run()
     print("", *conclude(title, ending, stream, files), sep="\n", file=sys.stderr)
-    card = card_of(ending)
-    if ending.problem is None and card is not None:
-        print("", *textwrap.wrap(learned(card), terminal_width()), sep="\n", file=sys.stderr)
+    if ending.problem is None and card_of(ending) is not None:
         records = [*stream.regret.history, stream.regret.now()]
         data = {
             "t": np.array([r.t for r in records]), "opt": np.array([r.opt / r.t for r in records]),

@@ -42,7 +42,6 @@ from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import PositionedSource
-from streampca.store.store import room_warnings
 from streampca.stream.stream import Stream
 
 
@@ -95,10 +94,8 @@ def run(
     # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
     known = rows.expected_rows if sys.stderr.isatty() else getattr(rows, "n_rows", None)
     n_rows = min((n for n in (horizon, known) if n is not None), default=None)
-    warned = advice.settings_warnings(algorithm.guarantee, n_rows) + advice.dimension_warnings(k, d)
-    warned += advice.memory_warnings(algorithm.square_bytes, d)
-    if options.store is not None:
-        warned += room_warnings(options.store, algorithm, d, n_rows)
+    warned = advice.settings_warnings(algorithm.guarantee, n_rows)
+    warned += advice.size_warnings(k, d, algorithm.square_bytes)
     if options.bounds == "private":
         warned += PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None).warnings(d, n_rows)
 
@@ -239,7 +236,7 @@ def release(
             )  # fmt: skip
         algorithm = Tumbling(mechanism, release_every=n)
         warned = advice.settings_warnings(mechanism.guarantee, n)
-        warned += advice.dimension_warnings(mechanism.n_components, d)
+        warned += advice.size_warnings(mechanism.n_components, d)
         if private:
             wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, n)
             settings = replace(settings, bounds_warmup=wanted.rows(d))

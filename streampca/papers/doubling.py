@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
@@ -59,7 +58,6 @@ class DoublingFPL(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("horizon", self.horizon)
         _ = self.mechanism
 
     @cached_property

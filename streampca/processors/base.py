@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lattice import GramSum, check_memory, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
@@ -23,6 +23,9 @@ from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release, Terms
 from streampca.state import State, fields_of, label_of, repr_of
+
+#: Parameters that count rows or directions. None is accepted where it is the default.
+_COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size", "max_rows_per_user")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +37,7 @@ class Setting:
 
 
 class Algorithm(ABC):
-    """A streaming algorithm: public parameters, fixed at construction.
-
-    Concrete algorithms are frozen dataclasses. One object can feed any number of streams.
+    """A streaming algorithm: a frozen dataclass of public parameters, for any number of streams.
 
     Attributes
     ----------
@@ -53,6 +54,15 @@ class Algorithm(ABC):
     center: bool = False
     absorbs_grams: bool = False
     square_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check what most algorithms have: dimensions, and counts of rows."""
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name, None)
+            if field.name in _COUNTS and value != "auto":
+                check_count(field.name, value, optional=field.default is None)
 
     @property
     @abstractmethod
@@ -117,7 +127,7 @@ class Algorithm(ABC):
         return fields_of(self)
 
     def __repr__(self) -> str:
-        return repr_of(self) if is_dataclass(self) else super().__repr__()
+        return repr_of(self)
 
     def start(
         self,
@@ -137,11 +147,6 @@ class Algorithm(ABC):
         setting : settings of the stream; None for a processor without a stream.
         start : 16 bytes that name this start of a run. None draws them, or derives them from the seed if there is one.
         snapshot : from `Processor.snapshot`, for the same parameters, randomness, setting and start.
-
-        Raises
-        ------
-        BadParameterError
-            If the number of features does not fit the parameters.
         """
         randomness = randomness or Randomness()
         if setting is None:
@@ -155,23 +160,12 @@ class Algorithm(ABC):
 
 
 class Processor(State, ABC):
-    """State of a run of an algorithm after t rows: an immutable value. As secret as the rows.
-
-    Attributes
-    ----------
-    algorithm : the configuration.
-    n_features : length of the admitted rows, with the constant if ``algorithm.center``.
-    terms : terms of the releases, with the guarantee.
-    t : rows absorbed.
-    source : keys of the noise.
-    chain : chain value of the noise drawn so far.
-    """
+    """State of a run of an algorithm after t rows: an immutable value. As secret as the rows."""
 
     __slots__ = ("algorithm", "chain", "n_features", "source", "t", "terms")
     kept: ClassVar[tuple[str, ...]] = ("t", "chain")
 
-    #: Names of the attributes that the class and its bases declare as ``__slots__``.
-    slots: ClassVar[tuple[str, ...]]
+    slots: ClassVar[tuple[str, ...]]  # of the class and its bases
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -179,10 +173,10 @@ class Processor(State, ABC):
 
     def __init__(self, algorithm: Algorithm, n_features: int, source: NoiseSource, terms: Terms) -> None:
         self.algorithm = algorithm
-        self.n_features = n_features
-        self.source = source
-        self.terms = terms
-        self.chain: Chain = source.first
+        self.n_features = n_features  # length of the admitted rows, with the constant if ``algorithm.center``
+        self.source = source  # of the noise
+        self.terms = terms  # of the releases
+        self.chain: Chain = source.first  # binds the noise to all that was hidden before
         self.t = 0
 
     @property
@@ -192,12 +186,9 @@ class Processor(State, ABC):
 
     @abstractmethod
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """Absorb admitted rows. Return the processor after them, and a release if one is due.
+        """Absorb (n, n_features) admitted rows, 1 <= n <= `rows_until_release`.
 
-        Parameters
-        ----------
-        rows : (n, n_features) array from `Admission`, with 1 <= n <= `rows_until_release`.
-        outlet : from `outlet`, used for this step only.
+        Return the processor after them, and a release if one is due. The outlet is used for this step only.
         """
 
     def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
@@ -256,17 +247,7 @@ class Processor(State, ABC):
         return Outlet(self.source, self.chain, recorded)
 
     def absorb(self, rows: FloatArray, outlet: Outlet | None = None) -> tuple[Processor, Release | None]:
-        """Check rows, then `step`.
-
-        Raises
-        ------
-        BadParameterError
-            If the block has the wrong shape or exceeds `rows_until_release`.
-        BadRowError
-            If a row was not admitted. Privacy does not depend on the caller.
-        HorizonReachedError
-            If the rows exceed the horizon.
-        """
+        """Check rows, then `step`. Privacy does not depend on the caller: a row that was not admitted raises."""
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.shape[0] < 1:
             raise BadParameterError(f"rows of shape {rows.shape}: expected (n, {self.n_features}) with n >= 1.")
         self.check_room(rows.shape[0])
@@ -283,15 +264,7 @@ class Processor(State, ABC):
     ) -> tuple[Processor, Release | None]:
         """Check the exact Gram matrix of ``count`` rows (`linalg.lattice.GramSum.high_low`), then `step_gram`.
 
-        Raises
-        ------
-        BadParameterError
-            If the algorithm needs the rows themselves, or the block has the wrong shape or is too long.
-        BadRowError
-            If the trace exceeds the number of rows, or a diagonal entry is negative. The sum does not show whether
-            each row was admitted: the process that computed the block is trusted with that.
-        HorizonReachedError
-            If the rows exceed the horizon.
+        The sum does not show whether each row was admitted: the process that computed the block is trusted with that.
         """
         self.algorithm.check_blocks()
         size = svec_size(self.n_features)

@@ -20,7 +20,6 @@ from typing import Literal
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.memory import Rows
 from streampca.linalg.svec import svec, svec_size, unsvec
@@ -104,14 +103,10 @@ class DPPCA(Algorithm):
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
+        super().__post_init__()
         _ = Budget(self.epsilon, self.delta, self.adjacency).mu
-        check_count("horizon", self.horizon)
         if self.horizon > _LONGEST:
             raise BadParameterError(f"horizon={self.horizon}: expected at most {_LONGEST}. Use PrivateOja.")
-        if self.batch_size != "auto":
-            check_count("batch_size", self.batch_size)
         set_schedule(self)
         if self.n_features is not None:
             self.plan(self.n_features)  # raises here rather than at the first row

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
+from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
@@ -51,12 +51,6 @@ class Leader(Algorithm):
     batches: ClassVar[bool] = False
     absorbs_grams = True
     square_bytes = 130.0
-
-    def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_count("horizon", self.horizon, optional=True)
-        check_count("release_every", self.release_every)
 
     @cached_property
     def budget(self) -> Budget:
@@ -138,7 +132,7 @@ class LeaderProcessor(Processor):
         spectra = self.spectra[: np.searchsorted(self.spectra[:, 0], played, side="right")]
         if not len(spectra):
             return bound
-        stds = np.append(_stds_at(algorithm, spectra[:, 0].tobytes()), algorithm.std(played))
+        stds = np.append(_stds_at_ends(algorithm, len(spectra)), algorithm.std(played))
         batched = batched_leader_regret(
             ends=np.append(spectra[:, 0], played),
             opts=spectra[:, 1],
@@ -191,14 +185,13 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
 
 @lru_cache(maxsize=4096)
 def _std_at(algorithm: Leader, n: int) -> float:
-    """`Leader.std` at the end of a panel."""
     return algorithm.std(n)
 
 
 @lru_cache(maxsize=64)
-def _stds_at(algorithm: Leader, ends: bytes) -> FloatArray:
-    """`_std_at` of an array of floats, as bytes because arrays have no hash."""
-    return np.array([_std_at(algorithm, int(end)) for end in np.frombuffer(ends)])
+def _stds_at_ends(algorithm: Leader, panels: int) -> FloatArray:
+    """Return `Leader.std` at the ends of the first panels."""
+    return np.array([_std_at(algorithm, n) for n in _ENDS[:panels]])
 
 
 @lru_cache(maxsize=64)
@@ -206,7 +199,7 @@ def _full_panels(algorithm: Leader, panels: int) -> tuple[FloatArray | float, fl
     """Return `instability` of the first panels, and the variation of the standard deviation over them."""
     if not panels:
         return 0.0, 0.0
-    ends = np.array([_std_at(algorithm, n) for n in _ENDS[:panels]])
+    ends = _stds_at_ends(algorithm, panels)
     least = np.minimum(ends, np.concatenate((ends[:1], ends[:-1])))
     counts = np.diff(_ENDS[:panels], prepend=0).astype(np.float64)
     sums = instability(least, counts, algorithm.release_every)

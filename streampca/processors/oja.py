@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg.blas import dgemm
 
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
@@ -51,10 +50,7 @@ class Oja(Algorithm):
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_count("batch_size", self.batch_size)
-        check_count("release_every", self.release_every, optional=True)
+        super().__post_init__()
         set_schedule(self)
 
     @cached_property

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_count, check_strategy
+from streampca.linalg.counts import check_strategy
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
@@ -98,7 +98,6 @@ class PrivateFPL(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("max_rows_per_user", self.max_rows_per_user, optional=True)
         check_strategy(self, "noise", NOISES, Noise)  # type: ignore[type-abstract]
         check_strategy(self, "solver", SOLVERS, Solver)  # type: ignore[type-abstract]
         smoothed = isinstance(self.solver, Smoothed)

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.linalg.blas import dgemm
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
@@ -142,14 +141,9 @@ class PrivateOja(Algorithm):
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_count("horizon", self.horizon, optional=True)
-        check_count("release_every", self.release_every, optional=True)
-        if self.batch_size != "auto":
-            check_count("batch_size", self.batch_size)
-            if self.batch_size > EXACT_ROWS:
-                raise BadParameterError(f"batch_size={self.batch_size}: expected at most {EXACT_ROWS} or 'auto'.")
+        super().__post_init__()
+        if self.batch_size != "auto" and self.batch_size > EXACT_ROWS:
+            raise BadParameterError(f"batch_size={self.batch_size}: expected at most {EXACT_ROWS} or 'auto'.")
         set_schedule(self)
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
             raise BadParameterError(f"clip={self.clip!r}: expected a number in (0, 1] or None.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, check_share, use_plain_numbers
+from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.lazy import cached_property
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource
@@ -55,10 +55,8 @@ class SlidingWindowPCA(WindowAlgorithm):
         number of rows that move the Gram matrix by less than its noise.
     overhang : for ``"histogram"``: largest number of rows before the window that a release covers, as a share of the
         window. About 1 / overhang more checkpoints are kept.
-    sketch_rank : for ``"histogram"``: directions kept between two checkpoints, in O(d rank) memory instead of O(d**2).
-        The truncation error is in ``release.details["sketch_error"]``. A good value is n_components / eta.
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
-    center : release Gram matrices about the mean of the window, as `PrivateFPL` does. Not with ``sketch_rank``.
+    center : release Gram matrices about the mean of the window, as `PrivateFPL` does.
         `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
 
     Raises
@@ -92,12 +90,7 @@ class SlidingWindowPCA(WindowAlgorithm):
     square_bytes = 85.0
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_count("window", self.window)
-        check_count("release_every", self.release_every)
-        check_count("checkpoint_every", self.checkpoint_every, optional=True)
-        check_count("sketch_rank", self.sketch_rank, optional=True)
+        super().__post_init__()
         check_share("eta", self.eta)
         check_share("failure_rate", self.failure_rate)
         if self.overhang != 1.0:
@@ -105,8 +98,6 @@ class SlidingWindowPCA(WindowAlgorithm):
         _ = self.budget.mu
         if self.method not in METHODS:
             raise BadParameterError(f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}.")
-        if self.center and self.sketch_rank is not None:
-            raise BadParameterError(f"sketch_rank={self.sketch_rank}: expected None with center=True.")
         self.followed.check()
 
     @cached_property
@@ -159,7 +150,6 @@ class SlidingWindowPCA(WindowAlgorithm):
 
         With a this number and S the exact Gram matrix of the window (of the fading sum, with ``"forgetting"``),
         ``S - a I <= gram <= (1 + multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
-        With `sketch_rank`, add the truncation error ``release.details["sketch_error"]``.
         """
         return self.followed.additive_error(n_features)
 

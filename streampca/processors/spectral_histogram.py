@@ -19,7 +19,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.eigen import negative_direction
 from streampca.linalg.lattice import GramInParts, GramSum, difference
 from streampca.linalg.lazy import cached_property
-from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
+from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.window import StationaryBLT
 from streampca.privacy.outlet import Outlet
@@ -40,42 +40,6 @@ class Rules:
     keep: float  # factor in the deletion test, 1 - eta/2
     slack: Callable[[int], float]  # of the deletion test, by the rows between two checkpoints
     pin_every: int  # checkpoints at starts 1, 1 + pin_every, ... are never deleted, which bounds the overhang
-    rank: int | None = None  # directions kept of the sum since a pinned checkpoint; None keeps whole sums
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeptSum:
-    """A private sum: a whole one, or a whole earlier one plus ``Q diag(values) Q^T + rest (I - Q Q^T)``.
-
-    A sum is truncated once, so errors do not accumulate, and the error is known and reported.
-    """
-
-    anchor: FloatArray  # the whole sum, in two parts (`linalg.lattice`)
-    vectors: FloatArray | None = None  # Q; None if the sum is whole
-    values: FloatArray | None = None
-    rest: float = 0.0  # replaces the middle eigenvalues of the sum since the anchor
-    error: float = 0.0  # largest distance of a replaced eigenvalue from ``rest``: spectral norm of the error
-
-    @classmethod
-    def truncated(cls, anchor: FloatArray, matrix: FloatArray, rank: int) -> KeptSum:
-        """Return the truncation of the sum since the anchor to ``rank`` outer eigenvalues with the least error."""
-        values, vectors = np.linalg.eigh(matrix)
-        left = max(values.size - rank, 1)
-        # The narrowest run of consecutive eigenvalues is replaced by its midpoint.
-        widths = values[left - 1 :] - values[: values.size - left + 1]
-        first = int(np.argmin(widths))
-        kept = np.r_[0:first, first + left : values.size]
-        rest = 0.5 * float(values[first] + values[first + left - 1])
-        return cls(anchor, np.ascontiguousarray(vectors[:, kept]), values[kept], rest, 0.5 * float(widths[first]))
-
-    def since(self, now: FloatArray) -> FloatArray:
-        """Packed entries of the sum ``now`` less this one."""
-        whole = difference(now, self.anchor)
-        if self.vectors is None or self.values is None:
-            return whole
-        added = (self.vectors * (self.values - self.rest)) @ self.vectors.T
-        added[np.diag_indices_from(added)] += self.rest
-        return whole - pack_entries(added)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,9 +48,8 @@ class SpectralHistogram(State):
 
     rules: Rules
     starts: tuple[int, ...]  # first rows of the sums that are kept, ascending
-    sums: tuple[KeptSum, ...]  # for each start, the private sum of the rows before it
+    sums: tuple[FloatArray, ...]  # for each start, the private sum of the rows before it, in two parts
     now: FloatArray  # the private sum of all rows, in two parts
-    anchor: FloatArray  # the latest sum kept whole, to which new sketches refer
     # For a start, the next-but-one start it was compared with, and a direction that forbade deletion.
     # Witnesses save time and do not affect the result, so snapshots omit them.
     witnesses: Mapping[int, tuple[int, FloatArray]] = field(default_factory=dict)
@@ -95,7 +58,7 @@ class SpectralHistogram(State):
     def first(cls, rules: Rules) -> Self:
         """Return the histogram before any row."""
         nothing = np.zeros((2, svec_size(rules.n_features)))
-        return cls(rules, (1,), (KeptSum(nothing),), nothing, nothing)
+        return cls(rules, (1,), (nothing,), nothing)
 
     def advanced(self, t: int, now: FloatArray) -> Self:
         """Return the histogram with the private sum of the first t rows, without checkpoints no later window needs."""
@@ -106,32 +69,21 @@ class SpectralHistogram(State):
 
     def marked(self, t: int) -> Self:
         """Return the histogram with a checkpoint at row t + 1, without those that the deletion test removes."""
-        rules, anchor = self.rules, self.anchor
-
-        def is_pinned(start: int) -> bool:
-            return (start - 1) % rules.pin_every == 0
-
-        if rules.rank is None or is_pinned(t + 1):
-            anchor = self.now
-            added = KeptSum(anchor)
-        else:
-            since = unpack_entries(difference(self.now, anchor), rules.n_features)
-            added = KeptSum.truncated(anchor, since, rules.rank)
-        starts, sums, witnesses = [*self.starts, t + 1], [*self.sums, added], dict(self.witnesses)
+        starts, sums, witnesses = [*self.starts, t + 1], [*self.sums, self.now], dict(self.witnesses)
         # From the newest backwards, so that afterwards no three neighbors allow a deletion.
         for i in range(len(starts) - 3, -1, -1):
-            first = sums[i].since(self.now)
-            while i + 2 < len(starts) and not is_pinned(starts[i + 1]):
+            first = difference(self.now, sums[i])
+            while i + 2 < len(starts) and (starts[i + 1] - 1) % self.rules.pin_every:
                 known, other = witnesses.get(starts[i]), starts[i + 2]
                 # The direction that forbade this deletion before costs O(d**2) to try, an eigenvalue O(d**3).
                 remembered = known[1] if known is not None and known[0] == other else None
-                x = self.forbids(other - starts[i], first, sums[i + 2].since(self.now), remembered)
+                x = self.forbids(other - starts[i], first, difference(self.now, sums[i + 2]), remembered)
                 if x is not None:
                     witnesses[starts[i]] = other, x
                     break
                 del starts[i + 1], sums[i + 1]
         kept = {start: witnesses[start] for start in starts if start in witnesses}
-        return replace(self, starts=tuple(starts), sums=tuple(sums), anchor=anchor, witnesses=kept)
+        return replace(self, starts=tuple(starts), sums=tuple(sums), witnesses=kept)
 
     def forbids(
         self, rows: int, first: FloatArray, second: FloatArray, remembered: FloatArray | None
@@ -149,28 +101,10 @@ class SpectralHistogram(State):
         return negative_direction(gap)
 
     def snapshot(self) -> dict[str, Any]:
-        # Whole sums that several checkpoints, or the next ones, refer to are stored once.
-        referred = [*(kept.anchor for kept in self.sums), self.anchor]
-        anchors = list({id(anchor): anchor for anchor in referred}.values())
-        place = {id(anchor): i for i, anchor in enumerate(anchors)}
-        sums: list[dict[str, Any]] = []
-        for kept in self.sums:
-            sums.append({"anchor": place[id(kept.anchor)]})
-            if kept.vectors is not None:
-                sums[-1] |= {name: getattr(kept, name) for name in ("vectors", "values", "rest", "error")}
-        return {
-            "starts": list(self.starts),
-            "now": self.now,
-            "anchors": anchors,
-            "anchor": place[id(self.anchor)],
-            "sums": sums,
-        }
+        return {"starts": list(self.starts), "sums": list(self.sums), "now": self.now}
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
-        anchors = snapshot["anchors"]
-        sums = tuple(KeptSum(**{**kept, "anchor": anchors[kept["anchor"]]}) for kept in snapshot["sums"])
-        anchor = anchors[snapshot["anchor"]]
-        return replace(self, starts=tuple(snapshot["starts"]), sums=sums, now=snapshot["now"], anchor=anchor)
+        return replace(self, starts=tuple(snapshot["starts"]), sums=tuple(snapshot["sums"]), now=snapshot["now"])
 
 
 class HistogramProcessor(WindowProcessor):
@@ -195,14 +129,9 @@ class HistogramProcessor(WindowProcessor):
         histogram = self.histogram.advanced(t, now)
         # The release is of the checkpoints before row t + 1 gets one.
         self.histogram = histogram.marked(t) if t % method.mark_every == 0 else histogram
-        first, oldest = histogram.starts[0], histogram.sums[0]
-        details: dict[str, Any] = {"checkpoints": len(histogram.starts)}
-        std: float | None = method.noise.difference_std(t // every, (t - first + 1) // every)
-        if self.algorithm.sketch_rank is not None:
-            details["sketch_error"] = oldest.error
-            if oldest.error:
-                std = None  # the noise of a truncated sum is not svec-GOE
-        return View(oldest.since(now), std, first, details)
+        first = histogram.starts[0]
+        std = method.noise.difference_std(t // every, (t - first + 1) // every)
+        return View(difference(now, histogram.sums[0]), std, first, {"checkpoints": len(histogram.starts)})
 
     def curator_gram(self) -> GramSum:
         return self.gram
@@ -281,7 +210,7 @@ class HistogramMethod(WindowMethod):
         """Rules for keeping checkpoints of sums with ``n_features`` features."""
         algorithm, slack = self.algorithm, partial(self.slack, n_features)
         keep = 1.0 - algorithm.eta / 2.0
-        return Rules(n_features, algorithm.window, keep, slack, self.pin_every, algorithm.sketch_rank)
+        return Rules(n_features, algorithm.window, keep, slack, self.pin_every)
 
     @property
     def multiplicative_error(self) -> float:  # type: ignore[override]

@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count, use_plain_numbers
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance, PastRelease
@@ -61,13 +60,9 @@ class Tumbling(Algorithm):
     square_bytes: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
         mechanism = self.mechanism
         if not isinstance(mechanism, Mechanism):
             raise BadParameterError(f"mechanism={mechanism!r}: expected a mechanism, such as GaussianCovariance(...).")
-        check_count("release_every", self.release_every)
-        check_count("horizon", self.horizon, optional=True)
-        check_count("n_features", self.n_features, optional=True)
         if mechanism.guarantee.adjacency not in ("zero-out", "replace", "none"):
             # A row that is added moves the rows after it to other blocks.
             raise BadParameterError(
@@ -84,6 +79,7 @@ class Tumbling(Algorithm):
             object.__setattr__(self, "n_features", mechanism.n_features)
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
+        super().__post_init__()
         object.__setattr__(self, "center", bool(getattr(mechanism, "center", False)))
         object.__setattr__(self, "square_bytes", mechanism.square_bytes)
 
@@ -144,10 +140,7 @@ class TumblingProcessor(Processor):
 
     @property
     def rows_left(self) -> int | None:
-        if self.finished:
-            return 0
-        horizon = self.algorithm.horizon
-        return None if horizon is None else horizon - self.t
+        return 0 if self.finished else super().rows_left
 
     @property
     def rows_until_release(self) -> int:

@@ -49,7 +49,6 @@ class WindowAlgorithm(Algorithm):
     release_every: int = 1
     checkpoint_every: int | None = None
     overhang: float = 0.125
-    sketch_rank: int | None = None
     failure_rate: float = 0.01
     center: bool = field(default=False, repr=False)
 
@@ -84,11 +83,10 @@ class WindowMethod(ABC):
     def check(self) -> None:
         """Raise `BadParameterError` if parameters do not go together."""
         algorithm, every = self.algorithm, self.algorithm.release_every
-        for name in ("checkpoint_every", "sketch_rank"):
-            if getattr(algorithm, name) is not None:
-                raise BadParameterError(
-                    f"{name}={getattr(algorithm, name)!r}: expected None with method={algorithm.method!r}."
-                )
+        if algorithm.checkpoint_every is not None:
+            raise BadParameterError(
+                f"checkpoint_every={algorithm.checkpoint_every}: expected None with method={algorithm.method!r}."
+            )
         if algorithm.window % every:
             raise BadParameterError(
                 f"window={algorithm.window}: expected a multiple of release_every={every} "
@@ -133,7 +131,7 @@ class View(NamedTuple):
     """The content of one release."""
 
     packed: FloatArray  # entries of the private Gram matrix
-    std: float | None  # of a diagonal entry of its noise; None if the noise is not svec-GOE
+    std: float  # of a diagonal entry of its noise
     first: int  # first row it covers
     details: Mapping[str, Any] = {}  # further publishable facts
     smoothed: FloatArray | None = None  # packed estimate of the exact Gram matrix
@@ -185,7 +183,7 @@ class WindowProcessor(Processor):
         }  # fmt: skip
         if self.algorithm.center:
             count = self.terms.count(view.first, after.t) if view.weight is None else view.weight
-            fields = centered_fields(view.packed, count, view.std or 0.0, self.terms, details, view.smoothed)
+            fields = centered_fields(view.packed, count, view.std, self.terms, details, view.smoothed)
         return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
 
 

@@ -34,7 +34,7 @@ from streampca.release.release import Release, Terms
 from streampca.release.scoring import Scoring
 from streampca.release.subspace import Subspace
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
-from streampca.rows.advice import delta_warnings, dimension_warnings, memory_warnings, release_warnings, warn
+from streampca.rows.advice import delta_warnings, release_warnings, size_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
@@ -432,7 +432,7 @@ class Engine:
         """Pay for the stream and commit the state before its first row."""
         # Read the state before `debit`, which may run code of the caller: `commit` then refuses a changed state.
         before, algorithm, d = self.now, self.algorithm, now.admission.n_features
-        warn([*dimension_warnings(algorithm.n_components, d), *memory_warnings(algorithm.square_bytes, d)])
+        warn(size_warnings(algorithm.n_components, d, algorithm.square_bytes))
         if self.account is not None:
             self.account.debit(self.guarantee_of(now.admission), self.start_id)
         return self.commit(before, now)

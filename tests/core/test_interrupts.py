@@ -36,7 +36,6 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=N, publish_regret=True, release_every=2),
     "fpl-doubling": lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=N),
     "window-histogram": lambda: sp.SlidingWindowPCA(**WINDOW),
-    "window-sketch": lambda: sp.SlidingWindowPCA(**WINDOW, sketch_rank=2),
     "window-ring": lambda: sp.SlidingWindowPCA(**WINDOW, method="ring"),
     "window-smoothed": lambda: sp.SlidingWindowPCA(**WINDOW, method="smoothed"),
     "window-forgetting": lambda: sp.SlidingWindowPCA(**WINDOW, method="forgetting"),

@@ -6,7 +6,6 @@ row is lost without an error. CI does some; `pytest -m long tests/core` does all
 
 import copy
 import gc
-import json
 import logging
 import os
 import random
@@ -28,7 +27,6 @@ import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError
 from streampca.rows.report import AdmissionReport
 from streampca.store.ledger import Ledger
-from streampca.store.sinks import JsonLines, deliver
 from streampca.store.store import Store
 from streampca.stream import replay
 
@@ -543,22 +541,6 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
         with pytest.raises(StreamBusyError, match="epoch"), store.in_one_commit({"number": 2}):
             stream.push(ROWS[1])
     assert store.epoch == {"number": 1, "rows": 1}
-
-
-def test_a_file_of_lines_holds_each_release_once_where_a_delivery_runs_inside_another(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
-    sp.Stream(fpl(), store=store).push_many(ROWS[:12])
-    store.close()
-    refused = 0
-    for place in range(1, 10_000, 37):
-        lines = JsonLines(tmp_path / f"{place}.jsonl")
-        inside = Counted(partial(deliver, tmp_path / "run.db", lines))
-        ended = not within(partial(deliver, tmp_path / "run.db", lines), inside, place)
-        refused += inside.refused
-        assert [json.loads(line)["t"] for line in lines.path.read_text().splitlines()] == list(range(1, 13))
-        if ended:
-            break
-    assert refused > 0
 
 
 def test_a_debit_at_places_inside_a_debit(tmp_path: Path) -> None:

@@ -94,7 +94,6 @@ stream("perturbed-leader-center", lambda: sp.papers.PerturbedLeader(**BUDGET, re
 stream("window-histogram", lambda: WINDOW(**BUDGET, window=32, release_every=5))
 stream("window-histogram-center", lambda: WINDOW(**BUDGET, window=32, release_every=5, center=True))
 stream("window-histogram-replace", lambda: WINDOW(**RICH, window=64, release_every=4, adjacency="replace"))
-stream("window-histogram-sketch", lambda: WINDOW(**RICH, window=64, release_every=4, sketch_rank=3))
 stream("window-ring", lambda: WINDOW(**BUDGET, window=20, method="ring"))
 stream("window-ring-center", lambda: WINDOW(**BUDGET, window=20, method="ring", center=True, release_every=4))
 stream("window-smoothed", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2))

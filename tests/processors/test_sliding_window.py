@@ -16,7 +16,6 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 METHODS = {
     "histogram": {"method": "histogram"},
     "histogram, leaves": {"method": "histogram", "release_every": 4, "checkpoint_every": 8},
-    "histogram, sketched": {"method": "histogram", "sketch_rank": 2, "overhang": 1.0, "epsilon": 2000.0},
     "ring": {"method": "ring"},
     "ring, rows in leaves": {"method": "ring", "release_every": 2},
     "ring of sums": {"method": "ring", "release_every": 20},
@@ -187,10 +186,7 @@ def test_what_may_be_read_off():
     assert release.details["checkpoints"] <= len(processor.checkpoints) + 1
     assert algorithm.multiplicative_error == pytest.approx(1.0 / 0.875 - 1.0)
     assert algorithm.additive_error(D) > 0.0
-    assert "sketch_error" not in release.details
     assert release.subspace.basis.shape == (D, 2)
-    sketched = feed(start(make("histogram, sketched"), 1), rows())[1][-1]
-    assert sketched.details["sketch_error"] > 0.0
     for name in ("ring", "forgetting"):
         other, _ = feed(start(make(name), 1), rows())
         assert other.algorithm.multiplicative_error == 0.0
@@ -218,7 +214,6 @@ def test_a_ring_holds_the_smaller_of_rows_and_sums():
         ({"method": "ring", "checkpoint_every": 3}, "checkpoint_every=3: expected None with method='ring'"),
         ({"release_every": 4, "checkpoint_every": 6}, "checkpoint_every=6: expected a multiple"),
         ({"method": "forgetting", "window": 2**23}, "window=8388608: expected at most"),
-        ({"sketch_rank": 0}, "sketch_rank=0"),
         ({"delta": 0.0}, "delta=0.0"),
     ],
 )

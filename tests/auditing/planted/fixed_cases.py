@@ -78,7 +78,6 @@ for _method in ("histogram", "ring", "forgetting"):
     add(f"SlidingWindowPCA-{_method}", WINDOW, method=_method)
 add("SlidingWindowPCA-replace", WINDOW, method="ring", adjacency="replace")
 add("SlidingWindowPCA-sums", WINDOW, window=10, method="ring", release_every=5, d=1, rows=40)
-add("SlidingWindowPCA-sketch", WINDOW, sketch_rank=2, checkpoint_every=1, d=6, quick=False)
 add("SlidingWindowPCA-one-feature", WINDOW, d=1)
 
 OJA = partial(sp.PrivateOja, n_components=1, batch_size=2, **BUDGET)
