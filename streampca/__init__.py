@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from streampca.auditing.suite import audit as audit
     from streampca.matrix_factorization.noises import BLT as BLT
     from streampca.matrix_factorization.noises import Tree as Tree
-    from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance as AdaptiveCovariance
-    from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
-    from streampca.mechanisms.adaptive_laplace import adaptive_mechanism as adaptive_mechanism
+    from streampca.mechanisms.adaptive import AdaptiveCovariance as AdaptiveCovariance
+    from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
+    from streampca.mechanisms.adaptive import adaptive_mechanism as adaptive_mechanism
+    from streampca.mechanisms.covariance import GaussianCovariance as GaussianCovariance
+    from streampca.mechanisms.covariance import MatrixLaplaceCovariance as MatrixLaplaceCovariance
     from streampca.mechanisms.exact_subspace import ExactSubspace as ExactSubspace
-    from streampca.mechanisms.gaussian import GaussianCovariance as GaussianCovariance
-    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
     from streampca.planning.plan import plan as plan
     from streampca.privacy.budget import Budget as Budget
     from streampca.privacy.guarantee import Guarantee as Guarantee
@@ -68,11 +68,9 @@ _HOME = {
         "_native": "kernels",
         "auditing": "Audit audit",
         "matrix_factorization.noises": "BLT Tree",
-        "mechanisms.adaptive_covariance": "AdaptiveCovariance",
-        "mechanisms.adaptive_laplace": "AdaptiveLaplaceCovariance adaptive_mechanism",
+        "mechanisms.adaptive": "AdaptiveCovariance AdaptiveLaplaceCovariance adaptive_mechanism",
+        "mechanisms.covariance": "GaussianCovariance MatrixLaplaceCovariance",
         "mechanisms.exact_subspace": "ExactSubspace",
-        "mechanisms.gaussian": "GaussianCovariance",
-        "mechanisms.matrix_laplace": "MatrixLaplaceCovariance",
         "planning": "plan",
         "privacy.budget": "Budget",
         "privacy.guarantee": "Guarantee",

@@ -36,7 +36,7 @@ import pytest
 
 import streampca as sp
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Processor

@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 from streampca import queries
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 
 RUNS, LEVEL, D = 200, 0.9, 6
 #: Two-sided acceptance for 200 runs at 90 %: each check false-alarms with probability below 2e-3.

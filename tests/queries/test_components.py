@@ -7,7 +7,7 @@ import pytest
 
 from streampca import errors, queries
 from streampca.linalg.svec import svec_size, unsvec
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.queries.constrained import best_nonnegative, best_sparse

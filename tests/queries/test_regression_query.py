@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streampca import errors, queries
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release
