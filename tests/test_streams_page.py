@@ -33,5 +33,5 @@ def test_a_section_runs_as_it_stands(title: str, tmp_path: Path, monkeypatch: py
 
 def test_every_source_and_sink_has_an_example() -> None:
     code = "\n".join("\n".join(blocks) for blocks in SECTIONS.values())
-    for name in ("NumberedRows", "from_kafka", "from_query", "deliver", "JsonLines", "reader_blocks", "collect"):
+    for name in ("NumberedRows", "from_kafka", "from_query", "deliver", "reader_blocks", "collect"):
         assert name in code

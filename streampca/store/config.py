@@ -1,17 +1,17 @@
-"""Configuration of a run as JSON, and the label that shows whether two places draw the same noise.
+"""Configuration of a run as bytes, and the label that shows whether two places draw the same noise.
 
 A configuration holds the names and parameters of public algorithms and mechanisms, and nothing else.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from streampca import state
@@ -27,29 +27,22 @@ from streampca.rows import admission as rows_admission
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import PrivateBounds
 from streampca.store.keys import RunKey
+from streampca.store.records import array, encode, read
 from streampca.stream.engine import Engine
 from streampca.stream.replay import restore
 from streampca.stream.stream import Stream
 
-_CLASS, _TUPLE, _ARRAY = "\x00class", "\x00tuple", "\x00array"
+_CLASS = 2  # type of an extension of msgpack: a configuration, as its name and parameters
 
 
-def dump(config: Mapping[str, Any]) -> str:
-    """Return a configuration as JSON. Raises `BadParameterError` if it holds values that `load` cannot read."""
-    return json.dumps(_plain(dict(config)), separators=(",", ":"))
+def dump(config: Mapping[str, Any]) -> bytes:
+    """Return a configuration as bytes. Raises `BadParameterError` if it holds values that `load` cannot read."""
+    return encode(_plain(config))
 
 
-def load(text: str) -> dict[str, Any]:
-    """Return the configuration in JSON. Raises `StoreCorruptError` if the text or its parameters are invalid."""
-    try:
-        config = _rebuilt(json.loads(text))
-        if not isinstance(config, dict):
-            raise TypeError("not a mapping")
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as problem:
-        raise StoreCorruptError(
-            f"the configuration of the run cannot be read ({str(problem)[:80]}). Open it with the version that wrote it"
-        ) from problem
-    return config
+def load(data: bytes) -> dict[str, Any]:
+    """Return the configuration in bytes. Raises `StoreCorruptError` if the bytes or its parameters are invalid."""
+    return read(_DECODER.decode, data, "the configuration of the run, perhaps of another version,")
 
 
 def storable(name: Any) -> type[Any] | None:
@@ -59,30 +52,37 @@ def storable(name: Any) -> type[Any] | None:
     # The papers load much of scipy, so they are imported for their own names only.
     room = package if name in package.__all__ else package.papers
     kind = getattr(room, name) if name in room.__all__ else None
-    kinds = (Algorithm, Mechanism, Noise, Solver)
+    kinds = (Algorithm, Mechanism, Noise, Solver, RegretLog, PrivateRegret)
     return kind if isinstance(kind, type) and issubclass(kind, kinds) and is_dataclass(kind) else None
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return {_ARRAY: value.astype(np.float64).tolist()}
-    if isinstance(value, tuple):
-        return {_TUPLE: [_plain(inner) for inner in value]}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
+    if not is_dataclass(value):
+        return value
     name = type(value).__name__
-    if storable(name) is type(value):
-        return {_CLASS: name, "with": {k: _plain(v) for k, v in state.fields_of(value).items()}}
-    raise BadParameterError(
-        f"{name} cannot be kept in a store, which holds public algorithms and mechanisms of streampca and their "
-        "parameters"
-    )
+    if storable(name) is not type(value):
+        raise BadParameterError(
+            f"{name} cannot be kept in a store, which holds public algorithms and mechanisms of streampca and their "
+            "parameters"
+        )
+    return msgspec.msgpack.Ext(_CLASS, encode([name, _plain(state.fields_of(value))]))
+
+
+def _rebuilt(code: int, data: memoryview) -> Any:
+    if code != _CLASS:
+        return array(code, data)
+    name, values = _DECODER_OF_PARTS.decode(data)
+    kind = storable(name)
+    if kind is None:
+        raise ValueError(f"{short(name)} is not an algorithm or mechanism")
+    # Sequences of a configuration are tuples, which msgpack does not distinguish from lists.
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+_DECODER = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_rebuilt)
+_DECODER_OF_PARTS = msgspec.msgpack.Decoder(tuple[str, dict[str, Any]], ext_hook=_rebuilt)
 
 
 def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bounds: Any) -> dict[str, Any]:
@@ -102,63 +102,33 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bo
     }
 
 
-def _rebuilt(plain: Any) -> Any:
-    if isinstance(plain, list):
-        return [_rebuilt(inner) for inner in plain]
-    if not isinstance(plain, dict):
-        return plain
-    if _ARRAY in plain:
-        return np.array(plain[_ARRAY], dtype=np.float64)
-    if _TUPLE in plain:
-        return tuple(_rebuilt(inner) for inner in plain[_TUPLE])
-    if _CLASS in plain:
-        kind = storable(plain[_CLASS])
-        if kind is None:
-            raise ValueError(f"{short(plain[_CLASS])} is not an algorithm or mechanism")
-        return kind(**{k: _rebuilt(v) for k, v in plain["with"].items()})
-    return {k: _rebuilt(v) for k, v in plain.items()}
-
-
 def config_of(engine: Engine) -> dict[str, Any]:
-    """Return the public configuration of a stream, without its key."""
-    admission, log, private = engine.now.admission, engine.regret_log, engine.private_log
+    """Return the public configuration of a stream: the parameters of `Stream`, without its key, and ``n_features``."""
+    admission = engine.now.admission
+    private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     return {
-        "processor": engine.algorithm,
+        "algorithm": engine.algorithm,
         "row_norm": admission.row_norm,
-        "bounds": "private" if isinstance(admission.bounds, PrivateBounds) else admission.bounds,
-        "warmup": admission.bounds.warmup if isinstance(admission.bounds, PrivateBounds) else None,
+        "bounds": admission.bounds if private is None else "private",
+        "warmup": None if private is None else private.warmup,
         "features": admission.features,
-        "n_features": admission.n_features,
         "on_bad_row": admission.on_bad_row,
         "center": admission.center,
-        "regret": None if log is None else {"every": log.every, "window": log.window},
-        "private_regret": None
-        if private is None
-        else {"confidence": private.confidence, "every": private.every, "rows": private.rows},
+        "regret": engine.regret_log,
+        "private_regret": engine.private_log,
+        "n_features": admission.n_features,
     }
 
 
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
     """Return a stream before its first row from the value of `config_of`."""
     try:
-        log, private = config["regret"], config["private_regret"]
-        stream = kind(
-            config["processor"],
-            row_norm=config["row_norm"],
-            bounds=config["bounds"],
-            warmup=config["warmup"],
-            features=config["features"],
-            on_bad_row=config["on_bad_row"],
-            center=config["center"],
-            regret=None if log is None else RegretLog(every=log["every"], window=log["window"]),
-            private_regret=None if private is None else PrivateRegret(**private),
-            key=key.key,
-        )
-        known = {"features": config["features"], "n_features": config["n_features"], "processor": None}
+        known = {"features": config["features"], "n_features": config.pop("n_features"), "processor": None}
+        stream = kind(**config, key=key.key)
         stream.engine.randomness.is_seeded = key.seeded
         stream.engine.start_id = start
         restore(stream.engine, known, None, copied=False)
-    except (BadParameterError, KeyError, TypeError) as problem:
+    except (BadParameterError, KeyError, TypeError, AttributeError) as problem:
         raise StoreCorruptError(
             f"the configuration of the run is refused ({reason(problem)}). Open it with the version that wrote it"
         ) from problem

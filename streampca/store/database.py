@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sqlite3
 import time
@@ -11,35 +10,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError, reason
-from streampca.exclusive import Guard, exclusive
+from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
-from streampca.store.records import damaged, releases_of
-from streampca.store.writing_thread import wait_for_last_calls
+from streampca.store.records import damaged, decode, encode, read, releases_of
 
 T = TypeVar("T")
 
-SCHEMA = 4
+SCHEMA = 5
 
-# log: entries since the snapshot. trace: the fresh bytes of all noise. points: where the latest commits ended.
+# Small values under their names, each with its checksum.
+_FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;"
+# log: entries since the snapshot. trace: the fresh bytes of all noise. points: where the latest commits ended. Releases
+# are numbered by the row of the last one in their record.
 _TABLES = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE log (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, count INTEGER NOT NULL, sealed BLOB NOT NULL);
+CREATE TABLE log (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
 CREATE TABLE trace (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
+CREATE TABLE snapshot (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
 CREATE TABLE points (number INTEGER PRIMARY KEY, t INTEGER NOT NULL, digest TEXT NOT NULL);
-CREATE TABLE releases (t INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);
-CREATE TABLE snapshot (chunk INTEGER PRIMARY KEY, chunks INTEGER NOT NULL, sealed BLOB NOT NULL);
+CREATE TABLE releases (number INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);
 """
-# Each row by its first column: the log since the snapshot, the fresh bytes of all commits that drew noise, and chunks.
-_SEALED = {
-    "log": "SELECT number, first, count, sealed FROM log WHERE number > ? AND number <= ? ORDER BY number",
-    "trace": "SELECT number, sealed FROM trace WHERE number > ? AND number <= ? ORDER BY number",
-    "snapshot": "SELECT chunk, chunks, sealed FROM snapshot WHERE chunk > ? AND chunk <= ? ORDER BY chunk",
-}
 _PAGE = 16384
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -51,16 +46,15 @@ _CHECKSUM = AESGCM(bytes(16))
 @contextmanager
 def plain_errors(path: object) -> Iterator[None]:
     """Turn errors of SQLite and of the system into errors of the store."""
+    safe = "Repair that, then continue: all commits are safe"
     try:
         yield
-    except (sqlite3.Error, UnicodeDecodeError, OSError) as problem:
-        # A message of SQLite that quotes damaged bytes cannot be decoded.
-        if isinstance(problem, UnicodeDecodeError):
-            raise damaged(f"{path} is damaged or not a store") from problem
-        safe = "Repair that, then continue: all commits are safe"
-        if isinstance(problem, OSError):
-            what = "the disk is full" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else str(problem.strerror)
-            raise StoreUnwritableError(f"{problem.filename or path}: {what}. {safe}") from problem
+    except UnicodeDecodeError as problem:  # a message of SQLite that quotes damaged bytes
+        raise damaged(f"{path} is damaged or not a store") from problem
+    except OSError as problem:
+        what = "the disk is full" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else str(problem.strerror)
+        raise StoreUnwritableError(f"{problem.filename or path}: {what}. {safe}") from problem
+    except sqlite3.Error as problem:
         code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # without the extended code
         if code in _BUSY:
             raise StoreLockedError(f"{path} is in use by another program. Let it finish, then try again") from problem
@@ -80,72 +74,52 @@ def checksum(name: str, data: bytes) -> bytes:
 _INHERITED: list[sqlite3.Connection] = []
 
 
-class _Connection(sqlite3.Connection):
-    """A connection that only the process that opened it closes when it is collected."""
-
-    _process: int | None = None
-
-    def __init__(self, *given: Any, **options: Any) -> None:
-        self._process = os.getpid()
-        super().__init__(*given, **options)
-
-    def __del__(self) -> None:
-        if self._process in (None, os.getpid()):
-            with suppress(sqlite3.Error):
-                self.close()
-        else:
-            _INHERITED.append(self)
-
-
-class Format(NamedTuple):
-    """Format of an SQLite file."""
-
-    what: str  #: noun for messages
-    application: int  #: ``application_id`` of the file
-    schema: int  #: ``user_version`` of the file
-    tables: str  #: statements that create its tables, each on lines of its own
-
-
 class SQLiteFile:
-    """An SQLite file in write-ahead mode, every commit flushed to the disk. Threads may share it.
+    """An SQLite file in write-ahead mode, every commit flushed to the disk, with a table of facts.
 
     ``write`` opens the file for writing, and creates it if it is missing; otherwise nothing is changed. ``timeout`` is
-    the time to wait for other processes, in seconds. Only the process that opened the file may use or close it.
+    the time to wait for other processes, in seconds. Threads may share the file. Only the process that opened it may
+    use or close it.
     """
 
-    def __init__(self, path: str, kind: Format, *, write: bool = True, timeout: float = 5.0) -> None:
+    what = "ledger"  #: noun for messages
+    application = 0x53504C47  #: ``application_id`` of the file
+    schema = 4  #: ``user_version`` of the file
+    tables = ""  #: statements that create its tables besides the facts, each on lines of its own
+
+    def __init__(self, path: str, *, write: bool = True, timeout: float = 30.0) -> None:
         self.path = path
         self.process = os.getpid()
-        self.guard = Guard(kind.what)
-        plain = path == ":memory:" or write
+        self.guard = Guard(self.what)
+        in_memory = path == ":memory:"
         with plain_errors(path):
-            if not (plain or Path(path).exists()):
-                raise BadParameterError(f"{path}: there is no such {kind.what}; check the path")
-            target = path if plain else _read_only(Path(path))
+            if not (in_memory or write or Path(path).exists()):
+                raise BadParameterError(f"{path}: there is no such {self.what}; check the path")
+            is_uri = not (in_memory or write)
             self.db: sqlite3.Connection = sqlite3.connect(
-                target,
+                _read_only(Path(path)) if is_uri else path,
                 timeout=timeout,
                 isolation_level=None,
                 check_same_thread=False,
-                factory=_Connection,
-                uri=not plain,
+                uri=is_uri,
             )
+            tell_of_forks(self)
             try:
-                self._set_up(kind, write, time.monotonic() + timeout)
+                self._set_up(write, time.monotonic() + timeout)
             except BaseException:
                 self.close()
                 raise
 
-    def _set_up(self, kind: Format, write: bool, until: float) -> None:
-        # One transaction, because another process may be creating the tables.
+    def _set_up(self, write: bool, until: float) -> None:
         queries = "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"
+        # One transaction, because another process may be creating the tables.
         numbers = self.transact(lambda db: [db.execute(query).fetchone()[0] for query in queries], write=False)
         application, version, tables = numbers
-        if (tables or application) and application != kind.application:
+        if (tables or application) and application != self.application:
             raise StoreCorruptError(f"{self.path} is another program's database. Name another file")
-        if version != kind.schema and (tables or version):
+        if version != self.schema and (tables or version):
             raise StoreCorruptError(
-                f"{self.path} is of schema {version}, this version reads {kind.schema}. Use the version that wrote it"
+                f"{self.path} is of schema {version}, this version reads {self.schema}. Use the version that wrote it"
             )
         if not write:
             if not tables:
@@ -161,12 +135,13 @@ class SQLiteFile:
                     raise
                 time.sleep(0.01)
         # secure_delete overwrites rows that a snapshot replaces; trusted_schema keeps a forged file from running code.
-        for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "foreign_keys = ON"):
+        # SQLite copies the write-ahead log into the file after 64 pages, 1 MiB.
+        for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "wal_autocheckpoint = 64"):
             self.db.execute(f"PRAGMA {setting}")
         if not tables:
-            created = kind.tables.strip().removesuffix(";").replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
-            marks = f"PRAGMA application_id = {kind.application}", f"PRAGMA user_version = {kind.schema}"
-            self.transact(lambda db: [db.execute(one) for one in (*created.split(";\n"), *marks)])
+            created = (_FACTS + self.tables).replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS").split(";")
+            marks = f"PRAGMA application_id = {self.application}", f"PRAGMA user_version = {self.schema}"
+            self.transact(lambda db: [db.execute(one) for one in (*created, *marks)])
 
     @exclusive
     def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
@@ -183,10 +158,45 @@ class SQLiteFile:
                 with suppress(sqlite3.Error):
                     self.db.execute("ROLLBACK")
 
+    def put(self, **facts: Any) -> None:
+        """Write facts, with their checksums, within a transaction."""
+        for name, value in facts.items():
+            data = encode(value)
+            self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, data, checksum(name, data)))
+
+    def put_all(self, **facts: Any) -> None:
+        """Write facts in a transaction of their own."""
+        with plain_errors(self.path):
+            self.transact(lambda _: self.put(**facts))
+
+    def get(self, name: str, kind: Any = Any) -> Any:
+        """Return a fact of a type, or None."""
+        found = self.first("SELECT value, sum FROM facts WHERE name = ?", name)
+        if found is None:
+            return None
+        data, total = found
+        if not isinstance(data, bytes) or checksum(name, data) != total:
+            raise damaged(f"{self.path}: {name!r} fails its checksum: the file is damaged")
+        return read(lambda data: msgspec.convert(decode(data), kind), data, f"{self.path}: {name!r}")
+
+    def first(self, query: str, *values: Any) -> tuple[Any, ...] | None:
+        """Return the first row of the result of a query, or None."""
+        with plain_errors(self.path), self.guard.lock:
+            found: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
+        return found
+
     def close(self) -> None:
         """Close the file. Idempotent; no effect in the child of a fork."""
         if self.process == os.getpid():
             self.db.close()
+
+    def after_fork(self) -> None:
+        """Keep the connection open in the child."""
+        _INHERITED.append(self.db)
+
+    def __del__(self) -> None:
+        if hasattr(self, "db"):
+            self.close()
 
 
 def _read_only(path: Path) -> str:
@@ -219,43 +229,16 @@ class Progress(NamedTuple):
 class Database(SQLiteFile):
     """The database of one run, as far as it can be read without a key."""
 
-    FORMAT = Format("store", 0x53504341, SCHEMA, _TABLES)
+    what, application, schema, tables = "store", 0x53504341, SCHEMA, _TABLES
 
     def __init__(self, path: str, *, write: bool) -> None:
-        wait_for_last_calls()  # the commits of collected streams of this process
         if path != ":memory:" and write:
             with plain_errors(path):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
-        super().__init__(path, self.FORMAT, write=write)
-
-    def checkpoint(self) -> None:
-        """Copy SQLite's write-ahead log into the file, as far as readers permit. Commits do not depend on it."""
-        with self.guard.lock, suppress(sqlite3.Error):
-            self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-
-    # -- small facts ----------------------------------------------------------------
-
-    def put(self, name: str, value: Any) -> sqlite3.Cursor:
-        """Write a small fact, with its checksum, within a transaction."""
-        text = json.dumps(value, separators=(",", ":")).encode()
-        return self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (name, text, checksum(name, text)))
-
-    def put_all(self, **facts: Any) -> None:
-        """Write small facts in a transaction of their own."""
-        with plain_errors(self.path):
-            self.transact(lambda _: [self.put(*fact) for fact in facts.items()])
-
-    def get(self, name: str) -> Any:
-        """Return a small fact, or None."""
-        found = self._first("SELECT value, sum FROM meta WHERE name = ?", name)
-        if found is None:
-            return None
-        if not isinstance(found[0], bytes) or checksum(name, found[0]) != found[1]:
-            raise damaged(f"{self.path}: {name!r} fails its checksum: the file is damaged")
-        return json.loads(found[0])
+        super().__init__(path, write=write, timeout=5.0)
 
     def fact(self, name: str) -> Any:
-        """Return a small fact that every run has. Raises `StoreCorruptError` if it is missing."""
+        """Return a fact that every run has. Raises `StoreCorruptError` if it is missing."""
         found = self.get(name)
         if found is None:
             raise damaged(f"{self.path} holds no {name}")
@@ -264,55 +247,37 @@ class Database(SQLiteFile):
     @property
     def progress(self) -> Progress:
         """Progress of the run."""
-        return Progress(*(self.get("progress") or ()))
+        found: Progress | None = self.get("progress", Progress)
+        return found or Progress()
 
     def run(self) -> dict[str, Any]:
         """Return the public facts of the run. Raises `BadParameterError` if there is none."""
-        found = self.get("run")
+        found: dict[str, Any] | None = self.get("run")
         if found is None:
             raise BadParameterError(f"{self.path} holds no run yet. Begin one with Stream(..., store=store)")
-        return dict(found)
-
-    # -- the log, snapshots and releases --------------------------------------------
-
-    def _first(self, query: str, *values: Any) -> tuple[Any, ...] | None:
-        with plain_errors(self.path), self.guard.lock:
-            found: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return found
 
-    def _each(self, query: str, after: int, last: int) -> Iterator[tuple[Any, ...]]:
-        """Yield rows by their first column. Each has its own query: no read transaction stays open between rows."""
-        while (found := self._first(f"{query} LIMIT 1", after, last)) is not None:
+    def rows(self, table: str, after: int = 0, last: int = 2**62) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a table in order of their numbers, above ``after`` and up to ``last``."""
+        query = f"SELECT * FROM {table} WHERE number > ? AND number <= ? ORDER BY number LIMIT 1"  # noqa: S608
+        # Each row has its own query, so that no read transaction, which keeps the write-ahead log, stays open.
+        while (found := self.first(query, after, last)) is not None:
             after = found[0]
             yield found
 
-    def sealed(self, table: Literal["log", "trace", "snapshot"]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a sealed table in order, up to the last record of the progress."""
-        yield from self._each(_SEALED[table], 0, 2**62 if table == "snapshot" else self.progress.records)
-
     def has_point(self, t: int, digest: str) -> bool:
         """Return whether a recent commit of this database ended at this point."""
-        return self._first("SELECT 1 FROM points WHERE t = ? AND digest = ?", t, digest) is not None
+        return self.first("SELECT 1 FROM points WHERE t = ? AND digest = ?", t, digest) is not None
 
     def releases(self, after: int = 0) -> Iterator[Release]:
         """Yield the releases after row ``after``, in order. Publishable. `StoreCorruptError` for damage or a gap."""
         progress, seen = self.progress, 0
-        query = "SELECT t, record, sum FROM releases WHERE t > ? AND t <= ? ORDER BY t"
-        for found in self._each(query, after, progress.rows):
-            for release in self._checked(*found):
+        for last, record, total in self.rows("releases", after, progress.rows):
+            if not isinstance(record, bytes) or checksum(str(last), record) != total:
+                raise damaged(f"{self.path}: the release at row {last} fails its checksum")
+            for release in releases_of(record):
                 if release.t > after:
                     seen += 1
                     yield release
         if not after and seen != progress.releases:
             raise damaged(f"{self.path}: {seen} of {progress.releases} releases found")
-
-    def release(self, t: int) -> Release | None:
-        """Return the release at row t, or None."""
-        found = self._first("SELECT t, record, sum FROM releases WHERE t >= ? ORDER BY t LIMIT 1", t)
-        return None if found is None else next((one for one in self._checked(*found) if one.t == t), None)
-
-    def _checked(self, last: int, record: Any, total: bytes) -> list[Release]:
-        """Return the releases of one record, whose number is the row of the last of them."""
-        if not isinstance(record, bytes) or checksum(str(last), record) != total:
-            raise damaged(f"{self.path}: the release at row {last} fails its checksum")
-        return releases_of(record)

@@ -7,25 +7,23 @@ releases only, and every changed bit of a sealed record is detected.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from streampca.errors import StoreCorruptError, WrongKeyError
+from streampca.errors import WrongKeyError
+from streampca.store.records import damaged
 from streampca.store.witness import beside, sync_folder, write_new
 
-_FORMAT = "streampca key 1"
 _NONCE = 12
-#: Cost of one guess of a passphrase: 128 MiB of memory, about 0.3 s.
-_SCRYPT = {"n": 2**17, "r": 8, "p": 1}
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,90 +67,69 @@ class Seal:
         """Open a record. Raises `StoreCorruptError` if it has changed, or it is another record."""
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._label(kind, number))
-        except (InvalidTag, ValueError):
-            raise StoreCorruptError(
-                f"the {kind} of row {number} fails its checksum: the file is damaged. Restore the newest copy"
-            ) from None
+        except (InvalidTag, ValueError, TypeError):
+            raise damaged(f"the {kind} of row {number} fails its checksum: the file is damaged") from None
 
     def _label(self, kind: str, number: int) -> bytes:
         return b"%s|%s|%d" % (self._run, kind.encode(), number)
 
 
-def prepare_key(path: Path, key: RunKey, passphrase: str | None) -> None:
-    """Write a key file, mode 0600, and flush it to the disk, under its name before `publish_key`."""
-    head: dict[str, object] = {"format": _FORMAT, "run": key.run, "seeded": key.seeded}
-    if passphrase is None:
-        head["key"] = key.key.hex()
-    else:
-        salt = secrets.token_bytes(16)
-        nonce = secrets.token_bytes(_NONCE)
-        sealed = nonce + AESGCM(_stretched(passphrase, salt, **_SCRYPT)).encrypt(nonce, key.key, key.run.encode())
-        head |= {"salt": salt.hex(), "scrypt": _SCRYPT, "sealed": sealed.hex()}
-    text = json.dumps(head)
+class _KeyFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The key file, JSON: the key, or the key sealed under a passphrase, in base64."""
+
+    format: Literal["streampca key 2"]
+    run: str
+    seeded: bool
+    key: Annotated[bytes, msgspec.Meta(min_length=32, max_length=60)]
+    salt: bytes | None = None  #: of the passphrase; None if the key is not sealed
+
+
+def write_key(path: Path, key: RunKey, passphrase: str | None) -> None:
+    """Write a key file, mode 0600, and flush it to the disk. It is there as a whole, or not at all."""
+    file = _KeyFile("streampca key 2", key.run, key.seeded, key.key)
+    if passphrase is not None:
+        file.salt, nonce = secrets.token_bytes(16), secrets.token_bytes(_NONCE)
+        file.key = nonce + _passphrase_cipher(passphrase, file.salt).encrypt(nonce, key.key, key.run.encode())
     part = beside(path, ".part")
     part.unlink(missing_ok=True)
-    write_new(part, (text + "\n" + _sum(text) + "\n").encode(), mode=0o600)
-
-
-def publish_key(path: Path, run: str) -> None:
-    """Rename the key file of a run to its final name. Idempotent."""
-    part = beside(path, ".part")
-    if run_of(part) == run:
-        os.replace(part, path)
-        sync_folder(path)
-
-
-def _read_head(path: Path) -> dict[str, Any]:
-    text, _, rest = path.read_text(encoding="ascii").partition("\n")
-    if rest.strip() != _sum(text):
-        raise ValueError("the checksum is wrong")
-    head = json.loads(text)
-    return head if isinstance(head, dict) else {}
+    write_new(part, msgspec.json.encode(file))
+    os.replace(part, path)
+    sync_folder(path)
 
 
 def run_of(path: Path) -> str | None:
     """Return the run of a key file; None if the file is missing or unreadable."""
     try:
-        return str(_read_head(path)["run"])
-    except (OSError, ValueError, KeyError):
+        return msgspec.json.decode(path.read_bytes(), type=_KeyFile).run
+    except (OSError, ValueError, msgspec.MsgspecError):
         return None
 
 
 def read_key(path: Path, passphrase: str | None) -> RunKey:
     """Read a key file. Raises `WrongKeyError` if it is missing, unsafe, damaged, or the passphrase is wrong."""
     try:
-        if os.stat(path).st_mode & 0o077:
-            raise WrongKeyError(
-                f"{path} can be read by others than its owner. Apply chmod 600 and treat the key as known"
-            )
-        head = _read_head(path)
-        if head["format"] != _FORMAT:
-            raise ValueError
-        if "key" in head:
-            return RunKey(head["run"], bytes.fromhex(head["key"]), bool(head["seeded"]))
-        if passphrase is None:
-            raise WrongKeyError(f"{path} is protected. Pass passphrase=")
-        sealed, salt = bytes.fromhex(head["sealed"]), bytes.fromhex(head["salt"])
-        stretched = _stretched(passphrase, salt, **{k: int(head["scrypt"][k]) for k in ("n", "r", "p")})
-        key = AESGCM(stretched).decrypt(sealed[:_NONCE], sealed[_NONCE:], head["run"].encode())
-        return RunKey(head["run"], key, bool(head["seeded"]))
-    except WrongKeyError:
-        raise
+        mode, data = os.stat(path).st_mode, path.read_bytes()
+        file = msgspec.json.decode(data, type=_KeyFile)
     except FileNotFoundError:
-        raise WrongKeyError(f"{path} is missing. Put the key file of this run back, or pass key_file=") from None
+        raise WrongKeyError(f"{path} is missing. Put the key file of this run back") from None
     except OSError as problem:
         raise WrongKeyError(f"{path} cannot be read ({problem})") from None
-    except InvalidTag:
-        raise WrongKeyError(f"the passphrase does not open {path}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, msgspec.MsgspecError):
         raise WrongKeyError(f"{path} is damaged or not a key file. Put the key file of this run back") from None
+    if mode & 0o077:
+        raise WrongKeyError(f"{path} can be read by others than its owner. Apply chmod 600 and treat the key as known")
+    if file.salt is None:
+        return RunKey(file.run, file.key, file.seeded)
+    if passphrase is None:
+        raise WrongKeyError(f"{path} is protected. Pass passphrase=")
+    try:
+        cipher = _passphrase_cipher(passphrase, file.salt)
+        key = cipher.decrypt(file.key[:_NONCE], file.key[_NONCE:], file.run.encode())
+    except (InvalidTag, ValueError):
+        raise WrongKeyError(f"the passphrase does not open {path}") from None
+    return RunKey(file.run, key, file.seeded)
 
 
-def _stretched(passphrase: str, salt: bytes, *, n: int, r: int, p: int) -> bytes:
-    if n > 2**20 or r > 32 or p > 16:  # a damaged file could demand any amount of memory
-        raise ValueError("the cost is above that of every key file")
-    return Scrypt(salt=salt, length=32, n=n, r=r, p=p).derive(passphrase.encode())
-
-
-def _sum(text: str) -> str:
-    return blake2b(text.encode(), digest_size=16, person=b"streampca keyfil").hexdigest()
+def _passphrase_cipher(passphrase: str, salt: bytes) -> AESGCM:
+    # One guess of a passphrase costs 128 MiB of memory and about 0.3 s.
+    return AESGCM(Scrypt(salt=salt, length=32, n=2**17, r=8, p=1).derive(passphrase.encode()))

@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import blake2b
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self
 
-from streampca.errors import (
-    BadParameterError,
-    BudgetExhaustedError,
-    StoreCorruptError,
-    StoreForkedError,
-    StreamPCAError,
-    reason,
-    short,
-)
+from streampca.errors import BadParameterError, BudgetExhaustedError, StoreForkedError, short
 from streampca.privacy.accounting import Event, Promising, basic_epsilon, epsilon_of
-from streampca.privacy.budget import Budget
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.store.database import Format, SQLiteFile, checksum, plain_errors
-from streampca.store.records import damaged
+from streampca.store.database import SQLiteFile, plain_errors
 from streampca.store.witness import Point
 
-_TABLES = """
-CREATE TABLE budgets (
-  data_set TEXT PRIMARY KEY, epsilon REAL NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL, unit TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE entries (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, data_set TEXT NOT NULL REFERENCES budgets, at TEXT NOT NULL,
-  run TEXT, event TEXT NOT NULL, UNIQUE (data_set, run)
-);
-CREATE TABLE heads (
-  data_set TEXT NOT NULL, run TEXT NOT NULL, t INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (data_set, run)
-) WITHOUT ROWID;
-CREATE TABLE sums (data_set TEXT PRIMARY KEY, sum BLOB NOT NULL) WITHOUT ROWID
-"""
 # Solving for mu and back costs about 1e-15 of epsilon, which must not refuse a run that exhausts its budget exactly.
 _TOLERANCE = 1e-12
-_FORMAT = Format("ledger", 0x53504C47, schema=3, tables=_TABLES)
-
-T = TypeVar("T")
-_Budget = tuple[float, float, str, str]  # epsilon, delta, adjacency, unit
-_Row = tuple[int, str, str | None, str]  # number, time, run, event
+_BALANCE = "balance "  # the facts of a ledger: the balance of each data set, and the head of each durable run
 
 
 @dataclass(frozen=True)
@@ -69,9 +39,12 @@ class Balance:
     data_set: str
     epsilon: float
     delta: float
-    adjacency: str
+    adjacency: Adjacency
     unit: str
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = ()
+
+    def __post_init__(self) -> None:
+        Budget(self.epsilon, self.delta, self.adjacency)  # refuses damaged numbers
 
     @property
     def spent(self) -> float:
@@ -129,7 +102,7 @@ class Ledger:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = fspath(path)
-        self._file = SQLiteFile(self.path, _FORMAT, timeout=30.0)
+        self._open_file = SQLiteFile(self.path)
 
     @classmethod
     def existing(cls, path: str | PathLike[str]) -> Self:
@@ -152,20 +125,13 @@ class Ledger:
             raise BadParameterError("data_set='': expected a name.")
         if not isinstance(budget, Budget):
             raise BadParameterError(f"budget={short(budget)} is not a budget. Pass Budget(epsilon, delta)")
-        wanted = (budget.epsilon, budget.delta, budget.adjacency, unit)
-
-        def work(db: sqlite3.Connection) -> None:
-            stored = _contents(db, data_set)[0]
-            if stored is None:
-                db.execute("INSERT INTO budgets VALUES (?, ?, ?, ?, ?)", (data_set, *wanted))
-                _put_sum(db, data_set)
-            elif stored != wanted:
+        if not self._replace(data_set, None, Balance(data_set, budget.epsilon, budget.delta, budget.adjacency, unit)):
+            stored = self.balance(data_set)
+            if (Budget(stored.epsilon, stored.delta, stored.adjacency), stored.unit) != (budget, unit):
                 raise BadParameterError(
-                    f"data set {data_set!r} has a budget of epsilon={stored[0]:g}, delta={stored[1]:g} for {stored[3]} "
-                    f"under {stored[2]!r} already; budgets are set once"
+                    f"data set {data_set!r} has a budget of epsilon={stored.epsilon:g}, delta={stored.delta:g} for "
+                    f"{stored.unit} under {stored.adjacency!r} already; budgets are set once"
                 )
-
-        self._transact(work)
 
     def balance(self, data_set: str) -> Balance:
         """Return budget and debits of a data set.
@@ -177,12 +143,17 @@ class Ledger:
         StoreCorruptError
             If an entry is damaged.
         """
-        return self._balance(data_set)[0]
+        found: Balance | None = self._file.get(_BALANCE + data_set, Balance)
+        if found is None:
+            raise BadParameterError(f"data set {data_set!r} has no budget. Set one with Ledger.set_budget")
+        return found
 
     def balances(self) -> list[Balance]:
         """Return the balances of all data sets, by name."""
-        names = self._transact(lambda db: db.execute("SELECT data_set FROM budgets ORDER BY data_set").fetchall())
-        return [self.balance(name) for (name,) in names]
+        with plain_errors(self.path):
+            query = "SELECT name FROM facts WHERE substr(name, 1, ?) = ? ORDER BY name"
+            names = self._file.transact(lambda db: db.execute(query, (len(_BALANCE), _BALANCE)).fetchall(), write=False)
+        return [self.balance(name.removeprefix(_BALANCE)) for (name,) in names]
 
     # -- debits ---------------------------------------------------------------------
 
@@ -218,12 +189,9 @@ class Ledger:
             if not promised.is_private:
                 raise BudgetExhaustedError(f"no budget covers an event without a guarantee: {promised.theorem}")
             event = Event.of(promised)
-        refused = -1
         # Optimistic: the price is computed without a lock, and again if another debit was booked meanwhile.
         while True:
-            before, last = self._balance(data_set)
-            if last == refused:
-                raise StoreCorruptError(f"{self.path} is damaged: its index lacks an entry. Restore a copy")
+            before = self.balance(data_set)
             booked = [entry.event for entry in before.entries if run is not None and entry.run == run]
             if booked:
                 if booked[0] != event:
@@ -236,41 +204,32 @@ class Ledger:
                     f"{before.delta:g}; with this it would be {'unbounded' if math.isinf(total) else f'{total:.4g}'}"
                 )
             entry = Entry(datetime.now(UTC).isoformat(timespec="seconds"), run, event)
-            refused = last
-            if self._transact(partial(_book, data_set, last, entry)):
-                return replace(before, entries=(*before.entries, entry))
+            after = replace(before, entries=(*before.entries, entry))
+            if self._replace(data_set, before, after):
+                return after
 
     def account(self, data_set: str, *, run: str | None = None) -> Account:
         """Return the account of a data set, for ``ledger=`` of streams and releases. Debits show ``run``."""
         return Account(self, data_set, run)
 
-    def _balance(self, data_set: str) -> tuple[Balance, int]:
-        """Return budget and debits, and the number of the latest debit."""
+    def _replace(self, data_set: str, before: Balance | None, after: Balance) -> bool:
+        """Replace a balance by another; return False if the stored one is not the first."""
 
-        def work(db: sqlite3.Connection) -> tuple[_Budget | None, list[_Row], Any]:
-            total = db.execute("SELECT sum FROM sums WHERE data_set = ?", (data_set,)).fetchone()
-            return *_contents(db, data_set), total
+        def work(_: object) -> bool:
+            is_before = bool(self._file.get(_BALANCE + data_set, Balance) == before)
+            if is_before:
+                self._file.put(**{_BALANCE + data_set: after})
+            return is_before
 
-        budget, rows, total = self._transact(work, write=False)
-        if budget is None:
-            raise BadParameterError(f"data set {data_set!r} has no budget. Set one with Ledger.set_budget")
-        if total != (checksum(data_set, repr((budget, rows)).encode()),):
-            what = f"the budget or a debit of {data_set!r} fails its checksum: the file is damaged"
-            raise damaged(f"{self.path}: {what}")
-        try:
-            Budget(*budget[:2], adjacency=budget[2])  # type: ignore[arg-type]
-            entries = tuple(Entry(at, run, Event.from_dict(json.loads(text))) for _, at, run, text in rows)
-        except (TypeError, ValueError, AttributeError, StreamPCAError) as problem:
-            raise StoreCorruptError(
-                f"{self.path}: an entry cannot be read ({reason(problem)}). Restore a copy"
-            ) from problem
-        return Balance(data_set, *budget, entries), rows[-1][0] if rows else 0
+        with plain_errors(self.path):
+            return self._file.transact(work)
 
     # -- progress of durable runs ---------------------------------------------------
 
     def head(self, data_set: str, run: str) -> Point | None:
         """Return the latest point of a durable run: rows, and a keyed digest of the chain value. None if unknown."""
-        return self._transact(partial(_head, data_set, run), write=False)
+        found: Point | None = self._file.get(f"head {run} {data_set}", Point)
+        return found
 
     def note(self, data_set: str, run: str, before: Point | None, after: Point) -> None:
         """Record that a durable run advanced from one point to another. On the disk when the call returns.
@@ -281,25 +240,24 @@ class Ledger:
             If another copy of the run has advanced from there.
         """
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(_: object) -> None:
             # A call that is repeated after an interrupt finds its own point.
-            if _head(data_set, run, db) not in (before, after):
+            if self.head(data_set, run) not in (before, after):
                 raise StoreForkedError(
                     f"another copy of this run continued, according to the ledger {self.path}, so releases of this one "
                     f"since row {before[0] if before else 0} are not handed out. Resume it with moved=True (--moved) "
                     "to continue as a second run, which is paid for"
                 )
-            db.execute("INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)", (data_set, run, *after))
+            self._file.put(**{f"head {run} {data_set}": after})
 
-        self._transact(work)
-
-    # -- how it works ---------------------------------------------------------------
-
-    def _transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
-        if self._file.process != os.getpid():  # SQLite forbids a connection of the parent in the child of a fork
-            self._file = SQLiteFile(self.path, _FORMAT, timeout=30.0)
         with plain_errors(self.path):
-            return self._file.transact(work, write=write)
+            self._file.transact(work)
+
+    @property
+    def _file(self) -> SQLiteFile:
+        if self._open_file.process != os.getpid():  # SQLite forbids a connection of the parent in the child of a fork
+            self._open_file = SQLiteFile(self.path)
+        return self._open_file
 
     def close(self) -> None:
         """Close the file."""
@@ -313,36 +271,6 @@ class Ledger:
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[str]]:
         return Ledger, (os.path.abspath(self.path),)
-
-
-def _book(data_set: str, last: int, entry: Entry, db: sqlite3.Connection) -> bool:
-    """Book a debit that was checked against the debits up to ``last``; return False if there are later ones."""
-    (latest,) = db.execute("SELECT coalesce(max(id), 0) FROM entries WHERE data_set = ?", (data_set,)).fetchone()
-    if latest != last:
-        return False
-    values = (data_set, entry.at, entry.run, json.dumps(entry.event.to_dict()))
-    db.execute("INSERT INTO entries (data_set, at, run, event) VALUES (?, ?, ?, ?)", values)
-    _put_sum(db, data_set)
-    return True
-
-
-def _contents(db: sqlite3.Connection, data_set: str) -> tuple[_Budget | None, list[_Row]]:
-    """Return budget and debits of a data set."""
-    query = "SELECT epsilon, delta, adjacency, unit FROM budgets WHERE data_set = ?"
-    budget: _Budget | None = db.execute(query, (data_set,)).fetchone()
-    query = "SELECT id, at, run, event FROM entries WHERE data_set = ? ORDER BY id"
-    return budget, db.execute(query, (data_set,)).fetchall()
-
-
-def _put_sum(db: sqlite3.Connection, data_set: str) -> None:
-    total = checksum(data_set, repr(_contents(db, data_set)).encode())
-    db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?)", (data_set, total))
-
-
-def _head(data_set: str, run: str, db: sqlite3.Connection) -> Point | None:
-    query = "SELECT t, digest FROM heads WHERE data_set = ? AND run = ?"
-    point: Point | None = db.execute(query, (data_set, run)).fetchone()
-    return point
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,8 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import InitVar, dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field
 from functools import partial
-from operator import sub
 from typing import Any, NamedTuple
 
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
@@ -34,6 +32,7 @@ from streampca.store.ledger import Account
 from streampca.store.records import (
     decode,
     encode,
+    group_words,
     groups_of,
     record_of,
     release_records,
@@ -41,9 +40,9 @@ from streampca.store.records import (
     size_of,
     trace_of,
 )
-from streampca.store.row_digest import Sessions, TakenRows
-from streampca.store.witness import LockFile, Point, Witness
-from streampca.store.writing_thread import Job, WritingThread, wait_for_last_calls
+from streampca.store.row_digest import TakenRows
+from streampca.store.witness import Point, Witness
+from streampca.store.writing_thread import Job, WritingThread
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine
 from streampca.stream.replay import committed_state
@@ -56,74 +55,49 @@ POINTS = 64
 CHUNK = 2**26
 _MOST_BYTES = 2**24  # entries of this size are committed before the schedule, so that memory stays bounded
 _LEAST_SNAPSHOT = 2**16  # bytes of entries below which no snapshot replaces them
-_CHECKPOINT_BYTES = 2**19  # bytes written between copies of SQLite's write-ahead log into the file
-_HEAD_BYTES = 2**14  # about the bytes of a commit without rows
 _PATIENCE = 5.0  # seconds that the end of the interpreter waits for a stream that another thread holds
 _CLOSED = "this stream's store was closed, or passed on to a resumed stream. Use that one"
 #: Stands for the note of an unfinished epoch, of which nothing may be written.
 _UNDER_WAY: dict[str, Any] = {}
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|rows?)\s*")
 
 
 class Schedule(NamedTuple):
-    """Rows or seconds between commits, one of the two, and seconds between snapshots."""
+    """Rows between commits, or None, and the most seconds between commits and between snapshots."""
 
     rows: int | None
-    seconds: float | None
+    seconds: float
     snapshot_seconds: float
 
     @classmethod
-    def of(cls, commit_every: int | str | timedelta, snapshot_every: str | timedelta) -> Schedule:
+    def of(cls, commit_every: int | str, snapshot_every: str) -> Schedule:
         """Read the parameters of a store. Raises `BadParameterError` if one is outside its domain."""
-        snapshot = _seconds("snapshot_every", snapshot_every, "a time")
-        if isinstance(commit_every, str) and (found := _TEXT.fullmatch(commit_every)) and found[2].startswith("row"):
-            commit_every = int(found[1]) if found[1].isdigit() else 0
-        if isinstance(commit_every, int) and not isinstance(commit_every, bool):
-            if commit_every < 1:
-                raise BadParameterError(f"commit_every={commit_every!r}: expected at least 1 row.")
-            return cls(commit_every, None, snapshot)
-        return cls(None, _seconds("commit_every", commit_every, "a number of rows, or a time"), snapshot)
+        if isinstance(commit_every, int) and not isinstance(commit_every, bool) and commit_every >= 1:
+            return cls(commit_every, math.inf, _seconds("snapshot_every", snapshot_every, "a time"))
+        seconds = _seconds("commit_every", commit_every, "a number of rows, or a time")
+        return cls(None, seconds, _seconds("snapshot_every", snapshot_every, "a time"))
 
 
 def _seconds(name: str, value: object, expected: str) -> float:
-    seconds = math.nan
-    if isinstance(value, timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, str) and (found := _TEXT.fullmatch(value)) and found[2] in _UNITS:
-        seconds = float(found[1]) * _UNITS[found[2]]
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|min|h)", value) if isinstance(value, str) else None
+    seconds = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
     if not 0.0 < seconds < math.inf:
         raise BadParameterError(f"{name}={value!r}: expected {expected} such as '200ms', '2s' or '5min'.")
     return seconds
 
 
-class _End(NamedTuple):
-    """Where an entry ends: its number in the stream, rows, and totals of bytes and of entries without rows."""
-
-    number: int
-    rows: int
-    size: int = 0
-    ends: int = 0
-
-
 @dataclass(slots=True, repr=False)
 class _Kept:
-    """An entry that may not be durable yet, the entry before it, and the position of the source after it."""
+    """An entry that may not be durable yet, the one before it, and totals of the stream up to the entry."""
 
-    entry: Entry
-    end: _End
-    previous: _Kept | None
-    position: Position | None
-
-
-class _Commit(NamedTuple):
-    """Contents of one transaction."""
-
-    kept: list[_Kept]
-    last: int
-    state: dict[str, Any] | None
-    epoch: dict[str, Any] | None
+    entry: Entry | None  #: None for the place where this writer began
+    position: Position | None  #: of the source after the entry
+    number: int  #: of the entry in the stream
+    rows: int
+    size: int = 0  #: bytes of rows and releases
+    ends: int = 0  #: entries without rows
+    previous: _Kept | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -131,12 +105,10 @@ class Writer:
     """Commit log of one stream (`streampca.stream.blocks.CommitLog`).
 
     Witness and account hold the progress of the run outside of the database, and ``_head`` is the point in the
-    account. The stream keeps its store, ``_owner``, open. A non-empty ``lost`` refuses further rows;
-    ``durable_position`` is the position of the source after the durable rows, or None.
+    account. The stream keeps its store, ``_owner``, open. A non-empty ``lost`` refuses further rows.
     """
 
     _owner: object
-    lock: InitVar[LockFile]
     _database: Database
     _key: RunKey
     _witness: Witness | None
@@ -145,27 +117,23 @@ class Writer:
     _engine: Engine
     _schedule: Schedule
     lost: str = field(default="", init=False)
-    durable_position: Position | None = field(default=None, init=False)
 
-    def __post_init__(self, lock: LockFile) -> None:
+    def __post_init__(self) -> None:
         self._seal, self._progress = Seal(self._key), self._database.progress
-        self._stored = self._engine.now.entries
         self._point: Point = self._progress.rows, self._progress.digest
-        self._noted = _End(self._stored, self._progress.rows)
-        self._rows = TakenRows(self._key.derive(b"streampca rows"), sessions_of(self._database), self._progress.rows)
-        self._newest: _Kept | None = None
-        self._unnoted: list[_Kept] = []  # in the database, but not in witness and ledger
+        self._rows = taken_rows(self._database, self._key).resumed()
         number, sealed = self._database.get("position") or (0, None)
-        if sealed is not None:
-            self.durable_position = Position(*decode(self._seal.open("position", number, bytes.fromhex(sealed))))
-        self._described = self._progress.records > 0
+        position = None if sealed is None else Position(*decode(self._seal.open("position", number, sealed)))
+        # Entries form a list from the newest one back to the last that is noted. Its nodes never change in a way that
+        # another thread could see half of.
+        self._newest = self._stored = self._noted = _Kept(None, position, self._engine.now.entries, self._progress.rows)
         self._epoch: dict[str, Any] | None = None
         self._problem: Exception | None = None
         self._job: Job | None = None
-        self._logged = self._snapshot_bytes = self._since_checkpoint = 0
+        self._logged = self._snapshot_bytes = 0
         self._last = self._last_snapshot = time.monotonic()
         _WRITERS.add(self)
-        self.thread = WritingThread(lock, self._database, self._witness, self._account)
+        self.thread = WritingThread()
         self._engine.guard.helper = self.thread.ident
 
     # -- what the stream calls --------------------------------------------------------
@@ -174,13 +142,17 @@ class Writer:
     def room(self) -> int | None:
         """Number of single rows that may wait before the next commit; None for no limit."""
         rows = self._schedule.rows
-        return None if rows is None else max(1, rows - self._waiting().rows)
+        return None if rows is None else max(1, rows - (self._absorbed().rows - self._noted.rows))
 
     @property
     def position(self) -> Position | None:
         """Position of the source after the rows absorbed; None if unknown."""
-        newest = self._newest_taken()
-        return self.durable_position if newest is None else newest.position
+        return self._absorbed().position
+
+    @property
+    def durable_position(self) -> Position | None:
+        """Position of the source after the durable rows; None if unknown."""
+        return self._noted.position
 
     def check(self) -> bool:
         """Raise if the log accepts no more entries; return whether a commit is overdue."""
@@ -188,31 +160,30 @@ class Writer:
             raise StoreLockedError(self.lost)
         if self._problem is not None and self._epoch is not _UNDER_WAY:
             self.commit()  # repeats the commit that failed, or raises its exception
-        seconds = self._schedule.seconds
-        return seconds is not None and time.monotonic() - self._last >= seconds
+        return time.monotonic() - self._last >= self._schedule.seconds
 
     def append(self, entry: Entry) -> None:
-        """Keep an entry, in place of those that the stream did not absorb."""
-        number, newest = self._engine.now.entries + 1, self._newest_taken()
-        before = self._noted if newest is None else newest.end
+        """Keep an entry, in place of one that the stream did not absorb because it was interrupted."""
+        before = self._absorbed()
         # The position of an entry without rows is that of the entry before.
-        position = entry.position if entry.count else self.position
-        size = size_of(entry) + (0 if entry.release is None else release_size(entry.release))
-        end = _End(number, entry.first + entry.count - 1, before.size + size, before.ends + (entry.count == 0))
-        self._newest = _Kept(entry, end, newest, position)
+        position = entry.position if entry.count else before.position
+        size = before.size + size_of(entry) + (0 if entry.release is None else release_size(entry.release))
+        rows, ends = entry.first + entry.count - 1, before.ends + (entry.count == 0)
+        self._newest = _Kept(entry, position, before.number + 1, rows, size, ends, before)
 
     def appended(self) -> None:
         """Commit if a commit is due."""
         if self._epoch is _UNDER_WAY:
             return
-        waiting = self._waiting()
+        absorbed = self._absorbed()
+        is_large = absorbed.size - self._noted.size > _MOST_BYTES
         if self._schedule.rows is not None:
-            if waiting.rows >= self._schedule.rows:
+            if absorbed.rows - self._noted.rows >= self._schedule.rows:
                 self.commit()
-        elif waiting.size > _MOST_BYTES or self.check():
+        elif is_large or self.check():
             job = self._job
             if job is not None and not job.is_done:
-                if waiting.size <= _MOST_BYTES:
+                if not is_large:
                     return  # entries gather until the disk is ready for them
                 self.thread.wait(job)
             self._last, self._job = time.monotonic(), self.thread.begin(self._write)
@@ -220,9 +191,9 @@ class Writer:
     def hold(self, t: int) -> None:
         """Return once the first t rows and their releases are durable."""
         while True:
-            rows, waiting = self._noted.rows, self._waiting()
+            absorbed, noted = self._absorbed(), self._noted
             # A release after the last row, as of `finish`, belongs to an entry without rows.
-            if t < rows or waiting.number == 0 or (t == rows and waiting.ends == 0):
+            if t < noted.rows or absorbed is noted or (t == noted.rows and absorbed.ends == noted.ends):
                 return
             if self._epoch is _UNDER_WAY:
                 raise BadParameterError("releases of an epoch are durable only after all of it. Read them after it")
@@ -286,17 +257,6 @@ class Writer:
             # Under the lock of the stream, so that no row comes between the commit and the end.
             self._engine.absorb_waiting(end)
 
-    def last_call(self) -> None:
-        """Commit all, with a snapshot, once only this thread holds the stream. In the writing thread."""
-        if self.lost:
-            return
-        self._engine.guard.helper = 0
-        try:
-            self._engine.absorb_waiting()
-        finally:
-            self._write()
-        self._write(snapshot=True)
-
     def leave(self) -> None:
         """Commit all when the interpreter ends, unless another thread holds the stream."""
         if self.lost:
@@ -314,20 +274,16 @@ class Writer:
         self.thread.stop()
         self._engine.guard.helper = 0  # the system may give the identifier to another thread
 
-    # -- how it works -----------------------------------------------------------------
+    @property
+    def unsaved(self) -> int:
+        """Number of rows that were pushed and are not durable."""
+        return self._engine.t - self.durable
 
-    def _waiting(self) -> _End:
-        """Return the numbers of entries, rows, bytes and entries without rows that are absorbed but not durable."""
-        newest, noted = self._newest_taken(), self._noted
-        return _End(0, 0) if newest is None else _End(*map(sub, newest.end, noted))
-
-    def _newest_taken(self) -> _Kept | None:
-        """Return the latest entry that the stream absorbed, unless it is noted."""
-        newest, noted, taken = self._newest, self._noted, self._engine.now.entries
+    def _absorbed(self) -> _Kept:
+        """Return the latest entry that the stream absorbed."""
+        newest = self._newest
         # An entry is appended before the stream absorbs it: at most one is ahead.
-        if newest is not None and newest.end.number > taken:
-            newest = newest.previous
-        return None if newest is None or newest.end.number <= noted.number else newest
+        return newest if newest.previous is None or newest.number <= self._engine.now.entries else newest.previous
 
     # -- what the writing thread does -------------------------------------------------
 
@@ -337,9 +293,7 @@ class Writer:
         try:
             # Order: database, witness, ledger. A crash between them leaves the latter two behind, never ahead.
             with plain_errors(self._database.path):
-                found = self._next(snapshot)
-                if found is not None:
-                    self._store(found)
+                self._store(snapshot)
                 self._note()
         except Exception as problem:
             self._problem = problem
@@ -352,117 +306,105 @@ class Writer:
                 "committed: run=%s rows=%d new=%d releases=%d seconds=%.4f", self._key.run, self.durable,
                 self.durable - before.rows, self._progress.releases, time.monotonic() - began,
             )  # fmt: skip
-        if self._since_checkpoint >= _CHECKPOINT_BYTES:  # in a job of its own, which no caller waits for
-            self._since_checkpoint = 0
-            self.thread.begin(self._database.checkpoint)
 
-    def _next(self, snapshot: bool) -> _Commit | None:
-        """Return the next transaction: all that the stream has absorbed, as one consistent view; None if nothing."""
+    def _view(self, snapshot: bool) -> tuple[list[_Kept], dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the entries to write, the state after them if they go into a snapshot, and the note of an epoch."""
         while True:
             epoch = self._epoch
-            if epoch is _UNDER_WAY:
-                return None
             # A snapshot is due if it is no larger than the entries that it replaces, or if the last one is old.
-            kept_bytes = self._logged + self._waiting().size
+            kept_bytes = self._logged + self._absorbed().size - self._noted.size
             old = kept_bytes and time.monotonic() - self._last_snapshot >= self._schedule.snapshot_seconds
             due = snapshot or old or kept_bytes >= max(self._snapshot_bytes, _LEAST_SNAPSHOT)
             state = committed_state(self._engine) if due else None
             last = self._engine.now.entries if state is None else state["entries"]
             if self._epoch is epoch:  # otherwise an epoch began or ended meanwhile, and part of it may be in view
                 break
-        kept, node = [], self._newest
-        while node is not None and node.end.number > self._stored:
-            if node.end.number <= last:
+        kept: list[_Kept] = []
+        node: _Kept | None = None if epoch is _UNDER_WAY else self._newest
+        while node is not None and node.number > self._stored.number:
+            if node.number <= last:
                 kept.append(node)
             node = node.previous
-        if not kept and self._progress.folded == self._progress.records:
-            state = None  # the latest snapshot holds all
-        if not kept and state is None and epoch is None:
-            return None
-        return _Commit(kept[::-1], last, state, epoch)
+        if epoch is _UNDER_WAY or (not kept and self._progress.folded == self._progress.records):
+            state = None  # nothing may be written, or the latest snapshot holds all
+        return kept[::-1], state, None if epoch is _UNDER_WAY else epoch
 
-    def _store(self, found: _Commit) -> None:
-        """Write entries, or a snapshot that holds them, with releases and progress, in one transaction."""
+    def _store(self, snapshot: bool) -> None:
+        """Write all that the stream has absorbed, as entries or as a snapshot, with releases, in one transaction."""
+        kept, state, epoch = self._view(snapshot)
+        if not kept and state is None and epoch is None:
+            return
         before, seal, engine = self._progress, self._seal, self._engine
-        entries = [kept.entry for kept in found.kept]
-        groups = list(groups_of(entries))
+        entries = [one.entry for one in kept if one.entry is not None]
+        groups = [(group, group_words(group)) for group in groups_of(entries)]
         number = before.records + len(groups)
         releases = [entry.release for entry in entries if entry.release is not None]
         progress = before._replace(releases=before.releases + len(releases), records=number)
         if releases:
             progress = progress._replace(released=releases[-1].t)
         if entries:
-            t = entries[-1].first + entries[-1].count - 1
-            progress = progress._replace(rows=t, digest=self._key.point(t, entries[-1].link))
-        log: list[tuple[int, int, int, bytes]] = []
-        chunks: list[tuple[int, int, bytes]] = []
-        if found.state is None:
-            log = [
-                (at, group[0].first, sum(entry.count for entry in group), seal.seal("entry", at, record_of(group)))
-                for at, group in enumerate(groups, before.records + 1)
-            ]
+            progress = progress._replace(rows=kept[-1].rows, digest=self._key.point(kept[-1].rows, entries[-1].link))
+        log: list[tuple[int, bytes]] = []
+        chunks: list[tuple[int, bytes]] = []
+        if state is None:
+            for at, (group, words) in enumerate(groups, before.records + 1):
+                log.append((at, seal.seal("entry", at, record_of(group, words))))
         else:
             progress = progress._replace(snapshot=progress.rows, folded=number)
-            state = encode(found.state)
-            count = -(-len(state) // CHUNK)
-            for at in range(count):
-                chunk = state[at * CHUNK : (at + 1) * CHUNK]
-                chunks.append((at + 1, count, seal.seal(chunk_name(at + 1, count), number, chunk)))
-            del state  # as large as the sealed chunks, which wait for the disk
-        records = list(release_records(releases))
+            data = encode(state)
+            count = -(-len(data) // CHUNK)
+            for at in range(1, count + 1):
+                chunk = data[(at - 1) * CHUNK : at * CHUNK]
+                chunks.append((at, seal.seal(chunk_name(at, count), number, chunk)))
+            del state, data  # as large as the sealed chunks, which wait for the disk
+        records = [(t, record, checksum(str(t), record)) for t, record in release_records(releases)]
         fresh = trace_of(entries)
-        trace = [(number, seal.seal("trace", number, encode(fresh)))] if fresh else []
-        rows = self._rows.after([entry.rows for entry in entries if entry.count])
-        described: dict[str, Any] = {}
-        if entries and not self._described:  # the first row fixes features and bounds
-            described["config"] = dump(config_of(engine))
-            described["label"] = label_of(engine.algorithm, engine.now.admission)
-        position = found.kept[-1].position if entries else self.durable_position
-        if position != self.durable_position:
-            sealed = None if position is None else seal.seal("position", number, encode(list(position))).hex()
-            described["position"] = [number, sealed]
+        rows = self._rows.after(
+            self._key.derive(b"streampca rows"), ((sum(one.count for one in group), words) for group, words in groups)
+        )
+        stored = kept[-1] if kept else self._stored
+        facts: dict[str, Any] = {
+            "progress": progress,
+            "rows": [number, seal.seal("rows", number, encode(rows))],
+        }
+        if entries and not before.records:  # the first row fixes features and bounds
+            facts["config"] = dump(config_of(engine))
+            facts["label"] = label_of(engine.algorithm, engine.now.admission)
+        if stored.position != self._stored.position:
+            position = stored.position
+            sealed = None if position is None else seal.seal("position", number, encode(position))
+            facts["position"] = [number, sealed]
+        if epoch is not None:
+            facts["epoch"] = {**epoch, "rows": progress.rows}
 
         def work(db: sqlite3.Connection) -> None:
             # Remove what a commit that failed after its transaction has left.
             for table in ("log", "trace", "points"):
                 db.execute(f"DELETE FROM {table} WHERE number > ?", (before.records,))  # noqa: S608
-            db.execute("DELETE FROM releases WHERE t > ?", (before.released,))
+            db.execute("DELETE FROM releases WHERE number > ?", (before.released,))
             if chunks:
                 db.execute("DELETE FROM snapshot")
                 db.execute("DELETE FROM log")
-                db.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", chunks)
-            db.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", log)
-            db.executemany(
-                "INSERT INTO releases VALUES (?, ?, ?)",
-                ((t, record, checksum(str(t), record)) for t, record in records),
-            )
-            db.executemany("INSERT INTO trace VALUES (?, ?)", trace)
+                db.executemany("INSERT INTO snapshot VALUES (?, ?)", chunks)
+            db.executemany("INSERT INTO log VALUES (?, ?)", log)
+            db.executemany("INSERT INTO releases VALUES (?, ?, ?)", records)
+            if fresh:
+                db.execute("INSERT INTO trace VALUES (?, ?)", (number, seal.seal("trace", number, encode(fresh))))
             if entries:
                 db.execute("INSERT INTO points VALUES (?, ?, ?)", (number, progress.rows, progress.digest))
-                db.execute(
-                    "DELETE FROM points WHERE number <= "
-                    "(SELECT number FROM points ORDER BY number DESC LIMIT 1 OFFSET ?)",
-                    (POINTS,),
-                )
-            for name, value in described.items():
-                self._database.put(name, value)
-            if found.epoch is not None:
-                self._database.put("epoch", {**found.epoch, "rows": progress.rows})
-            self._database.put("progress", progress)
-            self._database.put("sessions", rows.sessions())
+                oldest = "(SELECT number FROM points ORDER BY number DESC LIMIT 1 OFFSET ?)"
+                db.execute(f"DELETE FROM points WHERE number <= {oldest}", (POINTS,))  # noqa: S608
+            self._database.put(**facts)
 
         self._database.transact(work)
-        self._progress, self._stored, self._rows, self.durable_position = progress, found.last, rows, position
-        self._unnoted += found.kept
-        if found.epoch is not None and self._epoch is found.epoch:
+        self._progress, self._stored, self._rows = progress, stored, rows
+        if epoch is not None and self._epoch is epoch:
             self._epoch = None
-        self._described = self._described or "config" in described
-        written = sum(len(sealed) for *_, sealed in log) + sum(len(sealed) for *_, sealed in chunks)
+        written = sum(len(sealed) for _, sealed in log + chunks)
         if chunks:
             self._snapshot_bytes, self._logged, self._last_snapshot = written, 0, time.monotonic()
         else:
             self._logged += written
-        self._since_checkpoint += _HEAD_BYTES + written + sum(len(record) for _, record in records)
 
     def _note(self, *, repeat: bool = False) -> None:
         """Write the progress of the database to witness and ledger, and drop the entries that are durable."""
@@ -475,11 +417,10 @@ class Writer:
                     self._account.ledger.note(self._account.data_set, self._key.run, self._head, point)
                     self._head = point
             self._point = point
-        if self._unnoted:
-            older = self._unnoted
-            self._noted, self._unnoted = older[-1].end, []
-            for kept in older:
-                kept.previous = None  # frees the entries before, which the newest one still refers to
+        self._noted = self._stored
+        node: _Kept | None = self._stored
+        while node is not None:  # frees the entries before, which the newest one still refers to
+            node.previous, node = None, node.previous
 
 
 #: Writers of this process.
@@ -492,12 +433,12 @@ def _commit_at_exit() -> None:
     for writer in list(_WRITERS):
         with suppress(Exception):  # it is logged
             writer.leave()
-    wait_for_last_calls()
 
 
-def sessions_of(database: Database) -> Sessions:
+def taken_rows(database: Database, key: RunKey) -> TakenRows:
     """Return the digests of the rows of a run."""
-    return Sessions(*(database.get("sessions") or ()))
+    number, sealed = database.get("rows") or (0, None)
+    return TakenRows() if sealed is None else TakenRows(*decode(Seal(key).open("rows", number, sealed)))
 
 
 def chunk_name(chunk: int, chunks: int) -> str:

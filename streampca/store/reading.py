@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -16,7 +17,6 @@ from streampca.store.database import SCHEMA, Database, plain_errors
 from streampca.store.keys import Seal, read_key
 from streampca.store.records import damaged, read_trace
 from streampca.store.recovery import (
-    TOLERANCE,
     alike,
     check_key,
     check_lineage,
@@ -26,6 +26,7 @@ from streampca.store.recovery import (
 )
 from streampca.store.witness import beside, is_locked, peek, sync_folder
 from streampca.stream.blocks import Entry
+from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
 #: Rows that are replayed together.
@@ -61,7 +62,7 @@ def status(path: Path) -> dict[str, Any]:
     return {
         "run": run["run"],
         "schema": SCHEMA,
-        "algorithm": repr(config["processor"]),
+        "algorithm": repr(config["algorithm"]),
         "guarantee": run["guarantee"],
         "rows": progress.rows,
         "next_row": progress.rows + 1,
@@ -106,7 +107,7 @@ def published_parameters(database: Database) -> dict[str, Any]:
     bounds = config["bounds"]
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
-    return public_parameters(config["processor"], row_norm=config["row_norm"], center=config["center"], bounds=bounds)
+    return public_parameters(config["algorithm"], row_norm=config["row_norm"], center=config["center"], bounds=bounds)
 
 
 class Verification:
@@ -128,20 +129,18 @@ class Verification:
         self.kernels = kernels_of(self._database)
         self.features = None if config["features"] is None else tuple(config["features"])
         self.on_bad_row: Literal["raise", "zero"] = config["on_bad_row"]
-        self._replayed: Stream | None = None
 
     def file(self) -> None:
         """Check pages and releases. Raises `StoreCorruptError` for damage."""
-        with plain_errors(self._path):
-            (found,) = self._database.db.execute("PRAGMA integrity_check(1)").fetchone()
-        if found != "ok":
+        found = self._database.first("PRAGMA integrity_check(1)")
+        if found != ("ok",):
             raise damaged(f"{self._path} is damaged ({found})")
         for _release in self._database.releases():
             pass
 
     def replay(self) -> int:
         """Rebuild the stream from the snapshot and the entries since. Return the number of rows of these entries."""
-        self._replayed = rebuild(self._database, self._key, Stream)
+        rebuild(self._database, self._key, Stream)
         return self.rows - self._database.progress.snapshot
 
     def replay_all(self, source: RowSource) -> int:
@@ -154,37 +153,39 @@ class Verification:
         """
         engine = fresh_stream(self._database, self._key, Stream).engine
         engine.adopt(source)
-        rows, due, count, path = Reader(source.blocks()), self._database.releases(), 0, str(self._path)
-        differs = StoreCorruptError(f"{path}: these rows lead to another state than the stored one: another source?")
-        seal, sealed = Seal(self._key), self._database.sealed("trace")
-        traces = (read_trace(seal.open("trace", number, record)) for number, record in sealed)
+        differs = StoreCorruptError(
+            f"{self._path}: these rows lead to another state than the stored one, or to fewer releases: another source?"
+        )
         try:
-            for last, kind, fresh in chain(chain.from_iterable(traces), [(self.rows, "rows", [])]):
-                # Rows before an entry of another kind drew no noise, and have no trace.
-                left = tuple(fresh) if kind == "rows" else ()
-                while engine.t < last:
-                    # The first row after a warm-up begins a block, as in the run.
-                    taken = rows.take(min(last - engine.t, engine.warmup_left or _AT_ONCE, _AT_ONCE))
-                    if not len(taken):
-                        break
-                    admitted, marks = engine.now.admission.block(taken, engine.t + 1)
-                    drawn = engine.processor.chain.n
-                    entry = Entry(engine.t + 1, len(taken), admitted, None, marks.counts(), left)
-                    count += replay_checked(engine, entry, due, path)
-                    left = left[engine.processor.chain.n - drawn :]
-                if kind != "rows":
-                    entry = Entry(engine.t + 1, 0, None, None, fresh=tuple(fresh), kind=kind)
-                    count += replay_checked(engine, entry, due, path)
+            releases = self._database.releases()
+            count = replay_checked(engine, self._entries(engine, Reader(source.blocks())), releases, str(self._path))
         except (BadParameterError, HorizonReachedError) as problem:
             raise differs from problem
         if engine.t != self.rows:
-            raise StoreCorruptError(f"{path}: {self.rows} rows were taken, the source has {engine.t}")
-        replayed = (self._replayed or rebuild(self._database, self._key, Stream)).engine
-        if self.rows and not alike(engine.processor.snapshot(), replayed.processor.snapshot(), TOLERANCE):
+            raise StoreCorruptError(f"{self._path}: {self.rows} rows were taken, the source has {engine.t}")
+        replayed = rebuild(self._database, self._key, Stream).engine
+        if self.rows and not alike(engine.processor.snapshot(), replayed.processor.snapshot()):
             raise differs
-        if next(due, None) is not None:
-            raise StoreCorruptError(f"{path}: these rows lead to fewer releases than are stored: another source?")
         return count
+
+    def _entries(self, engine: Engine, rows: Reader) -> Iterator[Entry]:
+        """Yield the entries that replay a source, each after the engine has absorbed the one before."""
+        seal, sealed = Seal(self._key), self._database.rows("trace", 0, self._database.progress.records)
+        traces = (read_trace(seal.open("trace", number, record)) for number, record in sealed)
+        for last, kind, fresh in chain(chain.from_iterable(traces), [(self.rows, "rows", [])]):
+            # Rows before an entry of another kind drew no noise, and have no trace.
+            left = tuple(fresh) if kind == "rows" else ()
+            while engine.t < last:
+                # The first row after a warm-up begins a block, as in the run.
+                taken = rows.take(min(last - engine.t, engine.warmup_left or _AT_ONCE, _AT_ONCE))
+                if not len(taken):
+                    break
+                admitted, marks = engine.now.admission.block(taken, engine.t + 1)
+                drawn = engine.processor.chain.n
+                yield Entry(engine.t + 1, len(taken), admitted, None, marks.counts(), left)
+                left = left[engine.processor.chain.n - drawn :]
+            if kind != "rows":
+                yield Entry(engine.t + 1, 0, None, None, fresh=tuple(fresh), kind=kind)
 
     def close(self) -> None:
         """Close the database."""

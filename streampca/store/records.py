@@ -38,9 +38,6 @@ def damaged(what: str) -> StoreCorruptError:
     return StoreCorruptError(f"{what}. Restore the newest copy")
 
 
-# -- plain values and arrays --------------------------------------------------------
-
-
 def encode(value: Any) -> bytes:
     """Return nested dictionaries and lists of numbers, strings, bytes and arrays as bytes."""
     try:
@@ -51,10 +48,19 @@ def encode(value: Any) -> bytes:
 
 def decode(data: bytes) -> Any:
     """Return the value of a record: arrays are writable and in their original memory order, tuples become lists."""
-    return _read(_ANYTHING.decode, data, "a record of the store")
+    return read(_ANYTHING.decode, data, "a record of the store")
 
 
-def _plain(value: Any) -> Any:
+def read(decoder: Callable[[bytes], T], data: bytes, what: str) -> T:
+    """Return what a decoder makes of a record. Raises `StoreCorruptError` for damage."""
+    try:
+        return decoder(data)
+    except _PROBLEMS as problem:
+        raise damaged(f"{what} cannot be read ({reason(problem)})") from problem
+
+
+def plain(value: Any) -> Any:
+    """Return a number or an array of numpy for msgpack."""
     if isinstance(value, np.generic):
         return value.item()
     if not isinstance(value, np.ndarray):
@@ -62,12 +68,14 @@ def _plain(value: Any) -> Any:
     little = value.astype(value.dtype.newbyteorder("<"), copy=False)
     if little.dtype.str not in _TYPES:
         raise TypeError(f"an array of type {value.dtype}")
+    # The order in memory decides the rounding of products, so a resumed run needs the original one.
     order: Literal["C", "F"] = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
     flat = little.ravel(order).view(np.uint8).data
     return msgspec.msgpack.Ext(_CODE, _ENCODER.encode((little.dtype.str, value.shape, order, flat)))
 
 
-def _array(code: int, data: memoryview) -> Any:
+def array(code: int, data: memoryview) -> Any:
+    """Return the array of `plain`."""
     dtype, shape, order, flat = _PARTS.decode(data)
     if code != _CODE or dtype not in _TYPES:
         raise ValueError("not an array")
@@ -76,19 +84,11 @@ def _array(code: int, data: memoryview) -> Any:
     return values.reshape(shape, order=order).astype(native, order="K", copy=True)
 
 
-def _read(decoder: Callable[[bytes], T], data: bytes, what: str) -> T:
-    try:
-        return decoder(data)
-    except _PROBLEMS as problem:
-        raise damaged(f"{what} cannot be read ({reason(problem)})") from problem
-
-
-# -- entries of the log -------------------------------------------------------------
-
-
 class _EntryRecord(msgspec.Struct):
     """Consecutive entries of rows, or one other entry. Joining entries is exact: releases do not depend on blocks."""
 
+    first: int
+    count: int
     kind: str
     counts: list[Any]
     fresh: list[bytes]
@@ -122,35 +122,37 @@ def groups_of(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         yield group
 
 
-def record_of(group: Sequence[Entry]) -> bytes:
-    """Return the record of a group of entries."""
-    last, rows = group[-1], [entry.rows for entry in group if entry.rows is not None]
+def group_words(group: Sequence[Entry]) -> Any:
+    """Return the rows of a group of entries in whole numbers of lattice steps; None if it has none."""
+    rows = [entry.rows for entry in group if entry.rows is not None]
+    return words_of(rows[0] if len(rows) == 1 else np.concatenate(rows)) if rows else None
+
+
+def record_of(group: Sequence[Entry], words: Any) -> bytes:
+    """Return the record of a group of entries and its `group_words`."""
+    last, count = group[-1], sum(entry.count for entry in group)
     fresh = [name for entry in group for name in entry.fresh]
     counts = reduce(Counts.plus, (entry.counts for entry in group))
-    record = _EntryRecord(last.kind, counts.plain(), fresh, last.link)
+    record = _EntryRecord(group[0].first, count, last.kind, counts.plain(), fresh, last.link, words)
     if last.block is not None:
         record.high, record.low = last.block.high, last.block.low
-    elif rows:
-        record.rows = words_of(rows[0] if len(rows) == 1 else np.concatenate(rows))
     return encode(record)
 
 
-def entry_of(first: int, count: int, data: bytes) -> Entry:
+def entry_of(data: bytes) -> Entry:
     """Return the entry that replays a record. Raises `StoreCorruptError` for damage."""
 
-    def read(data: bytes) -> Entry:
+    def entry(data: bytes) -> Entry:
         record = _ENTRY.decode(data)
         counts = Counts.of_plain(record.counts)
-        block = None if record.high is None else BlockGram(record.high, record.low, count, counts)
+        block = None if record.high is None else BlockGram(record.high, record.low, record.count, counts)
         rows = None if record.rows is None else record.rows * STEP
-        if block is None and (0 if rows is None else len(rows)) != count:
+        if block is None and (0 if rows is None else len(rows)) != record.count:
             raise ValueError("wrong number of rows")
-        return Entry(first, count, rows, block, counts, tuple(record.fresh), record.link, None, record.kind)
+        fresh = tuple(record.fresh)
+        return Entry(record.first, record.count, rows, block, counts, fresh, record.link, None, record.kind)
 
-    return _read(read, data, f"the rows from {first} on")
-
-
-# -- fresh bytes --------------------------------------------------------------------
+    return read(entry, data, "an entry of the log")
 
 
 def trace_of(entries: Iterable[Entry]) -> list[tuple[int, str, list[bytes]]]:
@@ -168,10 +170,7 @@ def trace_of(entries: Iterable[Entry]) -> list[tuple[int, str, list[bytes]]]:
 
 def read_trace(data: bytes) -> list[tuple[int, str, list[bytes]]]:
     """Return the value of `trace_of` from its record."""
-    return _read(_TRACE.decode, data, "the fresh bytes of the noise")
-
-
-# -- releases -----------------------------------------------------------------------
+    return read(_TRACE.decode, data, "the fresh bytes of the noise")
 
 
 class _ReleaseRecord(msgspec.Struct, array_like=True):
@@ -196,6 +195,7 @@ class _Releases(msgspec.Struct):
 
 def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
     """Yield records of about `_RELEASE_BYTES`, each with the row of its last release."""
+    # Releases of a run mostly share one object of terms, which takes more bytes than a small release.
     record, places, size, t = _Releases([], []), dict[int, int](), 0, 0
     for one in releases:
         terms, t = one.terms, one.t
@@ -226,17 +226,17 @@ def release_size(release: Release) -> int:
 def releases_of(data: bytes) -> list[Release]:
     """Return the releases of a record, bit for bit. Raises `StoreCorruptError` for damage."""
 
-    def read(data: bytes) -> list[Release]:
+    def releases(data: bytes) -> list[Release]:
         record = _RELEASES.decode(data)
         terms = [Terms.from_dict(shared) for shared in record.terms]
         return [Release(**msgspec.structs.asdict(one) | {"terms": terms[one.terms]}) for one in record.each]
 
-    return _read(read, data, "a release in the store")
+    return read(releases, data, "a release in the store")
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
-_ANYTHING = msgspec.msgpack.Decoder(ext_hook=_array)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=plain)
+_ANYTHING = msgspec.msgpack.Decoder(ext_hook=array)
 _PARTS = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], Literal["C", "F"], memoryview])
-_ENTRY = msgspec.msgpack.Decoder(_EntryRecord, ext_hook=_array)
+_ENTRY = msgspec.msgpack.Decoder(_EntryRecord, ext_hook=array)
 _TRACE = msgspec.msgpack.Decoder(list[tuple[int, str, list[bytes]]])
-_RELEASES = msgspec.msgpack.Decoder(_Releases, ext_hook=_array)
+_RELEASES = msgspec.msgpack.Decoder(_Releases, ext_hook=array)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ import numpy as np
 from streampca.errors import HorizonReachedError, StoreCorruptError, StoreForkedError, WrongKeyError, reason
 from streampca.release.release import Release
 from streampca.store.config import check_label, load, stream_of
-from streampca.store.database import Database, plain_errors
+from streampca.store.database import Database
 from streampca.store.keys import RunKey, Seal
 from streampca.store.log import chunk_name
-from streampca.store.records import damaged, decode, entry_of
+from streampca.store.records import damaged, decode, encode, entry_of
 from streampca.store.witness import Point
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine
@@ -66,7 +66,7 @@ def forked(what: str) -> StoreForkedError:
 
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """Return the stream of a run before its first row. Checks that it draws the same noise as the stored run."""
-    start = Seal(key).open("start", 0, bytes.fromhex(database.fact("start")))
+    start = Seal(key).open("start", 0, database.fact("start"))
     stream = stream_of(load(database.fact("config")), key, start, kind)
     check_label(database.get("label"), stream.engine, database.path)
     return stream
@@ -79,32 +79,38 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     other chain values or releases than the stored ones.
     """
     stream, progress, seal, path = fresh_stream(database, key, kind), database.progress, Seal(key), database.path
-    engine, last = stream.engine, progress.folded
+    engine, t = stream.engine, None
+
+    def entries() -> Iterator[Entry]:
+        last = progress.folded
+        for number, sealed in database.rows("log", last, progress.records):
+            entry = entry_of(seal.open("entry", number, sealed))
+            # Records are consecutive. A gap would replay later rows with the noise of earlier ones.
+            if number != last + 1 or entry.first != engine.t + 1:
+                break
+            yield entry
+            last = number
+        if last != progress.records:
+            raise damaged(f"{path}: record {last + 1} of the log, from row {engine.t + 1} on, is missing")
+
     try:
         if progress.folded:
-            found = list(database.sealed("snapshot"))
-            if not found or [row[:2] for row in found] != [(at + 1, len(found)) for at in range(len(found))]:
-                raise damaged(f"{path}: a chunk of the snapshot is missing")
-            parts = (seal.open(chunk_name(at, chunks), progress.folded, sealed) for at, chunks, sealed in found)
-            state = decode(b"".join(parts))
+            chunks = list(database.rows("snapshot"))
+            if not chunks:
+                raise damaged(f"{path}: the snapshot is missing")
+            # The seal of a chunk names its place and the number of all.
+            state = decode(
+                b"".join(
+                    seal.open(chunk_name(at, len(chunks)), progress.folded, sealed)
+                    for at, (_, sealed) in enumerate(chunks, 1)
+                )
+            )
             t = state["release"]
-            release = None if t is None else database.release(t)
-            if release is None and t is not None:
+            release = None if t is None else next(database.releases(t - 1), None)
+            if t is not None and (release is None or release.t != t):
                 raise damaged(f"{path}: the release at row {t} is missing")
             restore(engine, state, release, copied=False)
-        with plain_errors(path):
-            due = database.releases(engine.now.release.t if engine.now.release is not None else 0)
-            for number, first, count, sealed in database.sealed("log"):
-                entry = entry_of(first, count, seal.open("entry", number, sealed))
-                # Records are consecutive. A gap would replay later rows with the noise of earlier ones.
-                if number != last + 1 or first != engine.t + 1:
-                    raise damaged(f"{path}: record {last + 1} of the log, from row {engine.t + 1} on, is missing")
-                replay_checked(engine, entry, due, path)
-                last = number
-            if last != progress.records:
-                raise damaged(f"{path}: the end of the log is missing")
-            if (late := next(due, None)) is not None:
-                raise _differs(path, late.t)
+        replay_checked(engine, entries(), database.releases(t or 0), path)
     except (KeyError, TypeError, ValueError, AttributeError, HorizonReachedError) as problem:
         raise damaged(f"{path}: the stored state does not fit the configuration ({reason(problem)})") from problem
     if stream.t != progress.rows:
@@ -113,59 +119,59 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     return stream
 
 
-def replay_checked(engine: Engine, entry: Entry, due: Iterator[Release], path: str) -> int:
-    """Replay an entry, compare its releases with the next stored ones, and return their number."""
-    releases = replay(engine, entry)
-    if entry.link and engine.processor.chain.link != entry.link:
+def replay_checked(engine: Engine, entries: Iterable[Entry], due: Iterator[Release], path: str) -> int:
+    """Replay entries, compare their releases with the stored ones that are due, and return the number of releases."""
+    count = 0
+    advice = "Use the machine and versions that wrote it, or restore the newest copy"
+    for entry in entries:
+        releases = replay(engine, entry)
+        if entry.link and engine.processor.chain.link != entry.link:
+            raise StoreCorruptError(
+                f"{path}: the replay hides other values up to row {engine.t} than the run did. {advice}"
+            )
+        count += len(releases)
+        for release in releases:
+            stored = next(due, None)
+            if stored is None:
+                raise damaged(f"{path}: the release at row {release.t} is missing")
+            if not _are_same(release, stored):
+                raise StoreCorruptError(
+                    f"{path}: the replay gives another release at row {release.t} than the stored one. {advice}"
+                )
+    if (late := next(due, None)) is not None:
         raise StoreCorruptError(
-            f"{path}: the replay hides other values up to row {engine.t} than the run did. "
-            "Use the machine and versions that wrote it, or restore the newest copy"
+            f"{path}: the replay does not give the release at row {late.t} that is stored. {advice}"
         )
-    for release in releases:
-        stored = next(due, None)
-        if stored is None:
-            raise damaged(f"{path}: the release at row {release.t} is missing")
-        _compare(release, stored, path)
-    return len(releases)
+    return count
 
 
-def _compare(made: Release, stored: Release, path: str) -> None:
-    """Raise `StoreCorruptError` unless two releases are the same."""
+def _are_same(made: Release, stored: Release) -> bool:
+    """Return whether two releases are the same, up to the rounding errors of other kernels."""
     exact, loose, stds = [], [], []
     for release in (made, stored):
-        # The private Gram matrix must agree bit for bit. Values computed from it have the rounding errors of the
-        # kernels: basis, eigenvalues, and the matrix itself if it was projected.
-        private, projected, std = release.packed, None, release.own_noise_std
-        if "projected" in release.details:
-            private, projected = None, release.packed
-        exact.append((release.t, release.n_components, private, std is None))
+        # The private Gram matrix must agree bit for bit. Values computed from it, basis and eigenvalues, have the
+        # rounding errors of the kernels.
+        std = release.own_noise_std
+        exact.append((release.t, release.n_components, release.packed, std is None))
         computed = release.own_basis, release.own_span, release.own_smoothed, release.own_eigenvalues
-        loose.append((projected, *computed, release.details))
+        loose.append((*computed, release.details))
         stds.append(std or 0.0)
-    same = alike(exact[0], exact[1], 0.0) and alike(loose[0], loose[1], TOLERANCE)
-    if not (same and math.isclose(*stds, rel_tol=STD_TOLERANCE)):
-        raise _differs(path, made.t)
+    same = encode(exact[0]) == encode(exact[1]) and alike(loose[0], loose[1])
+    return same and math.isclose(*stds, rel_tol=STD_TOLERANCE)
 
 
-def _differs(path: str, t: int) -> StoreCorruptError:
-    return StoreCorruptError(
-        f"{path}: the replay gives another release at row {t} than the stored one. "
-        "Use the machine and versions that wrote it, or restore the newest copy"
-    )
-
-
-def alike(one: Any, other: Any, tolerance: float) -> bool:
-    """Return whether nested plain values and arrays agree up to a tolerance, relative to the largest entry."""
+def alike(one: Any, other: Any) -> bool:
+    """Return whether nested plain values and arrays agree up to `TOLERANCE`, relative to the largest entry."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(alike(one[name], other[name], tolerance) for name in one)
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(alike, one, other, [tolerance] * len(one)))
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        if one.shape != other.shape or one.dtype != other.dtype:
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, (np.ndarray, float)) and isinstance(other, (np.ndarray, float)):
+        first, second = np.asarray(one), np.asarray(other)
+        if first.shape != second.shape or first.dtype != second.dtype:
             return False
-        if tolerance == 0.0 or one.dtype.kind != "f":
-            return np.array_equal(one, other)
-        return np.allclose(one, other, rtol=0.0, atol=tolerance * max(1.0, float(np.abs(other).max(initial=0.0))))
-    if isinstance(one, float) and isinstance(other, float):
-        return bool(one == other or abs(one - other) <= tolerance * max(1.0, abs(other)))
+        if first.dtype.kind != "f":
+            return np.array_equal(first, second)
+        largest = float(np.abs(second).max(initial=0.0))
+        return np.allclose(first, second, rtol=0.0, atol=TOLERANCE * max(1.0, largest))
     return bool(one == other)

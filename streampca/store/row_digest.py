@@ -1,14 +1,19 @@
 """Keyed digests of the rows that a run has absorbed: they show whether a file begins with the same rows.
 
-Curator only. Without the key of the run, a digest reveals nothing. Digests are of admitted rows, so a file whose values
-changed only beyond the public bounds counts as the same file.
+Curator only: the digests are sealed. They are of admitted rows, so a file whose values changed only beyond the public
+bounds counts as the same file. The digest of rows is a sum over their entries, so that it depends on no blocks, and
+continues after a crash from its value:
+
+    sum of c[i, j] * word[i, j]  mod 2**64,    c[i, j] uniform, from the key and the place (row i, feature j).
+
+Words are entries in whole numbers of lattice steps, of 32 bits. Rows that differ in a place have different digests but
+for a probability of 2**-33: the product of a uniform number and a difference d of two words is uniform but for the
+factors 2 of d.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from copy import copy
-from hashlib import blake2b
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,88 +22,38 @@ from streampca.errors import BadParameterError
 from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray
 
-#: Largest number of rows that are hashed together.
-PART = 4096
 #: Number of first rows of a session whose digest is kept.
 HEAD = 64
+_CHUNK = 4096  # rows that are added together: the coefficients take twice the memory of the words
 
 
-class Sessions(NamedTuple):
-    """Digests of the rows of a run, by session."""
+class TakenRows(NamedTuple):
+    """Digests of the rows of a run: an immutable value."""
 
-    starts: Sequence[int] = ()  #: rows before each session: 0, and the row of each `Stream.resume`
-    #: digest of the first `HEAD` rows of each session; empty if it has fewer, or if they are all the same
-    heads: Sequence[str] = ()
-    digest: str = ""  #: of all rows
+    rows: int = 0  #: number of rows
+    total: int = 0  #: digest of all rows
+    #: first row, from 0, of each session (the first one, and one for each `Stream.resume`), and the digest of its
+    #: first `HEAD` rows
+    heads: Sequence[tuple[int, int]] = ()
     known: bool = True  #: False if some rows arrived as a sum, so that their values are unknown
 
+    def resumed(self) -> TakenRows:
+        """Return the digests at the beginning of another session."""
+        same = bool(self.heads) and self.heads[-1][0] == self.rows  # a session without rows
+        return self if same else self._replace(heads=[*self.heads, (self.rows, 0)])
 
-class RowDigest:
-    """Digest of rows in order. It does not depend on the blocks in which the rows arrive.
-
-    Each part is hashed together with the digest before it. Parts end at multiples of `PART` rows, and at ``ends``.
-    """
-
-    def __init__(self, key: bytes, digest: str = "", rows: int = 0, ends: Sequence[int] = ()) -> None:
-        self._key, self.rows, self.ends = key, rows, list(ends)
-        self.part = self._begin(digest)
-        self.take(())
-
-    def take(self, words: Any) -> None:
-        """Absorb rows in whole numbers of lattice steps."""
-        while True:
-            # A session begins from the stored digest, because the state of a hash cannot be stored. Several sessions
-            # may begin at one row.
-            while self.ends and self.ends[0] == self.rows:
-                self.part = self._begin(self.part.hexdigest())
-                del self.ends[0]
-            if not len(words):
-                return
-            end = self.rows - self.rows % PART + PART
-            count = min(len(words), min([end, *self.ends[:1]]) - self.rows)
-            self.part.update(words[:count].data)
-            words, self.rows = words[count:], self.rows + count
-            if self.rows == end:
-                self.part = self._begin(self.part.hexdigest())
-
-    def copy(self) -> RowDigest:
-        """Return an independent copy."""
-        made = copy(self)
-        made.part, made.ends = self.part.copy(), list(self.ends)
-        return made
-
-    def _begin(self, digest: str) -> Any:
-        return blake2b(digest.encode(), key=self._key, digest_size=16)
-
-
-class TakenRows:
-    """Digests of the rows of a run during a session that begins after ``rows`` rows: an immutable value."""
-
-    def __init__(self, key: bytes, before: Sessions, rows: int) -> None:
-        self._key, self.digest = key, RowDigest(key, before.digest, rows)
-        self._before, self._start, self.head = before, rows, np.empty((0, 0), dtype="<i4")
-        self.known = before.known and (rows == 0 or bool(before.digest))
-
-    def after(self, entries: Sequence[FloatArray | None]) -> TakenRows:
-        """Return the digests after more rows; None stands for a sum of rows."""
-        made = copy(self)
-        made.digest = self.digest.copy()
-        for rows in entries:
-            if rows is None:
-                made.known = False
-                continue
-            words = words_of(rows)
-            made.digest.take(words)
-            if (missing := HEAD - len(made.head)) > 0:
-                head = words[:missing]
-                made.head = np.concatenate([made.head, head]) if len(made.head) else head
-        return made
-
-    def sessions(self) -> Sessions:
-        """Return the digests, including those of this session."""
-        before = self._before
-        starts, heads = (*before.starts, self._start), (*before.heads, head_of(self._key, self.head))
-        return Sessions(starts, heads, self.digest.part.hexdigest(), self.known)
+    def after(self, key: bytes, groups: Iterable[tuple[int, Any]]) -> TakenRows:
+        """Return the digests after more rows, as their number and words; None stands for a sum of rows."""
+        count, total, known = self.rows, self.total, self.known
+        start, head = self.heads[-1]
+        for size, words in groups:
+            if words is not None:
+                total += digest_of(key, words, count)
+                if (missing := start + HEAD - count) > 0:
+                    head += digest_of(key, words[:missing], count)
+            known = known and (words is not None or size == 0)
+            count += size
+        return TakenRows(count, total % 2**64, [*self.heads[:-1], (start, head % 2**64)], known)
 
 
 def words_of(rows: FloatArray) -> Any:
@@ -108,43 +63,46 @@ def words_of(rows: FloatArray) -> Any:
     return words
 
 
-def head_of(key: bytes, words: Any) -> str:
-    """Return the digest of the first `HEAD` rows; empty if there are fewer, or if they are all the same."""
-    head = words[:HEAD]
-    if len(head) < HEAD or np.array_equal(head, np.broadcast_to(head[0], head.shape)):
-        return ""  # equal rows begin many files, and identify none
-    return blake2b(np.ascontiguousarray(head).data, key=key, digest_size=16).hexdigest()
+def digest_of(key: bytes, words: Any, first: int) -> int:
+    """Return the digest of consecutive rows; ``first`` is the number of rows before them."""
+    draws = -(-words.shape[1] // 4)  # a counter of Philox gives four numbers of 64 bits
+    secret, total = int.from_bytes(key[:16], "little"), 0
+    for start in range(0, len(words), _CHUNK):
+        part = words[start : start + _CHUNK]
+        uniform = np.random.Philox(counter=(first + start) * draws, key=secret).random_raw(4 * draws * len(part))
+        factors = uniform.reshape(len(part), 4 * draws)[:, : part.shape[1]]
+        total += int(np.einsum("ij,ij->", factors, part.astype(np.int64).view(np.uint64)))  # wraps at 2**64
+    return total
 
 
 class PassedRows:
-    """Check of the first ``rows`` rows of a file, which a resumed run has absorbed already and skips."""
+    """Check of the first rows of a file, which a resumed run has absorbed already and skips."""
 
     HEAD = HEAD
 
-    def __init__(self, key: bytes, kept: Sessions, rows: int) -> None:
-        self._key, self._kept, self._rows = key, kept, rows
-        self._digest = RowDigest(key, ends=kept.starts[1:])
-
-    @property
-    def count(self) -> int:
-        """Number of rows skipped so far."""
-        return self._digest.rows
+    def __init__(self, key: bytes, taken: TakenRows) -> None:
+        self._key, self._taken, self._total = key, taken, 0
+        self.count = 0  #: number of rows skipped so far
 
     def take(self, admitted: FloatArray) -> None:
         """Skip rows. Raise `BadParameterError` after the last of them if they are not the rows of the run."""
-        self._digest.take(words_of(admitted))
-        if self._kept.known and self.count == self._rows and self._digest.part.hexdigest() != self._kept.digest:
+        self._total += digest_of(self._key, words_of(admitted), self.count)
+        self.count += len(admitted)
+        taken = self._taken
+        if taken.known and self.count == taken.rows and self._total % 2**64 != taken.total:
             raise BadParameterError(
-                f"the first {self._rows} rows of the file are not the rows that the run has taken (another file, order "
+                f"the first {taken.rows} rows of the file are not the rows that the run has taken (another file, order "
                 "or column). Give the file of the run"
             )
 
     def check_next(self, admitted: FloatArray) -> None:
         """Raise `BadParameterError` if a continuation file begins with rows that the run has absorbed already."""
-        head = head_of(self._key, words_of(admitted))
-        if head and head in self._kept.heads:
-            at = self._kept.starts[list(self._kept.heads).index(head)] + 1
-            raise BadParameterError(
-                f"the file begins with the rows that the run has taken from row {at} on, which would count twice. "
-                "Omit --continues for the whole file, or give the file that comes next"
-            )
+        words = words_of(admitted[:HEAD])
+        if len(words) < HEAD or (words == words[0]).all():
+            return  # equal rows begin many files, and identify none
+        for start, head in self._taken.heads:
+            if digest_of(self._key, words, start) % 2**64 == head:
+                raise BadParameterError(
+                    f"the file begins with the rows that the run has taken from row {start + 1} on, which would count "
+                    "twice. Omit --continues for the whole file, or give the file that comes next"
+                )

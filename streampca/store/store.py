@@ -26,13 +26,9 @@ import gc
 import logging
 import os
 import secrets
-import shutil
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,29 +36,23 @@ from typing import Any, Self
 from streampca import _native
 from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
-from streampca.linalg.svec import svec_size
-from streampca.processors.base import Algorithm
 from streampca.release.release import Release
-from streampca.rows.advice import warn
 from streampca.rows.protocol import Position
 from streampca.store.config import config_of, dump, label_of
-from streampca.store.database import SCHEMA, Database, Progress, plain_errors
-from streampca.store.keys import RunKey, Seal, prepare_key, publish_key, read_key, run_of
+from streampca.store.database import Database, Progress, plain_errors
+from streampca.store.keys import RunKey, Seal, read_key, run_of, write_key
 from streampca.store.ledger import Account, Ledger
-from streampca.store.log import Schedule, Writer, sessions_of
+from streampca.store.log import Schedule, Writer, taken_rows
 from streampca.store.records import decode, encode
 from streampca.store.recovery import check_key, check_lineage, forked, rebuild
 from streampca.store.row_digest import PassedRows
 from streampca.store.witness import LockFile, Point, Witness, beside
-from streampca.store.writing_thread import wait_for_last_calls
 from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
 logger = logging.getLogger("streampca.store")
 
 _BEGINNING: Point = 0, ""
-#: Bytes of a release in the database besides its matrix or basis (measured).
-_RELEASE_BYTES = 60
 
 
 class Store:
@@ -74,17 +64,15 @@ class Store:
         Database, or ``":memory:"`` for one that ends with the process (for tests).
     passphrase : str or None, default=None
         Protects the key file. A new process needs it to resume.
-    key_file : str or path, default=<path>.key
-        File of the key.
     witness : str or path, default=<path>.witness
         File of the progress of the run. Best on other storage than the database, see `streampca.store.store`.
-    commit_every : int, str or timedelta, default="200ms"
+    commit_every : int or str, default="200ms"
         Time between commits, which then run in the background: a crash loses the rows of about the last interval.
         The last rows wait for the next row, the next release that is read, `close`, or the end of the interpreter. Or
         number of rows: `push` returns after the commit, and a crash loses fewer rows than that; 1 loses none. No row of
         which a release was read is ever lost: reading a release waits for the commit of its rows, about 5 to 10 ms.
         `durable` is the number of rows whose releases can be read without waiting.
-    snapshot_every : str or timedelta, default="5min"
+    snapshot_every : str, default="5min"
         Maximum time between snapshots while rows arrive. A snapshot is also written when it is smaller than the rows
         since the last one. It replaces these rows, which are overwritten. It is part of a commit, which then requires
         little more time at 100 features, about six times as much at 500, and 3 s at 2000.
@@ -97,8 +85,8 @@ class Store:
     Notes
     -----
     The next call repeats a commit that failed, e.g. on a full disk. After an interrupt, continue with the stream, or
-    close the store and resume the run. A stream keeps its store open. If both are collected before `close`, their rows
-    are committed, the store is closed, and a `ResourceWarning` is issued.
+    close the store and resume the run. A stream keeps its store open. If both are collected before `close`, the rows
+    since the last commit are lost as in a crash, and a `RuntimeWarning` reports their number.
 
     Examples
     --------
@@ -119,19 +107,18 @@ class Store:
         path: str | os.PathLike[str],
         *,
         passphrase: str | None = None,
-        key_file: str | os.PathLike[str] | None = None,
         witness: str | os.PathLike[str] | None = None,
-        commit_every: int | str | timedelta = "200ms",
-        snapshot_every: str | timedelta = "5min",
+        commit_every: int | str = "200ms",
+        snapshot_every: str = "5min",
     ) -> None:
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise BadParameterError(f"path={path!r}: expected the path of a database, or ':memory:'.")
         self.path = str(path)
         self._in_memory = self.path == ":memory:"
-        if self._in_memory and not (passphrase is key_file is witness is None):
-            raise BadParameterError("path=':memory:': expected no passphrase=, key_file= or witness=.")
+        if self._in_memory and not (passphrase is witness is None):
+            raise BadParameterError("path=':memory:': expected no passphrase= or witness=.")
         where = Path(self.path)
-        self._key_file = Path(key_file) if key_file is not None else beside(where, ".key")
+        self._key_file = beside(where, ".key")
         self._witness_file = Path(witness) if witness is not None else beside(where, ".witness")
         if witness is not None and not self._witness_file.parent.is_dir():
             raise BadParameterError(
@@ -179,14 +166,14 @@ class Store:
         found = self._open_database().get("source")
         if found is None or self._key is None:
             return None
-        source: dict[str, Any] = decode(Seal(self._key).open("source", 0, bytes.fromhex(found)))
+        source: dict[str, Any] = decode(Seal(self._key).open("source", 0, found))
         return source
 
     def remember_source(self, source: dict[str, Any] | None) -> None:
         """Store a description of the source of the rows. It is sealed, because it may hold a password."""
         database, key = self._open_database(), self._key
         if key is not None and source != self.source:
-            sealed = None if source is None else Seal(key).seal("source", 0, encode(source)).hex()
+            sealed = None if source is None else Seal(key).seal("source", 0, encode(source))
             database.put_all(source=sealed)
 
     @contextmanager
@@ -215,7 +202,7 @@ class Store:
         database = self._open_database()
         if self._key is None:
             raise BadParameterError("the store is not open. Continue its run with Stream.resume(store)")
-        return PassedRows(self._key.derive(b"streampca rows"), sessions_of(database), database.progress.rows)
+        return PassedRows(self._key.derive(b"streampca rows"), taken_rows(database, self._key))
 
     def flush(self) -> None:
         """Commit all rows pushed so far, and return when they are durable."""
@@ -238,9 +225,7 @@ class Store:
             If this thread is inside a call that changes the stream. Nothing changes.
         """
         try:
-            if self._writer is not None and self._writer.thread.is_finishing:
-                self._writer.thread.stop()
-            elif self._writer is not None:
+            if self._writer is not None:
                 self._writer.finish()
         finally:
             self._let_go()
@@ -253,27 +238,19 @@ class Store:
         writer = self._writer
         if writer is None:
             return
-        if self._in_memory:
-            writer.thread.finish_with()
-            return
-        # At the end of the interpreter, `log` has committed already, and all threads are stopped.
-        if not sys.is_finalizing():
-            writer.thread.finish_with(partial(self._close_collected, writer))
-        warnings.warn(
-            f"{self.path}: the store was not closed. Its rows are committed. Call `close()`, or use a `with` block.",
-            ResourceWarning,
-            stacklevel=2,
-            source=writer.thread,
-        )
-
-    def _close_collected(self, writer: Writer) -> None:
-        """Commit and close. In the writing thread."""
-        try:
-            writer.last_call()
-        except Exception as problem:
-            logger.error("not committed: run=%s rows=%d problem=%s", self.run, writer.durable, type(problem).__name__)
-        finally:
-            self._let_go()
+        writer.thread.end()
+        self._lock.close()
+        if self._witness is not None:
+            self._witness.close()  # a stream that passed this store on may still refer to it
+        if writer.unsaved and not self._in_memory:
+            # Committing would not do in a finalizer, which may run while any lock is held.
+            warnings.warn(
+                f"{self.path}: the store was not closed, and the last {writer.unsaved} rows were not committed. Push "
+                "them again after Stream.resume, and call `close()`, or use a `with` block.",
+                RuntimeWarning,
+                stacklevel=2,
+                source=writer.thread,
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
@@ -304,60 +281,52 @@ class Store:
             raise BadParameterError(
                 f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)"
             )
-        algorithm = engine.algorithm
-        if not self._in_memory:
-            warn(room_warnings(self.path, algorithm, algorithm.n_features, getattr(algorithm, "horizon", None)))
         payer, described = engine.account, dump(config_of(engine))
         if payer is not None and not isinstance(payer, Account):
             raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
         try:
             database = self._claim()
-            found, rows = database.get("run"), database.progress.rows
-            # The ledger pays for a run after its key file has its final name: until then, the run may be replaced.
-            unpaid = found is None or found["account"] is None or not (self._in_memory or self._key_file.exists())
-            if rows or not unpaid:
+            found, progress = database.get("run"), database.progress
+            has_key = not self._in_memory and self._key_file.exists()
+            # A run without its key file broke off while it began. One that has it may have been paid for.
+            is_whole = found is not None and (has_key or self._in_memory) and found["account"] is not None
+            if progress.rows or is_whole:
                 raise BadParameterError(
-                    f"{self.path} holds a run of {rows} rows. Continue it with Stream.resume(store)"
+                    f"{self.path} holds a run of {progress.rows} rows. Continue it with Stream.resume(store)"
                 )
             before = None if found is None else str(found["run"])
+            if has_key and (before is None or run_of(self._key_file) != before):
+                raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")
             account = None if payer is None else self._own(payer.ledger.path, payer.data_set, payer.run)
             key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
             if not self._in_memory:
-                if self._key_file.exists() and (before is None or run_of(self._key_file) != before):
-                    raise WrongKeyError(
-                        f"{self._key_file} exists, and may be the key of a lost run. Move it away first"
-                    )
                 with plain_errors(self._key_file):
-                    prepare_key(self._key_file, key, self._passphrase)
                     self._key_file.unlink(missing_ok=True)  # that of the replaced run
             if self._witness is not None:
                 with plain_errors(self._witness_file):
-                    self._witness.open()
                     self._witness.clear(before)
             database.put_all(
                 run={
                     "run": key.run,
                     "check": key.check(),
-                    "seeded": key.seeded,
-                    "schema": SCHEMA,
-                    "processor": type(algorithm).__name__,
                     "guarantee": engine.guarantee.to_dict(),
                     "account": None if account is None else [account.ledger.path, account.data_set, account.run],
                 },
                 config=described,
-                label=label_of(algorithm, engine.now.admission),
+                label=label_of(engine.algorithm, engine.now.admission),
                 progress=Progress(),
                 kernels=[[1, _native.described()]],
-                start=Seal(key).seal("start", 0, engine.start_id).hex(),
+                start=Seal(key).seal("start", 0, engine.start_id),
             )
-            # After this commit the run can be resumed. Until the key file has its final name, it can begin again.
             if account is not None:
                 account.ledger.note(account.data_set, key.run, None, _BEGINNING)
             if self._witness is not None:
                 with plain_errors(self._witness_file):
                     self._witness.remember(key.run, _BEGINNING)
+            if not self._in_memory:
+                # The run exists from here on: without its key file, another one may begin in its place.
                 with plain_errors(self._key_file):
-                    publish_key(self._key_file, key.run)
+                    write_key(self._key_file, key, self._passphrase)
             self._key = key
             head = None if account is None else _BEGINNING
             writer = self._begin_writing(database, key, account, head, engine)
@@ -380,13 +349,8 @@ class Store:
             database = self._claim()
             run = database.run()
             known = self._key if self._in_memory else None
-            if known is None and not self._key_file.exists():  # the beginning broke off before its last step
-                with plain_errors(self._key_file):
-                    publish_key(self._key_file, run["run"])
-                if not (self._key_file.exists() or database.progress.rows):
-                    raise BadParameterError(
-                        f"{self.path} holds no run yet, only one whose beginning broke off. Begin one"
-                    )
+            if known is None and not (self._key_file.exists() or database.progress.rows):
+                raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
             key = known or read_key(self._key_file, self._passphrase)
             check_key(database, key)
             account = None if run["account"] is None else self._own(*run["account"])
@@ -398,7 +362,6 @@ class Store:
                         f"--set store.witness=FILE), so another copy of {self.path} may have continued"
                     )
                 with plain_errors(self._witness_file):
-                    self._witness.open()
                     seen = self._witness.recall(key.run)
                 if not moved:
                     check_lineage(database, seen, f"the witness {self._witness_file}")
@@ -415,8 +378,7 @@ class Store:
                 writer.note()
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
-                start = Seal(key).seal("start", 0, stream.engine.start_id).hex()
-                database.put_all(start=start)
+                database.put_all(start=Seal(key).seal("start", 0, stream.engine.start_id))
         except BaseException:
             self._let_go()
             raise
@@ -431,7 +393,6 @@ class Store:
                     self._lock.open()
                 except StoreLockedError:
                     gc.collect()  # its holder may be a forgotten stream of this process
-                    wait_for_last_calls()
                     self._lock.open()
         if self._database is None:
             self._database = Database(self.path, write=True)
@@ -441,9 +402,8 @@ class Store:
         self, database: Database, key: RunKey, account: Account | None, head: Point | None, engine: Engine
     ) -> Writer:
         self.guard.inner = engine.guard
-        given = database, key, self._witness, account, head, engine, self._schedule
-        self._writer = writer = Writer(self, self._lock, *given)
-        return writer
+        self._writer = Writer(self, database, key, self._witness, account, head, engine, self._schedule)
+        return self._writer
 
     def _open_database(self) -> Database:
         if self._database is None:
@@ -477,22 +437,3 @@ class Store:
             self._writer.lost = "the parent process of this one writes this store. Use it there"
             self._writer = None
         self._database = self._account = None  # their connections stay open, and only the parent closes them
-
-
-def room_warnings(
-    path: str | os.PathLike[str], algorithm: Algorithm, n_features: int | None, rows: int | None
-) -> list[str]:
-    """Return a warning if the releases of a run of ``rows`` rows are not expected to fit the disk."""
-    every = getattr(algorithm, "release_every", None)
-    if n_features is None or rows is None or every is None:
-        return []
-    numbers = svec_size(n_features) if algorithm.square_bytes else n_features * algorithm.n_components
-    needed = free = rows // every * (_RELEASE_BYTES + 8 * numbers)
-    with suppress(OSError):
-        free = shutil.disk_usage(Path(path).absolute().parent).free
-    if needed <= free:
-        return []
-    return [
-        f"{path}: {rows // every} releases take about {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free there. "
-        "Use a larger disk, or increase release_every="
-    ]

@@ -25,19 +25,17 @@ _SLOT, _SUM = 512, 16  # bytes of a slot, and of its checksum
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
-def write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Create a file that must not exist yet, and flush it and its name to the disk."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+def write_new(path: Path, data: bytes) -> None:
+    """Create a file that must not exist yet, mode 0600, and flush it to the disk."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(handle, "wb") as file:
-            os.fchmod(handle, mode)
             file.write(data)
             file.flush()
             os.fsync(handle)
     except BaseException:
         os.unlink(path)
         raise
-    sync_folder(path)
 
 
 def sync_folder(path: Path) -> None:
@@ -52,6 +50,7 @@ def sync_folder(path: Path) -> None:
 class LockFile:
     """A file that only this process holds, from `open` to `close`. The system releases it if the process dies."""
 
+    # A file of its own, not the database: SQLite's locks are POSIX locks, which any close in this process would drop.
     _file: FileIO | None = None
 
     def __init__(self, path: Path) -> None:
@@ -59,37 +58,30 @@ class LockFile:
         tell_of_forks(self)
 
     def open(self) -> None:
-        """Lock the file. Raises `StoreLockedError` if another process, or another object, holds it."""
+        """Lock the file. Raises `StoreLockedError` if another object holds it."""
         import fcntl
 
         if self._file is None or self._file.closed:
             self._file = FileIO(self._path, "r+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o600))
-        file = _identity(self._file)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _HELD_HERE[file] = os.getpid()
         except OSError as problem:
             self._file.close()
             if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
-            holder = "another process writes to this run. Let it finish, or end it, then try again"
-            if _HELD_HERE.get(file) == os.getpid():
-                holder = (
-                    "this process has the store open. Close it (`close()` or a `with` block), or continue its stream"
-                )
-            raise StoreLockedError(f"{self._path} is held: {holder}") from None
+            raise StoreLockedError(
+                f"{self._path} is held: another process writes to this run, or this process has the store open. "
+                "End it, or close it (`close()` or a `with` block), then try again"
+            ) from None
 
     @property
     def handle(self) -> int:
-        """Descriptor of the open file."""
-        if self._file is None:
-            raise ValueError(f"{self._path} is not open")
-        return self._file.fileno()
+        """Descriptor of the open file; -1, which no call accepts, if it was never opened."""
+        return -1 if self._file is None else self._file.fileno()
 
     def close(self) -> None:
         """Release the file. Idempotent."""
-        if self._file is not None and not self._file.closed:
-            _HELD_HERE.pop(_identity(self._file), None)
+        if self._file is not None:
             self._file.close()
 
     # The child of a fork closes its handle, too: a lock lasts until all handles are closed.
@@ -97,15 +89,6 @@ class LockFile:
 
     def __del__(self) -> None:
         self.close()
-
-
-#: Device and inode of the files that a process has locked, with its id: a child inherits the entries, not the locks.
-_HELD_HERE: dict[tuple[int, int], int] = {}
-
-
-def _identity(file: FileIO) -> tuple[int, int]:
-    status = os.fstat(file.fileno())
-    return status.st_dev, status.st_ino
 
 
 def is_locked(path: Path) -> bool:
@@ -130,19 +113,16 @@ class Witness(LockFile):
 
     _turn = 0
 
-    def open(self) -> None:
-        """Open the file for this process only, and create it if it is missing."""
-        super().open()
-        sync_folder(self._path)
-
-    def recall(self, run: str) -> Point | None:
-        """Return the latest point, or None if the file is empty or damaged. `StoreForkedError` for another run."""
+    def recall(self, run: str | None) -> Point | None:
+        """Lock the file, and return its point; None if it is empty or damaged. `StoreForkedError` for another run."""
+        self.open()
+        sync_folder(self._path)  # it may be new
         self._turn, point = _latest(self._path, os.pread(self.handle, 2 * _SLOT, 0), run)
         return point
 
     def clear(self, run: str | None) -> None:
-        """Empty the file, which must be of ``run``, for the run that replaces it. `StoreForkedError` otherwise."""
-        _latest(self._path, os.pread(self.handle, 2 * _SLOT, 0), run)
+        """Lock and empty the file, which must be of ``run``, for the run that replaces it."""
+        self.recall(run)
         os.ftruncate(self.handle, 0)
         os.fsync(self.handle)
         self._turn = 0

@@ -1,4 +1,8 @@
-"""The thread that writes for one durable stream, including the last commit of a store that was never closed."""
+"""The thread that writes for one durable stream.
+
+An executor of `concurrent.futures` does not do: its locks are not released by an interrupt at any point, it accepts no
+work once the interpreter ends, when open streams commit, and the child of a fork would wait for it.
+"""
 
 from __future__ import annotations
 
@@ -30,28 +34,21 @@ class Job:
         self.is_done = True
         self._running.release()
 
-    def wait(self, seconds: float) -> None:
-        """Wait until the call is done, for at most this time."""
-        if not self.is_done and self._running.acquire(timeout=seconds):
+    def wait(self) -> None:
+        """Wait until the call is done, for at most half a second."""
+        # The child of a fork has no thread that would do it.
+        if not self.is_done and self._running.acquire(timeout=0.5):
             self._running.release()
 
 
 class WritingThread:
-    """A thread that makes the calls of one writer in order. It ends with `stop` or `finish_with`.
+    """A thread that makes the calls of one writer in order. It ends with `stop` or `end`."""
 
-    Parameters
-    ----------
-    files : object
-        References that the thread keeps until it ends. Garbage is finalized in any order: otherwise a connection
-        that only a forgotten stream holds is closed before the stream can commit.
-    """
-
-    def __init__(self, *files: object) -> None:
+    def __init__(self) -> None:
         self._process = os.getpid()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ended = Job(lambda: None)
-        arguments = self._jobs, self._ended, files
-        thread = Thread(target=_serve, args=arguments, name="streampca-store", daemon=True)
+        thread = Thread(target=_serve, args=(self._jobs, self._ended), name="streampca-store", daemon=True)
         thread.start()
         self.ident = thread.ident or 0
 
@@ -72,10 +69,9 @@ class WritingThread:
             If the writing thread itself waits, in a finalizer or a handler of log records.
         """
         while not job.is_done:
-            if self.is_this_thread:
+            if self.ident == get_ident():
                 raise StreamBusyError("this store is busy: it is committing in this thread. Call from another thread")
-            # A timeout, because the child of a fork has no thread that could release the lock.
-            job.wait(0.5)
+            job.wait()
             if not job.is_done and (self._ended.is_done or self._process != os.getpid()):
                 raise StoreLockedError("the store was closed, or belongs to another process")
         if job.problem is not None:
@@ -85,48 +81,20 @@ class WritingThread:
         """Make a call, and return when it is done."""
         self.wait(self.begin(work))
 
+    def end(self) -> None:
+        """End the thread after the calls in its queue, without waiting: for finalizers."""
+        self._jobs.put(None)
+
     def stop(self) -> None:
         """End the thread after the calls in its queue, and wait for the end unless the thread itself calls."""
-        self._jobs.put(None)
-        while not (self._ended.is_done or self.is_this_thread or self._process != os.getpid()):
-            self._ended.wait(0.5)
-
-    def finish_with(self, *works: Callable[[], None]) -> None:
-        """Queue last calls and end, without waiting: for finalizers, which run while any lock may be held."""
-        if works:
-            _FINISHING[self._ended] = self
-        for work in works:
-            self.begin(work)
-        self._jobs.put(None)
-
-    @property
-    def is_finishing(self) -> bool:
-        """True from `finish_with` until the thread has ended."""
-        return self._ended in _FINISHING
-
-    @property
-    def is_this_thread(self) -> bool:
-        """True if the writing thread itself calls."""
-        return self.ident == get_ident()
+        self.end()
+        while not (self._ended.is_done or self.ident == get_ident() or self._process != os.getpid()):
+            self._ended.wait()
 
 
-def _serve(jobs: SimpleQueue[Job | None], ended: Job, files: tuple[object, ...]) -> None:
+def _serve(jobs: SimpleQueue[Job | None], ended: Job) -> None:
     # A function, not a method: the running thread must not keep its writer alive.
     while (job := jobs.get()) is not None:
         job.run()
         del job  # otherwise the stream of the last call stays alive while the thread waits
-    _FINISHING.pop(ended, None)
     ended.run()
-
-
-#: Threads of this process that make their last calls, by their ends. The child of a fork has none of them.
-_FINISHING: dict[Job, WritingThread] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_FINISHING.clear)
-
-
-def wait_for_last_calls() -> None:
-    """Wait until the stores of collected streams are closed, for each at most a minute."""
-    for ended, thread in list(_FINISHING.items()):
-        if not thread.is_this_thread:
-            ended.wait(60.0)

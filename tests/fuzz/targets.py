@@ -10,7 +10,6 @@ import contextlib
 import gzip
 import io
 import itertools
-import json
 import math
 import os
 import sqlite3
@@ -219,8 +218,7 @@ def _made_stores() -> None:
         store.close()
         if not crashed:
             records = [record for (record,) in database.db.execute("SELECT record FROM releases")]
-            (text,) = database.db.execute("SELECT value FROM meta WHERE name = 'config'").fetchone()
-            _RECORDS.extend([(releases_of, records[0]), (_config_of, text)])
+            _RECORDS.extend([(releases_of, records[0]), (_config_of, database.fact("config"))])
         database.close()
         _STORES.append((_own_folder(files), files))
 
@@ -363,10 +361,7 @@ def records(data: bytes) -> None:
 
 
 def _config_of(data: bytes) -> None:
-    with contextlib.suppress(ValueError, RecursionError):  # the store checks a sum before it reads a configuration
-        text = json.loads(data)
-        if isinstance(text, str):
-            load(text)
+    load(data)
 
 
 def _key_of(data: bytes) -> None:
@@ -403,12 +398,14 @@ def _made_once() -> None:
         made.note("rows", "run", None, (7, "0" * 32))
         _BALANCE.append(made.balance("rows"))
     _LEDGERS.append(path.read_bytes())
-    entry = encode({"kind": "rows", "counts": [3, 0, 0, {}], "fresh": [b"0" * 16], "link": b"1", "rows": np.eye(3, 2)})
+    counts, fresh = [[0] * 5, 0, None, 0, 0, 0, None], [b"0" * 16]
+    values = {"first": 1, "count": 3, "kind": "rows", "counts": counts, "fresh": fresh, "link": b"1"}
+    entry = encode(values | {"rows": np.eye(3, 2)})
     _RECORDS.extend(
         [
             (_key_of, _STORES[0][1]["run.db.key"]),
             (decode, entry),
-            (lambda data: entry_of(1, 3, data), entry),
+            (entry_of, entry),
             (read_trace, encode([(3, "rows", [b"0" * 16])])),
         ]
     )

@@ -1,15 +1,15 @@
-"""Copies of a durable run: forks, pickles, and stores whose ledger knows the one that went on."""
+"""Copies of a durable run: forks, pickles, and stores that witness or ledger know to be older than the run."""
 
 import copy
 import os
 import pickle
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from runs import ROWS, Rows, begin, copied, fpl, payments, proceed, rows_of, whole
 
 import streampca as sp
 from streampca.errors import (
@@ -20,22 +20,18 @@ from streampca.errors import (
     StoreUnwritableError,
 )
 from streampca.store.ledger import Account, Ledger
+from streampca.store.reading import Verification
 from streampca.store.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-ROWS = np.random.default_rng(3).normal(size=(600, 3)) / 3.0
-
-
-def algorithm() -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=10)
+FILES = ".key", ".witness"
 
 
 def test_the_child_of_a_fork_leaves_the_run_to_its_parent(
     tmp_path: Path, in_child: Callable[[Callable[[], object]], int]
 ) -> None:
     path = tmp_path / "run.db"
-    store = Store(path, commit_every="1h")
-    stream = sp.Stream(algorithm(), store=store)
+    store, stream = begin(path)
     steps = stream.push_many(ROWS[:100])
 
     def child() -> None:
@@ -46,9 +42,8 @@ def test_the_child_of_a_fork_leaves_the_run_to_its_parent(
         with pytest.raises(BadParameterError, match="not open"):
             next(store.releases())
         store.close()
-        other = Store(path)
         with pytest.raises(StoreLockedError, match="another process"):
-            sp.Stream.resume(other)
+            sp.Stream.resume(Store(path))
 
     began = time.monotonic()
     assert in_child(child) == 0
@@ -56,15 +51,11 @@ def test_the_child_of_a_fork_leaves_the_run_to_its_parent(
     assert len(steps.releases) == 10
     stream.push_many(ROWS[100:200])
     store.close()
-    with Store(path) as again:
-        assert sp.Stream.resume(again).t == 200
+    assert rows_of(path) == 200
 
 
 def test_a_child_that_lives_on_keeps_no_lock(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    store = Store(path)
-    stream = sp.Stream(algorithm(), store=store)
-    stream.push_many(ROWS[:100])
+    store, _ = begin(tmp_path / "run.db", 100)
     pid = os.fork()
     if pid == 0:
         time.sleep(30.0)
@@ -72,24 +63,128 @@ def test_a_child_that_lives_on_keeps_no_lock(tmp_path: Path) -> None:
     try:
         time.sleep(0.2)
         store.close()
-        with Store(path) as again:
-            assert sp.Stream.resume(again).t == 100
+        assert rows_of(tmp_path / "run.db") == 100
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
 
 
-def test_a_durable_stream_cannot_be_copied(tmp_path: Path) -> None:
-    with Store(tmp_path / "run.db") as store:
-        stream = sp.Stream(algorithm(), store=store)
-        stream.push_many(ROWS[:100])
+def test_a_durable_stream_cannot_be_copied() -> None:
+    store, stream = begin(":memory:", 100)
+    for one in (stream, sp.Stream.resume(store)):
         for make in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(BadParameterError, match="cannot be copied or pickled"):
-                make(stream)
-        stream.push_many(ROWS[100:200])
-        resumed = sp.Stream.resume(store)
-        with pytest.raises(BadParameterError, match="cannot be copied or pickled"):
-            pickle.dumps(resumed)
+                make(one)
+
+
+# -- what the witness knows -----------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    begin(tmp_path / "run.db", 700)[0].close()
+    return tmp_path / "run.db"
+
+
+def test_a_database_set_back_in_place_is_refused(path: Path) -> None:
+    old = path.read_bytes()
+    assert proceed(path) == whole()
+    path.write_bytes(old)
+    told = r"is at row 700, but the witness .* row 900.*--moved.*sqrt\(2\) times mu"
+    with pytest.raises(StoreForkedError, match=told):
+        proceed(path)
+
+
+def test_a_copy_is_refused_and_so_is_a_twin_that_shares_the_witness(path: Path) -> None:
+    twin, shared = copied(path), path.with_name("run.db.witness")
+    with pytest.raises(StoreForkedError, match="witness is missing"):
+        proceed(twin)
+    assert not path.with_name("twin.db.witness").exists()
+    with Store(path) as store:
+        sp.Stream.resume(store)
+        with Store(twin, witness=shared) as other, pytest.raises(StoreLockedError):
+            sp.Stream.resume(other, moved=True)
+    before = shared.read_bytes()
+    proceed(path, 800)
+    with pytest.raises(StoreForkedError, match="is at row 700"):
+        proceed(twin, witness=shared)
+    after = shared.read_bytes()
+    shared.write_bytes(before)
+    with Store(twin, witness=shared) as store:
+        sp.Stream.resume(store, moved=True).push_many(ROWS[:150])
+    shared.write_bytes(after)
+    with pytest.raises(StoreForkedError, match="different rows"):
+        proceed(twin, witness=shared)
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 700])
+def test_a_witness_that_remembers_nothing_is_refused(path: Path, damage: bytes) -> None:
+    path.with_name("run.db.witness").write_bytes(damage)
+    with pytest.raises(StoreForkedError, match="remembers nothing"):
+        proceed(path)
+    proceed(path, moved=True)
+    with Store(path) as store:  # from now on, the witness knows it
+        assert sp.Stream.resume(store).t == 900
+
+
+def test_an_old_witness(tmp_path: Path) -> None:
+    path, witness, old = tmp_path / "run.db", tmp_path / "run.db.witness", {}
+    store, stream = begin(path, commit_every=1)
+    for row in ROWS[:100]:
+        stream.push(row)
+        old[stream.t] = witness.read_bytes()
+    store.close()
+    newest = witness.read_bytes()
+    witness.write_bytes(old[20])
+    with pytest.raises(StoreForkedError, match="what is remembered is an old copy"):
+        rows_of(path)
+    for data in (old[90], newest):  # of the latest commits; a crash may leave the witness one behind
+        witness.write_bytes(data)
+        assert rows_of(path) == 100
+
+
+def test_a_copy_that_goes_on_has_noise_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    begin(path, 720, stream={"seed": None})[0].close()
+    twin, late = copied(path), {}
+    for file, moved in ((path, False), (twin, True)):
+        for upto in (800, 900):
+            proceed(file, upto, moved=moved)
+            moved = False  # it is said once
+        with Store(file) as store:
+            sp.Stream.resume(store)
+            late[file] = [release.packed for release in store.releases()]
+    assert len(late[path]) == len(late[twin]) == 90
+    for t, (one, other) in enumerate(zip(late[path], late[twin], strict=True), 1):
+        assert np.all(one == other) if t <= 72 else np.abs(one - other).min() > 0.0
+    check = Verification(twin)
+    check.replay()
+    assert check.replay_all(Rows(ROWS)) == 90
+    check.close()
+
+
+def test_a_copy_that_was_said_to_be_one_but_took_no_row_is_still_one(path: Path) -> None:
+    twin = copied(path)
+    for _ in range(2):
+        with Store(twin) as store:
+            sp.Stream.resume(store, moved=True)
+        with pytest.raises(StoreForkedError):
+            proceed(twin)
+
+
+def test_a_copy_without_rows_starts_anew(tmp_path: Path) -> None:
+    path, found = tmp_path / "run.db", []
+    begin(path)[0].close()
+    twin = copied(path)
+    for file, moved in ((path, False), (twin, True)):
+        proceed(file, 0, moved=moved)  # the start is durable before the first row
+        proceed(file, 100)
+        with Store(file) as store:
+            found.append(sp.Stream.resume(store).engine.start_id)
+    assert found[0] != found[1]
+
+
+# -- what the ledger knows ------------------------------------------------------------
 
 
 @pytest.fixture
@@ -97,46 +192,21 @@ def ledger(tmp_path: Path) -> Path:
     path = tmp_path / "ledger.db"
     with Ledger(path) as ledger:
         ledger.set_budget("rows", sp.Budget(1.5, 1e-6))  # for two runs of epsilon = 1, not for three
+        begin(tmp_path / "run.db", 100, stream={"ledger": ledger.account("rows", run="nightly")})[0].close()
     return path
 
 
-def begin(path: Path, ledger: Path, rows: int = 100) -> None:
-    with Ledger(ledger) as opened, Store(path, commit_every=10) as store:
-        stream = sp.Stream(algorithm(), store=store, ledger=opened.account("rows", run="nightly"))
-        stream.push_many(ROWS[:rows])
-
-
-def duplicate(path: Path, to: Path) -> None:
-    for ending in ("", ".key", ".witness"):
-        shutil.copy2(f"{path}{ending}", f"{to}{ending}")
-
-
-def go_on(path: Path, *, moved: bool = False, rows: int = 50) -> int:
-    with Store(path, commit_every=10) as store:
-        stream = sp.Stream.resume(store, moved=moved)
-        stream.push_many(ROWS[stream.t : stream.t + rows])
-        return len([*store.releases()])
-
-
-def payments(ledger: Path) -> int:
-    with Ledger(ledger) as opened:
-        return len(opened.balance("rows").entries)
-
-
 def test_the_ledger_knows_which_copy_went_on(tmp_path: Path, ledger: Path) -> None:
-    path, twin, third = tmp_path / "run.db", tmp_path / "twin.db", tmp_path / "third.db"
-    begin(path, ledger)
-    duplicate(path, twin)
-    duplicate(path, third)
-    assert go_on(path) == 15
+    path = tmp_path / "run.db"
+    twin, third = copied(path, *FILES), copied(path, *FILES, to="third.db")
+    assert len(proceed(path, 150)) == 15
     assert payments(ledger) == 1  # the run itself goes on for free
     with pytest.raises(StoreForkedError, match=r"is at row 100, but the ledger .* row 150.*sqrt\(2\) times mu"):
-        go_on(twin)
+        proceed(twin)
     assert payments(ledger) == 1
-    assert go_on(twin, moved=True) == 15
-    assert payments(ledger) == 2
-    assert go_on(twin) == 20  # it is said once, and paid for once
-    assert payments(ledger) == 2
+    for upto, moved in ((150, True), (200, False)):  # it is said once, and paid for once
+        assert len(proceed(twin, upto, moved=moved)) == upto // 10
+        assert payments(ledger) == 2
     with Store(third) as store:
         stream = sp.Stream.resume(store, moved=True)
         with pytest.raises(BudgetExhaustedError):
@@ -144,37 +214,23 @@ def test_the_ledger_knows_which_copy_went_on(tmp_path: Path, ledger: Path) -> No
         assert stream.t == 100
     assert payments(ledger) == 2
     with pytest.raises(StoreForkedError, match="at row 200"):
-        go_on(path)  # the ledger knows the twin now
-
-
-def test_an_unmoved_copy_is_the_run_and_the_original_a_copy(tmp_path: Path, ledger: Path) -> None:
-    path, twin = tmp_path / "run.db", tmp_path / "twin.db"
-    begin(path, ledger)
-    duplicate(path, twin)
-    assert go_on(twin) == 15
-    with pytest.raises(StoreForkedError):
-        go_on(path)
+        proceed(path)  # the ledger knows the twin now
 
 
 def test_twins_at_once_cannot_both_hand_out(tmp_path: Path, ledger: Path) -> None:
-    path, twin = tmp_path / "run.db", tmp_path / "twin.db"
-    begin(path, ledger)
-    duplicate(path, twin)
-    one, other = Store(path), Store(twin)
+    twin = copied(tmp_path / "run.db", *FILES)
+    one, other = Store(tmp_path / "run.db"), Store(twin)
     first, second = sp.Stream.resume(one), sp.Stream.resume(other)
     assert len(first.push_many(ROWS[100:120]).releases) == 2
-    steps = second.push_many(ROWS[100:120])
+    steps = second.push_many(ROWS[200:220])
     for _ in range(2):
         with pytest.raises(StoreForkedError, match="not handed out"):
             _ = steps.releases
-    with pytest.raises(StoreForkedError):
-        second.push(ROWS[0])
-    with pytest.raises(StoreForkedError):
-        other.close()
+    for act in (lambda: second.push(ROWS[0]), other.close, lambda: proceed(twin)):
+        with pytest.raises(StoreForkedError):
+            act()
     assert len(first.push_many(ROWS[120:140]).releases) == 2
     one.close()
-    with pytest.raises(StoreForkedError):
-        go_on(twin)
     assert payments(ledger) == 1
 
 
@@ -183,9 +239,7 @@ def test_nothing_is_handed_out_that_the_ledger_does_not_know(
     tmp_path: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch, crashes: bool
 ) -> None:
     """After a crash the run repeats the release; otherwise the next call repeats the note."""
-    path = tmp_path / "run.db"
-    begin(path, ledger)
-    store = Store(path, commit_every="1h")
+    store = Store(tmp_path / "run.db", commit_every="1h")
     stream = sp.Stream.resume(store)
     steps = stream.push_many(ROWS[100:120])
 
@@ -199,40 +253,40 @@ def test_nothing_is_handed_out_that_the_ledger_does_not_know(
                 act()
         assert (stream.t, store.durable) == (120, 100)
         if crashes:
-            store._let_go()  # as a crash does
+            store._let_go()
     if not crashes:
         stream.push(ROWS[120])
         assert len(steps.releases) == 2
         store.close()
-    assert go_on(path) == 17
+    assert proceed(tmp_path / "run.db") == whole()
     assert payments(ledger) == 1
 
 
+@pytest.mark.parametrize("is_booked", [False, True])
 def test_start_bytes_are_durable_before_the_account_pays(
-    tmp_path: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_booked: bool
 ) -> None:
     """Killed while it pays, before or after the booking: the run goes on, paid for once."""
     debit = Account.debit
 
     def killed(self: Account, *given: object) -> None:
-        if before:
-            raise KeyboardInterrupt
-        debit(self, *given)  # type: ignore[arg-type]
+        if is_booked:
+            debit(self, *given)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    for before, name in ((True, "a"), (False, "b")):
-        with Ledger(ledger) as opened:
-            opened.set_budget(name, sp.Budget(1.0, 1e-6))
-            store = Store(tmp_path / f"{name}.db")
-            stream = sp.Stream(algorithm(), store=store, ledger=opened.account(name))
-            with monkeypatch.context() as patch:
-                patch.setattr(Account, "debit", killed)
-                with pytest.raises(KeyboardInterrupt):
-                    stream.push(ROWS[0])
-            store._let_go()
-            assert len(opened.balance(name).entries) == (0 if before else 1)
-            assert go_on(tmp_path / f"{name}.db") == 5
-            assert len(opened.balance(name).entries) == 1
+    book = tmp_path / "ledger.db"
+    with Ledger(book) as ledger:
+        ledger.set_budget("rows", sp.Budget(1.0, 1e-6))
+        store, stream = begin(tmp_path / "run.db", stream={"ledger": ledger.account("rows")})
+        with monkeypatch.context() as patch:
+            patch.setattr(Account, "debit", killed)
+            with pytest.raises(KeyboardInterrupt):
+                stream.push(ROWS[0])
+        store._let_go()
+    assert payments(book) == is_booked
+    for upto in (0, 50, 60):
+        assert len(proceed(tmp_path / "run.db", upto)) == upto // 10
+        assert payments(book) == (is_booked if upto == 0 else 1)
 
 
 def test_a_durable_stream_needs_a_durable_account(tmp_path: Path, ledger: Path) -> None:
@@ -241,23 +295,9 @@ def test_a_durable_stream_needs_a_durable_account(tmp_path: Path, ledger: Path) 
             """Book nothing."""
 
     with pytest.raises(BadParameterError, match="a debit that is durable too"):
-        sp.Stream(algorithm(), store=Store(":memory:"), ledger=Mine())
-    begin(tmp_path / "run.db", ledger)
+        sp.Stream(fpl(), store=Store(":memory:"), ledger=Mine())
     ledger.rename(tmp_path / "away.db")
     with pytest.raises(BadParameterError, match="there is no such ledger"):
-        go_on(tmp_path / "run.db")
+        proceed(tmp_path / "run.db")
     (tmp_path / "away.db").rename(ledger)
-    assert go_on(tmp_path / "run.db") == 15
-
-
-def test_no_chain_value_leaves_the_sealed_part(tmp_path: Path, ledger: Path) -> None:
-    path = tmp_path / "run.db"
-    begin(path, ledger)
-    with Store(path) as store:
-        stream = sp.Stream.resume(store)
-        link, start = stream.engine.processor.chain.link, stream.engine.start_id
-        stream.push_many(ROWS[100:105])
-        store.flush()
-        files = [file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith(".key")]
-    for secret in (link, start):
-        assert not any(secret in data or secret.hex().encode() in data for data in files)
+    assert len(proceed(tmp_path / "run.db", 150)) == 15

@@ -1,14 +1,13 @@
 """An interrupt at any line of what a durable stream does: it goes on, and so does whoever closes and resumes."""
 
-import runpy
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from interrupts import every_line
+from runs import ROWS, begin, fpl, rows_of, writer_of
 
 import streampca as sp
 from streampca.errors import BadParameterError, StoreLockedError
@@ -16,185 +15,155 @@ from streampca.store.ledger import Ledger
 from streampca.store.reading import Verification
 from streampca.store.store import Store
 
-every_line: Callable[..., Iterator[int]] = runpy.run_path(str(Path(__file__).with_name("interrupts.py")))["every_line"]
-
-ROWS = np.random.default_rng(3).normal(size=(3000, 3)) / 3.0
 #: Files of which every line is tried.
 STORE = ("store/log.py", "store/store.py", "store/recovery.py", "store/database.py")
-
-
-def algorithm() -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=7)
-
-
-WHOLE = [release.to_json() for release in sp.Stream(algorithm(), seed=5).push_many(ROWS).releases]
-
-
-def check(path: Path, read: dict[int, str], t: int) -> None:
-    with Store(path) as store:
-        assert sp.Stream.resume(store).t == t
-        stored = [release.to_json() for release in store.releases()]
-    assert stored == WHOLE[: len(stored)]
-    assert len(stored) == t // 7
-    assert all(stored[number // 7 - 1] == text for number, text in read.items())
-    verification = Verification(path)
-    verification.file()
-    verification.close()
-
-
-@pytest.mark.parametrize("commit_every", [1, "1h", "1ms"])
-@pytest.mark.parametrize("single", [True, False])
-def test_feeding_and_reading(tmp_path: Path, commit_every: int | str, single: bool) -> None:
-    store = Store(tmp_path / "run.db", commit_every=commit_every, snapshot_every="1ms")
-    stream = sp.Stream(algorithm(), seed=5, store=store, regret=None)
-    read: dict[int, str] = {}
-
-    def work() -> None:
-        due = 7 * (stream.t // 7 + 1)  # every call completes a release
-        if single:
-            for t in range(stream.t, due):
-                stream.push(ROWS[t])
-        else:
-            stream.push_many(ROWS[stream.t : due + 9])
-        release = stream.release
-        assert release is not None
-        read[release.t] = release.to_json()
-        store.flush()
-
-    for number in every_line(work, "store/log.py", "stream/engine.py"):
-        if number % 9 == 0:  # what is resumed is the same
-            store.close()
-            store = Store(tmp_path / "run.db", commit_every=commit_every, snapshot_every="1ms")
-            stream = sp.Stream.resume(store)
-    assert number > 100
-    assert len(read) < stream.t // 7  # of most, the reading was broken off
-    store.close()
-    check(tmp_path / "run.db", read, stream.t)
-
-
 #: Every line is tried in long runs only.
 STEPS = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
 # A tracer can raise between the end of a `with` block and its exit, where no signal is handled: files stay open.
 UNCLOSED = pytest.mark.filterwarnings("ignore:Exception ignored in.*FileIO:pytest.PytestUnraisableExceptionWarning")
 
 
+def check(path: Path, t: int) -> None:
+    assert rows_of(path) == t
+    verification = Verification(path)
+    verification.file()
+    verification.close()
+
+
+@pytest.mark.parametrize(("commit_every", "single"), [(1, False), ("1h", True), ("1ms", True), ("1ms", False)])
+def test_feeding_and_reading(tmp_path: Path, commit_every: int | str, single: bool) -> None:
+    path, rows = tmp_path / "run.db", [*ROWS, *ROWS, *ROWS]
+    expected = {release.t: release.to_json() for release in sp.Stream(fpl(), seed=5).push_many(rows).releases}
+    options: Any = {"commit_every": commit_every, "snapshot_every": "1ms"}
+    store, stream = begin(path, stream={"regret": None}, **options)
+    read: set[int] = set()
+
+    def work() -> None:
+        due = 10 * (stream.t // 10 + 1)  # every call completes a release
+        if single:
+            for t in range(stream.t, due):
+                stream.push(rows[t])
+        else:
+            stream.push_many(rows[stream.t : due + 3])
+        release = stream.release
+        assert release is not None
+        assert release.to_json() == expected[release.t]
+        read.add(release.t)
+        store.flush()
+
+    for number in every_line(work, "store/log.py", "stream/engine.py"):
+        if number % 9 == 0:  # what is resumed is the same
+            store.close()
+            store = Store(path, **options)
+            stream = sp.Stream.resume(store)
+    assert number > 100
+    assert len(read) < stream.t // 10  # of most, the reading was broken off
+    store.close()
+    with Store(path) as store:
+        assert sp.Stream.resume(store).t == stream.t
+        stored = {release.t: release.to_json() for release in store.releases()}
+    assert stored == {t: text for t, text in expected.items() if t <= stream.t}
+
+
+def fed(path: Path) -> None:
+    """Begin a run, or resume one that had been begun to the end, and feed it."""
+    with Store(path) as store:
+        try:
+            stream = sp.Stream(fpl(), seed=5, store=store)
+        except BadParameterError:
+            stream = sp.Stream.resume(store)
+        stream.push_many(ROWS[stream.t : 50])
+
+
 @STEPS
 @UNCLOSED
 def test_beginning(tmp_path: Path, step: int) -> None:
-    numbers = count()
-    path = tmp_path / "first.db"
+    """In a new place, and again in one place, where leftovers of beginnings that broke off do not stand in the way."""
+    numbers, same = count(), tmp_path / "same.db"
     opened: list[Store] = []
 
     def work() -> None:
         opened.append(Store(path))
-        sp.Stream(algorithm(), seed=5, store=opened[0])
+        sp.Stream(fpl(), seed=5, store=opened[0])
         opened[0].close()
 
+    path = tmp_path / "first.db"
     for number in every_line(work, *STORE, "store/keys.py", "store/witness.py", step=step):
         if opened:
             opened.pop().close()
-        with Store(path) as store:
-            try:
-                stream = sp.Stream(algorithm(), seed=5, store=store)
-            except BadParameterError:  # it had been begun to the end
-                stream = sp.Stream.resume(store)
-            stream.push_many(ROWS[:50])
+        fed(path)
         if number % 10 == 0:
-            check(path, {}, 50)
+            check(path, 50)
         path = tmp_path / f"{next(numbers)}.db"
     assert number > 60
-
-
-@STEPS
-@UNCLOSED
-def test_beginning_again_in_the_same_place(tmp_path: Path, step: int) -> None:
-    """Leftovers of one beginning that broke off do not stand in the way of another one that breaks off."""
-    path = tmp_path / "run.db"
-    store = Store(path)
-
-    def work() -> None:
-        sp.Stream(algorithm(), seed=5, store=store)
-
-    lines = every_line(work, *STORE, "store/keys.py", "store/witness.py", step=step)
-    with suppress(BadParameterError):  # it was begun, and the store is open
-        for _ in lines:
-            store.close()
-            store = Store(path)
-    store.close()
-    with Store(path) as again:
-        try:
-            stream = sp.Stream(algorithm(), seed=5, store=again)
-        except BadParameterError:
-            stream = sp.Stream.resume(again)
-        stream.push_many(ROWS[:50])
-    check(path, {}, 50)
+    path = same
+    opened.clear()
+    with suppress(BadParameterError):  # it was begun
+        for _ in every_line(work, *STORE, "store/keys.py", "store/witness.py", step=step):
+            if opened:
+                opened.pop().close()
+    if opened:
+        opened.pop().close()
+    fed(path)
+    check(path, 50)
 
 
 @STEPS
 def test_resuming_and_closing(tmp_path: Path, step: int) -> None:
-    path = tmp_path / "run.db"
-    with Store(path, commit_every=10) as store:
-        sp.Stream(algorithm(), seed=5, store=store).push_many(ROWS[:20])
-    t = 20
+    path, t = tmp_path / "run.db", 20
+    begin(path, t)[0].close()
     opened: list[Store] = []
 
-    def work() -> None:
+    def taken(store: Store) -> sp.Stream:
         nonlocal t
-        store = Store(path, commit_every=10)
-        opened.append(store)
         stream = sp.Stream.resume(store)
         assert stream.t in (t, t + 1)
         t = stream.t
-        stream.push(ROWS[t])
-        store.close()
+        return stream
+
+    def work() -> None:
+        opened.append(Store(path, commit_every=10))
+        taken(opened[0]).push(ROWS[t])
+        opened[0].close()
 
     broken = 0
     for broken in every_line(work, *STORE, "store/witness.py", step=step):  # noqa: B007
         if opened:
             opened.pop().close()
         with Store(path) as store:
-            stream = sp.Stream.resume(store)
-            assert stream.t in (t, t + 1)
-            t = stream.t
+            taken(store)
     assert broken > 100
-    check(path, {}, t + 1)
+    check(path, t + 1)
 
 
 @STEPS
 def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path: Path, step: int) -> None:
-    path = tmp_path / "run.db"
-    numbers = count()
-    with Store(path) as store:
-        sp.Stream(algorithm(), seed=5, store=store)
+    path, numbers = tmp_path / "run.db", count()
+    begin(path)[0].close()
     opened: list[Store] = []
 
     def work() -> None:
-        store = Store(path)
-        opened.append(store)
-        stream = sp.Stream.resume(store)
-        with store.in_one_commit({"epoch": next(numbers)}):
-            stream.push_many(ROWS[stream.t : stream.t + 20])
+        opened.append(Store(path))
+        stream = sp.Stream.resume(opened[0])
+        with opened[0].in_one_commit({"epoch": next(numbers)}):
+            stream.push_many(ROWS[stream.t : stream.t + 6])
             stream.push(ROWS[stream.t])
-        store.close()
+        opened[0].close()
 
     for _ in every_line(work, "store/log.py", "store/store.py", step=step):
         if opened:
             opened.pop().close()
         with Store(path) as store:
-            stream = sp.Stream.resume(store)
-            assert stream.t % 21 == 0
-            assert (0 if store.epoch is None else store.epoch["rows"]) == stream.t
-    with Store(path) as store:
-        t = sp.Stream.resume(store).t
-    check(path, {}, t)
+            t = sp.Stream.resume(store).t
+            assert t % 7 == 0
+            assert (0 if store.epoch is None else store.epoch["rows"]) == t
+    check(path, t + 7)
 
 
 def test_a_commit_log_goes_on_from_what_the_stream_has_taken() -> None:
     """Between `append` and what follows it, and between that and `appended`."""
-    store = Store(":memory:", commit_every="1h")
-    stream = sp.Stream(algorithm(), store=store)
-    log = store._writer
-    assert log is not None
+    store, stream = begin(":memory:")
+    log = writer_of(store)
     append, appended = log.append, log.appended
 
     def raising(before: Any) -> Any:
@@ -212,13 +181,13 @@ def test_a_commit_log_goes_on_from_what_the_stream_has_taken() -> None:
                 feed()
             setattr(log, name, by)
             taken = stream.t
-            assert taken - t in ((0,) if name == "append" else range(8))  # up to a release or record
+            assert taken - t in ((0,) if name == "append" else range(11))  # up to a release or record
             store.flush()
             assert store.durable == taken
             stream.push_many(ROWS[:8])
     resumed = sp.Stream.resume(store)
     assert resumed.t == stream.t
-    assert [release.t for release in store.releases()] == list(range(7, stream.t + 1, 7))
+    assert [release.t for release in store.releases()] == list(range(10, stream.t + 1, 10))
     with pytest.raises(StoreLockedError):
         stream.push(ROWS[0])
 
@@ -226,8 +195,7 @@ def test_a_commit_log_goes_on_from_what_the_stream_has_taken() -> None:
 def test_a_debit_is_booked_or_not_and_leaves_nothing_open(tmp_path: Path) -> None:
     ledger, other = Ledger(tmp_path / "ledger.db"), Ledger(tmp_path / "ledger.db")
     ledger.set_budget("rows", sp.Budget(2.0, 1e-6))
-    small = sp.PrivateFPL(n_components=1, epsilon=1e-3, delta=1e-6)
-    broken = 0
+    small, broken = fpl(epsilon=1e-3), 0
     for broken in every_line(lambda: ledger.debit("rows", small, run="r"), "store/ledger.py", "store/database.py"):  # noqa: B007
         other.debit("rows", small, run="other")  # at once
     assert broken > 20

@@ -1,10 +1,12 @@
 """What a store shows to somebody without its key: no row, no key, in no file, log or export."""
 
+import base64
 import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
+from runs import begin
 
 import streampca as sp
 from streampca.cli import main
@@ -57,11 +59,11 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
     caplog.messages.append(str(problem.value))
     files["log"] = "\n".join(record.getMessage() for record in caplog.records).encode()
     assert b"committed" in files["log"]
-    secret = [key, key.hex().encode()]
+    secret = [key, key.hex().encode(), base64.b64encode(key)]
     for name, data in files.items():
         for trace in traces(CANARIES) + (secret if name != "run.db.key" or passphrase else []):
             assert trace not in data, (name, trace)
-    assert (key.hex().encode() in files["run.db.key"]) == (passphrase is None)
+    assert (secret[2] in files["run.db.key"]) == (passphrase is None)
 
 
 def test_the_search_finds_rows_that_are_written_in_the_open(tmp_path: Path) -> None:
@@ -70,23 +72,17 @@ def test_the_search_finds_rows_that_are_written_in_the_open(tmp_path: Path) -> N
         assert any(trace in b"x" + plain for trace in traces(CANARIES))
 
 
-def test_rows_are_gone_from_the_sealed_part_once_they_are_folded(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    store = Store(path, commit_every=10, snapshot_every="1h")
-    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, n_features=3), store=store)
-    stream.push_many(np.full((50, 3), 0.1))
-    database = store._open_database().db
-    (sealed,) = database.execute("SELECT sealed FROM log LIMIT 1").fetchone()
-    store.close()  # takes a snapshot, and folds the write-ahead log in
-    assert sealed not in path.read_bytes()
-    assert sealed[16:48] not in path.read_bytes()
-    assert not path.with_name("run.db-wal").exists()
-
-
-def test_representations_name_no_secret(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db", passphrase="correct horse")
-    sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), key=bytes(range(32)), store=store)
+def test_rows_and_chain_values_are_gone_from_the_file_once_they_are_folded(tmp_path: Path) -> None:
+    store, stream = begin(tmp_path / "run.db", 50)
+    store.flush()
+    (_, sealed), *_ = store._open_database().rows("log")
+    secrets = stream.engine.processor.chain.link, stream.engine.start_id
     shown = repr(store) + repr(store._key) + str(vars(store)["_key"])
-    assert "horse" not in shown
-    assert bytes(range(32)).hex() not in shown
-    store.close()
+    assert stream.engine.randomness.key.hex() not in shown
+    files = [file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith(".key")]
+    store.close()  # takes a snapshot, and folds the write-ahead log in
+    data = (tmp_path / "run.db").read_bytes()
+    for secret in (*secrets, *(secret.hex().encode() for secret in secrets)):
+        assert not any(secret in one for one in (data, *files))
+    assert sealed[16:48] not in data
+    assert not (tmp_path / "run.db-wal").exists()
