@@ -132,11 +132,7 @@ class Entry(NamedTuple):
 
     Attributes
     ----------
-    first : number of its first row.
-    count : number of rows.
-    rows : admitted rows, (count, d); None for a block.
-    block : the block; None for rows.
-    counts : counts of what admission did to the rows.
+    rows, block : admitted rows, (count, d), or a block; the other is None.
     fresh : 16 fresh bytes for each vector of noise drawn for it.
     link : chain value after it.
     release : the release that it completed, or None.

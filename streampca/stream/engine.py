@@ -53,15 +53,10 @@ class Engine:
 
     Attributes
     ----------
-    algorithm, regret_log, private_log : public parameters of the stream; None if that regret is not kept.
-    randomness : the master key.
-    account : ledger account that the budget is charged to, or None.
-    log : commit log of a durable stream, or None.
     now : state after the absorbed rows.
     taken : number of accepted rows, including waiting ones; `now.t` if that is more.
     last_row : row of the last release, or None.
     checked : whether `_ready` must run before rows are accepted.
-    guard : lock and busy mark of the methods that change the state.
     start_id : 16 bytes that name this start of a run, for which a ledger is debited once.
     """
 
@@ -335,7 +330,7 @@ class Engine:
         """Return the subspace of the latest release at a state, or the first coordinate axes before any."""
         if now.release is not None:
             return now.release.subspace
-        return Subspace.first_axes(self._known_features(now), self.algorithm.n_components)
+        return Subspace(np.eye(self._known_features(now), self.algorithm.n_components))
 
     def _known_features(self, now: State) -> int:
         if now.admission.n_features is None:

@@ -39,28 +39,17 @@ _new = tuple.__new__
 #: First number and values of a chunk of `InChunks`.
 Chunk = tuple[int, list[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
-_T, _K, _TERMS, _PACKED, _SPAN, _SMOOTHED, _STD, _DETAILS, _PAIR, *_ABSENT = (
-    getattr(Release, name).__set__
-    for name in (
-        "t", "n_components", "terms", "packed", "own_span", "own_smoothed", "own_noise_std", "_details", "_pair",
-        "own_basis", "own_eigenvalues", "_gram",
-    )
-)  # fmt: skip
+_T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _GRAM, _PAIR = (
+    getattr(Release, name).__set__ for name in Release.__slots__
+)
 
 
 class LaneState(NamedTuple):
     """State of a stream within a lane: a value, whose arena is never written again.
 
-    Attributes
-    ----------
-    t : rows absorbed.
-    chain : after the latest release.
-    arena : exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`).
-    reward : sum of the rewards, in units of row_norm**2 = 1.
-    squares : lattice squares of the rows since the lane began, which `counts` lacks.
-    counts : of admission.
-    release : the latest.
-    reading : of a solver that observes every release; that of others is in the arena.
+    ``arena`` holds exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`). ``squares`` are the
+    lattice squares of the rows since the lane began, which ``counts`` lacks. ``reading`` is that of a solver that
+    observes every release; others have theirs in the arena.
     """
 
     t: int
@@ -199,17 +188,6 @@ class Lane:
             estimate = reading.estimate
             assert estimate is not None
             estimate.flags.writeable = False
-        release = Release.__new__(Release)  # this runs once a row: no call of __init__
-        _T(release, t)
-        _K(release, k)
-        _TERMS(release, self.terms)
-        _PACKED(release, packed)
-        _SPAN(release, span)
-        _SMOOTHED(release, estimate)
-        _STD(release, std)
-        _DETAILS(release, details)
-        for put in _ABSENT:
-            put(release, None)
         pair = None
         if span is None and self.scored:
             values, basis, own = np.empty(k), np.empty((d, k)), packed if estimate is None else estimate
@@ -222,6 +200,18 @@ class Lane:
             subspace = Subspace.__new__(Subspace)
             object.__setattr__(subspace, "basis", basis)
             pair = values, subspace
+        release = Release.__new__(Release)  # this runs once a row: no call of __init__
+        _T(release, t)
+        _K(release, k)
+        _TERMS(release, self.terms)
+        _PACKED(release, packed)
+        _BASIS(release, None)
+        _SPAN(release, span)
+        _VALUES(release, None)
+        _STD(release, std)
+        _DETAILS(release, details)
+        _SMOOTHED(release, estimate)
+        _GRAM(release, None)
         _PAIR(release, pair)
         return release
 
