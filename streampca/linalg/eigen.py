@@ -126,12 +126,7 @@ def lanczos_sum(matrix: FloatArray, k: int) -> float:
 def power_step(packed: FloatArray, span: FloatArray, shift: float, *, plain: bool = False) -> FloatArray:
     """Return an orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration.
 
-    Parameters
-    ----------
-    packed : packed upper triangle of the matrix, row by row.
-    span : (d, k) array in column-major order.
-    shift : added to the diagonal.
-    plain : as for `top_pairs`.
+    The matrix is packed; ``span`` is a (d, k) array in column-major order; ``plain`` as for `top_pairs`.
     """
     (d, k), kernels = span.shape, _native.compiled
     if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:

@@ -183,11 +183,8 @@ def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
 class GramSum(State):
     """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data.
 
-    Attributes
-    ----------
-    n_features : d.
-    parts : (2, d (d + 1) / 2) array, not to be written to: of each packed entry, whole units and the rest, a multiple
-        of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows.
+    ``parts``, (2, d (d + 1) / 2) and not to be written to, has of each packed entry whole units and the rest, a
+    multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows.
     """
 
     __slots__ = ("hidden", "n_features", "parts")

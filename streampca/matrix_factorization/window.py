@@ -165,8 +165,8 @@ class ForgettingBLT(BufferedFactorization):
 
     def std(self, n: int) -> float:
         self._check(n)
-        if n * self._fade > 40.0:  # equal to the limit in float64
-            return self.limit_std
+        if n * self._fade > 40.0:
+            return self.limit_std  # equal in float64
         return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade, n))
 
     @cached_property
