@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from textwrap import indent
 from types import FrameType
 from typing import Any
 
@@ -271,7 +272,7 @@ def conclude(title: str, ending: Ending, stream: Stream, files: Files, budget: s
     if ending.problem is not None and not progress.t:
         return []
     if card is not None:
-        files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{card.markdown()}")
+        files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{indent(card.text(100), '    ')}\n")
         files.summary.close()
     is_begun = progress.releases or files.releases.is_written
     complete = "the files are complete up to there" if is_begun else "no file was written"

@@ -148,24 +148,11 @@ class Card:
             lines += textwrap.wrap(note, width)
         return "\n".join(lines)
 
-    def markdown(self) -> str:
-        """Return the card as Markdown."""
-        marks = {True: " (curator only)", False: ""}
-        texts = [(printable(f"{fact.label}: {fact.value}"), fact.curator) for fact in self.facts]
-        facts = "\n".join(f"- {escape(text, quote=False)}{marks[curator]}" for text, curator in texts)
-        table = ""
-        if self.loadings["components"]:
-            cells = [[escape(value, quote=False) for value in row] for row in self.table()]
-            cells = [[value.replace("\\", "\\\\").replace("|", "\\|") for value in row] for row in cells]
-            cells.insert(1, ["---", *["---:"] * (len(cells[0]) - 1)])
-            table = "\n".join(f"| {' | '.join(row)} |" for row in cells)
-        return f"{self.lead}\n\n**Promised:** {self.promise}\n\n{facts}\n\n{table}\n\n{self.note}\n"
-
     def html(self) -> str:
         """Return the card as HTML, for notebooks."""
-        marks = {True: " <em>(curator only)</em>", False: ""}
         facts = "".join(
-            f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{marks[fact.curator]}</li>" for fact in self.facts
+            f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{' <em>(curator only)</em>' * fact.curator}</li>"
+            for fact in self.facts
         )
         head, *rows = self.table()
         warning = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"

@@ -86,29 +86,21 @@ def estimates_of(release: Release, most: int = ESTIMATED) -> Estimates | None:
 
 
 def loadings(
-    release: Release,
-    basis: FloatArray,
-    estimates: Estimates | None = None,
-    most: int = FEATURES,
-    components: int = COMPONENTS,
+    release: Release, basis: FloatArray, estimates: Estimates | None, most: int, components: int
 ) -> dict[str, Any]:
-    """Return the features with the largest loadings, in their own order, as JSON values.
+    """Return the ``most`` features with the largest loadings, in their own order, as JSON values.
 
     ``basis`` is that of the release, (d, k), perhaps with other signs. ``bars`` are half the widths of approximate 95 %
-    intervals; None without ``estimates``. At most ``most`` features and ``components`` components are listed.
+    intervals; None without ``estimates``.
     """
     basis = basis[:, :components]
     names, chosen = feature_names(release.features, len(basis)), heaviest(basis, most)
     bars = None if estimates is None else np.minimum(1.0, WIDE * estimates.loading_std[:, :components])
-    return {
-        "t": release.t,
-        "components": basis.shape[1],
-        "rows": [
-            {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}
-            for i in chosen
-        ],
-        "omitted": len(basis) - len(chosen),
-    }
+    rows = [
+        {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}
+        for i in chosen
+    ]
+    return {"t": release.t, "components": basis.shape[1], "rows": rows, "omitted": len(basis) - len(chosen)}
 
 
 def parameter_text(value: Any) -> str:
@@ -190,12 +182,12 @@ def admission_facts(report: AdmissionReport) -> list[Fact]:
     clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
     named = ", ".join(f"{name} {share_text(share)}" for share, name in clamped[:4])
     others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
-    shown = {}
-    if report.share_clamped:
-        shown["Values clamped to their bounds"] = f"{named}{others}" if clamped else "none"
-    shown["Rows scaled onto the ball"] = share_text(report.share_scaled)
-    shown["Mean squared norm, as a share of the ball's"] = share_text(report.ball_used)
-    pairs = [*shown.items(), *(("Warning", text) for text in report.warnings())]
+    pairs = [("Values clamped to their bounds", f"{named}{others}" or "none")] if report.share_clamped else []
+    pairs += [
+        ("Rows scaled onto the ball", share_text(report.share_scaled)),
+        ("Mean squared norm, as a share of the ball's", share_text(report.ball_used)),
+        *(("Warning", text) for text in report.warnings()),
+    ]
     return [Fact(label, value, curator=True) for label, value in pairs]
 
 
@@ -228,11 +220,6 @@ _ADJACENCY = {
         "two inputs are compared that differ in one row: it holds one set of values in one and any other in the other",
         "The number of rows is treated as public.",
         "any other values in its place",
-    ),
-    "add-remove": (
-        "two inputs are compared that differ in one row: it is present in one and absent in the other",
-        "The number of rows is protected, too.",
-        "that row omitted",
     ),
 }
 
@@ -317,5 +304,4 @@ def most_found(guarantee: Guarantee, false_alarms: float) -> float:
 
 
 def _odds(guarantee: Guarantee) -> float:
-    """The factor e**epsilon."""
     return math.exp(guarantee.epsilon) if guarantee.epsilon < 700.0 else math.inf
