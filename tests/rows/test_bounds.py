@@ -5,16 +5,13 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.cli import main
 from streampca.errors import BadParameterError
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
-from streampca.sources import from_csv
 from streampca.store import Store
-from streampca.store.reading import Verification
 from streampca.views.card import components_of
 
 D, WARMUP = 3, 40
@@ -88,11 +85,9 @@ def test_ranges_are_found_column_by_column() -> None:
 
 
 def test_the_warm_up_is_chosen_from_public_numbers() -> None:
-    bounds = PrivateBounds(mu=0.25, adjacency="zero-out")
-    assert bounds.rows(16) == 960
-    assert PrivateBounds(mu=0.25, adjacency="replace").rows(8) == 960
-    assert PrivateBounds(mu=0.25, adjacency="zero-out", horizon=1000).rows(16) == 250
-    assert PrivateBounds(mu=0.25, adjacency="zero-out", warmup=7).rows(16) == 7
+    for given, d, rows in (({}, 16, 960), ({"adjacency": "replace"}, 8, 960), ({"horizon": 1000}, 16, 250),
+                           ({"warmup": 7}, 16, 7)):  # fmt: skip
+        assert PrivateBounds(**{"mu": 0.25, "adjacency": "zero-out"} | given).rows(d) == rows  # type: ignore[arg-type]
 
 
 def seen(one: sp.Stream) -> tuple[object, ...]:
@@ -144,15 +139,14 @@ def test_rows_of_the_warm_up_are_zero_rows_of_the_subspace() -> None:
     np.testing.assert_array_equal(one.regret.exact_gram(), plain.T @ plain)
 
 
-@pytest.mark.parametrize("solver", ["exact", "smoothed", "one block"])
-def test_rows_of_the_warm_up_do_not_draw_the_mean(solver: str) -> None:
+MECHANISM = sp.GaussianCovariance(n_components=1, epsilon=1e4, delta=1e-6, center=True)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [fpl(epsilon=1e4, center=True, release_every=50), sp.Tumbling(MECHANISM, release_every=300)]
+)
+def test_rows_of_the_warm_up_do_not_draw_the_mean(algorithm: Any) -> None:
     rows = some_rows(400)[51:]
-    algorithm: Any
-    if solver == "one block":
-        mechanism = sp.GaussianCovariance(n_components=1, epsilon=1e4, delta=1e-6, center=True)
-        algorithm = sp.Tumbling(mechanism, release_every=300)
-    else:
-        algorithm = fpl(epsilon=1e4, center=True, solver=solver, release_every=50)
     one = sp.Stream(algorithm, seed=0, bounds="private", warmup=100)
     one.push_many(rows)
     release = one.release
@@ -164,15 +158,6 @@ def test_rows_of_the_warm_up_do_not_draw_the_mean(solver: str) -> None:
     best = np.linalg.eigvalsh(np.cov(seen.T, ddof=0) * len(seen))
     mean = seen.mean(axis=0)
     assert one.regret.now().opt == pytest.approx(best[-1] + len(seen) * mean @ mean, rel=1e-6)
-
-
-def test_the_guarantee_says_what_was_spent_on_bounds() -> None:
-    one = stream()
-    assert "bounds of the columns from the first rows" in one.guarantee.scope
-    one.push_many(some_rows())
-    assert "bounds of the columns from the first 40 rows, which enter nothing else" in one.guarantee.scope
-    assert one.release.guarantee == one.guarantee  # type: ignore[union-attr]
-    assert (one.guarantee.epsilon, one.guarantee.mu) == (8.0, fpl().guarantee.mu)
 
 
 @pytest.mark.parametrize(
@@ -190,20 +175,6 @@ def test_the_guarantee_says_what_was_spent_on_bounds() -> None:
 def test_where_private_bounds_are_refused(make, message) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(BadParameterError, match=message):
         make()
-
-
-def test_the_command_line_finds_bounds_and_verifies_the_run(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
-    table, store = tmp_path / "rows.csv", tmp_path / "run.db"
-    np.savetxt(table, some_rows(300)[60:], delimiter=",", header="a,b,c", comments="", fmt="%.6f")
-    common = ["-k", "1", "--epsilon", "8", "--delta", "0.001", "--release-every", "10", "--no-live"]
-    more = f"--bounds private --set bounds.warmup=60 --out {tmp_path / 'out.jsonl'} --store {store}".split()
-    assert main(["run", str(table), *common, *more]) == 0
-    releases = list(sp.read_releases(tmp_path / "out.jsonl"))
-    assert [release.t for release in releases] == list(range(70, 250, 10))
-    assert releases[0].terms.middle.shape == (3,)
-    check = Verification(store)
-    assert check.replay_all(from_csv(table)) == len(releases)
-    check.close()
 
 
 def test_a_tail_over_many_bins_is_taken_in() -> None:

@@ -35,7 +35,7 @@ from test_server import FILES
 #: Every curator value of the test has these digits, at sizes that nothing publishable has.
 DIGITS = "7318264"
 CANARY = sp.RegretRecord(1_000_000, 7.318264e41, 7.318264e42, 7.318264e40, 7.318264e43, 7.318264e39)
-PROGRESS = Progress(731826455, 1e-30, 731826455, 731826455, CANARY)
+PROGRESS = Progress(731826455, 1e-30, 731826455, CANARY)
 
 
 def leaks(text: str) -> bool:
@@ -49,7 +49,7 @@ def a_page(public: bool) -> ServedPage:
     served = ServedPage("secret-name.csv", is_public=public, port=0)
     served.open()
     run = Run()
-    views = [PlainView(Console(file=io.StringIO()), "t", run.stream.guarantee, 2, None), *served.views]
+    views = [PlainView(Console(file=io.StringIO()), "t", run.stream.guarantee, None), *served.views]
     for view in views:
         view.start()
     served.page.describe({"processor": "PrivateFPL", "n_components": 2})
