@@ -1,7 +1,7 @@
 """Private releases: publishable data, and the subspace in it.
 
 `Release` holds the output of a mechanism or processor, and `Terms` the facts that the releases of a run share. Views
-render them through `streampca.rendering`.
+render them through `streampca.tables`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.estimates import Estimates
 from streampca.release.subspace import Subspace
-from streampca.rendering import render
+from streampca.tables import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,7 +20,6 @@ from streampca.processors.base import Algorithm
 from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.regret.regret import Regret, RegretLog
 from streampca.release.release import Release
-from streampca.rendering import render
 from streampca.rows.admission import Admission, Bounds, OnBadRow
 from streampca.rows.advice import settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
@@ -31,6 +30,7 @@ from streampca.stream.engine import Engine
 from streampca.stream.feed import feed
 from streampca.stream.replay import copy_of, saved
 from streampca.stream.step import BlockStep, Step, Steps
+from streampca.tables import render
 
 #: Types of rows that are not tables.
 _ROWS = frozenset({np.ndarray, list, dict})
