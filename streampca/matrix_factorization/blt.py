@@ -1,21 +1,136 @@
-"""Prefix sums with buffered linear Toeplitz (BLT) noise, in constant memory."""
+"""Buffered linear Toeplitz (BLT) noise in constant memory: its running form, and factorizations of prefix sums."""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from scipy.linalg import lapack, toeplitz
 
+from streampca import _native
+from streampca.linalg.lattice import sum_of_rows
 from streampca.linalg.lazy import cached_property
-from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import InChunks, check_length
-from streampca.matrix_factorization.buffered_noise import BufferedFactorization, Recurrence
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.matrix_factorization.base import InChunks, MatrixFactorization, RunningNoise, check_length, next_sum
 from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_buffers
-from streampca.matrix_factorization.noise_std import noise_std
+from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.randomness import Draws
 
 #: Constants that minimize the worst ratio of std(t) to (0.846 + ln(t)/pi) over 2**8 <= t <= 2**32.
 ANYTIME = Buffers(2.384895e-11, 24.89204, 8, 0.44429)
 ANYTIME_LIMIT = 2**32
+#: The longest horizon whose panels are single steps, so that its table is exact.
+LONGEST_IN_STEPS = 2**17
+#: Bound on the length of a longer panel over its distance from the nearer end, for a relative error of at most 3e-6.
+_SHARE = 1.0 / 2048.0
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrence:
+    """The recurrence of a BLT.
+
+    With a fresh vector z, step n computes ``y = z + sum_i mix_i r_i``, lets each buffer decay,
+    ``r_i <- r_i - rate_i r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
+    """
+
+    mix: FloatArray  # (count,) weights of the buffers
+    rate: FloatArray  # (count,) decay rates of the buffers
+    scale: float | InChunks  # factor of a step, constant or by n
+    keep: float = 1.0  # factor of the noise before
+    horizon: int | None = None  # largest number of steps
+    restart_after: int | None = None  # period, in steps, at which the buffers are emptied
+
+    def scale_at(self, n: int) -> float:
+        """Return the factor of step n."""
+        return self.scale if isinstance(self.scale, float) else self.scale.at(n)
+
+    def step(
+        self, fresh: FloatArray, buffers: FloatArray, total: FloatArray, scale: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the buffers and the noise after a step, in fresh arrays."""
+        # The compiled kernel and NumPy have one order of operations with one rounding each, hence the same bits.
+        kernels = _native.compiled
+        if kernels is not None:
+            after, out = np.empty_like(buffers), np.empty_like(total)
+            kernels.buffered_step(fresh, buffers, total, self.mix, self.rate, scale, self.keep, after, out)
+            return after, out
+        steps = self.mix[:, None] * buffers
+        step = sum_of_rows(steps) + fresh
+        step *= scale
+        out = step + (total if self.keep == 1.0 else total * self.keep)
+        np.multiply(self.rate[:, None], buffers, out=steps)
+        np.subtract(buffers, steps, out=steps)
+        steps += fresh
+        return steps, out
+
+
+@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
+class BufferedNoise(RunningNoise):
+    """Noise of a BLT after n steps of the recurrence ``rule``; ``buffers`` is a (count, size) array."""
+
+    __slots__ = ("buffers", "n", "noise", "rule")
+    kept = ("n", "buffers", "noise")
+
+    rule: Recurrence
+    n: int
+    buffers: FloatArray
+    noise: FloatArray
+
+    def advance(self, draws: Draws) -> BufferedNoise:
+        rule, buffers = self.rule, self.buffers
+        n = next_sum(self.n, rule.horizon)
+        if rule.restart_after is not None and (n - 1) % rule.restart_after == 0:
+            buffers = np.zeros(buffers.shape)
+        fresh = draws.normal(self.noise.size)
+        return BufferedNoise(rule, n, *rule.step(fresh, buffers, self.noise, rule.scale_at(n)))
+
+
+class BufferedFactorization(MatrixFactorization):
+    """A BLT: a Toeplitz strategy C whose noise one recurrence computes.
+
+    With a constant scale of the steps, noise ``A C**-1 z scale`` is mu-GDP per input, also for inputs chosen adaptively
+    (`streampca.matrix_factorization.base`), because no column of C has a larger norm than that in the scale.
+    """
+
+    @cached_property
+    @abstractmethod
+    def buffers(self) -> Buffers:
+        """The fitted factorization."""
+
+    @cached_property
+    @abstractmethod
+    def recurrence(self) -> Recurrence:
+        """The recurrence of one step."""
+
+    def _scale(self, column_square: float) -> float:
+        """Return the factor of every step, for a bound on the squared norm of a column of C."""
+        return self.sensitivity / self.mu * math.sqrt(column_square * INFLATION)
+
+    def constants(self) -> tuple[object, ...]:
+        rule = self.recurrence
+        scale = rule.scale if isinstance(rule.scale, float) else None
+        return tuple(rule.mix.tolist()), tuple(rule.rate.tolist()), rule.keep, scale, rule.restart_after
+
+    def start(self, size: int, source: NoiseSource | None = None) -> RunningNoise:
+        rule = self.recurrence
+        return BufferedNoise(rule, 0, np.zeros((rule.mix.size, size)), np.zeros(size))
+
+    def reconstruction(self, n: int) -> FloatArray:
+        self._check(n)
+        # B = A D C**-1, D the scales of the steps. Decay fades C**-1, a restart cuts it into blocks.
+        rule, step = self.recurrence, np.arange(n)
+        lag = step[:, None] - step
+        inverse: FloatArray = toeplitz(self.buffers.inverse_coefficients(n), np.zeros(n))
+        inverse *= rule.keep ** np.maximum(lag, 0)
+        if rule.restart_after is not None:
+            block = step // rule.restart_after
+            inverse *= block[:, None] == block
+        scales = np.array([rule.scale_at(i) for i in range(1, n + 1)])
+        steps: FloatArray = scales[:, None] * inverse
+        return self.workload(n) @ steps
 
 
 class _BLT(BufferedFactorization):
@@ -44,7 +159,7 @@ class GeometricBLT(_BLT):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        self._validate()
+        check_length("horizon", self.horizon)
 
     @cached_property
     def buffers(self) -> Buffers:
@@ -73,7 +188,7 @@ class GeometricBLT(_BLT):
         return *super().constants(), *(self.unit * self._norms(some)).tolist()
 
     def stds(self, first: int, last: int) -> FloatArray:
-        return self.unit * noise_std(self.horizon, np.arange(first, last + 1))
+        return self.unit * np.interp(np.arange(first, last + 1), *noise_table(self.horizon))
 
 
 @dataclass(frozen=True)
@@ -97,7 +212,6 @@ class AnytimeBLT(_BLT):
     horizon = None
 
     def __post_init__(self) -> None:
-        self._validate()
         check_length("restart_after", self.restart_after)
 
     @cached_property
@@ -116,8 +230,68 @@ class AnytimeBLT(_BLT):
     def stds(self, first: int, last: int) -> FloatArray:
         n = np.arange(first, last + 1)
         # The variances of the completed sequences, and that of the current one.
+        # Sequences are independent, so variances add: the noise of a completed one stays in every later sum.
         whole = (n - 1) // self.restart_after
         squares = whole * float(ANYTIME.row_square(float(self.restart_after)))
         squares += ANYTIME.row_square((n - whole * self.restart_after).astype(np.float64))
         stds: FloatArray = self.scale * np.sqrt(squares)
         return stds
+
+
+@lru_cache(maxsize=32)
+def noise_table(horizon: int) -> tuple[FloatArray, FloatArray]:
+    """Return sums and the standard deviations of their noise in the geometric BLT, at mu = sensitivity = 1.
+
+    Exact up to rounding for horizons up to `LONGEST_IN_STEPS`. For longer ones, linear interpolation is within 5e-6.
+    """
+    ends = np.arange(1, horizon + 1) if horizon <= LONGEST_IN_STEPS else panel_ends(horizon)
+    return ends.astype(np.float64), np.sqrt(variances(fit_buffers(horizon), horizon, ends))
+
+
+def panel_ends(horizon: int) -> IntArray:
+    """Return the last steps of the panels."""
+    ends, start = [], 1
+    while start <= horizon:
+        start += max(1, int(_SHARE * min(start, horizon - start + 1)))
+        ends.append(start - 1)
+    return np.array(ends, dtype=np.int64)
+
+
+def variances(blt: Buffers, horizon: int, ends: IntArray) -> FloatArray:
+    """Noise variance at the ends of panels. The scale on a panel is that of its middle.
+
+    Step t adds ``s_t y_t`` to the noise N, with ``s_t = sqrt(S(T - t + 1))`` and ``y_t = z_t + sum_i omega^_i r_i``. On
+    a panel s is constant: Var(N) gains ``2 s Cov(N, Y) + s**2 Var(Y)``, Y the sum of the panel's y, and ``q_i = Cov(N,
+    r_i)`` follows a linear recursion. All other terms are in closed form.
+    """
+    lengths, before = np.diff(ends, prepend=0), np.append(0, ends[:-1]).astype(np.float64)
+    squares = np.empty(ends.size)
+    for start in range(0, ends.size, 2**13):  # bounds the memory of `column_square`
+        part = slice(start, start + 2**13)
+        squares[part] = blt.column_square(horizon - before[part] - 0.5 * (lengths[part] - 1.0))
+    # The inflation of the column norms is in the noise as drawn, so it is in its standard deviation, too.
+    scale = np.sqrt(squares * INFLATION)
+    # For each length of m steps that occurs: the decay of a buffer, the share of its start in Y, and the covariance of
+    # its end with the part of Y that is drawn within the panel.
+    distinct, kind = np.unique(lengths, return_inverse=True)
+    m = distinct.astype(np.float64)
+    decay = np.exp(m[:, None] * blt.log_theta_hat)
+    share = blt.omega_hat * (1.0 - decay) / blt.a_hat
+    pairs = -np.expm1(m[:, None, None] * (blt.log_theta_hat[:, None] + blt.log_theta_hat)) / blt.gaps_hat
+    drawn = blt.level * (1.0 - decay) / blt.a_hat + pairs @ blt.weights
+    variance, covariance = blt.row_square(m)[kind], np.zeros(ends.size)  # of Y; of N before and Y
+    own = np.zeros((blt.count, ends.size))  # Cov(r_i, Y)
+    for i in range(blt.count):
+        for j in range(i, blt.count):
+            both = np.expm1(before * (blt.log_theta_hat[i] + blt.log_theta_hat[j])) / -blt.gaps_hat[i, j]
+            own[i] += share[kind, j] * both
+            if j > i:
+                own[j] += share[kind, i] * both
+        variance += share[kind, i] * own[i]
+        # q_i after a panel: decay q_i + s (decay own + drawn), by a bidiagonal solve.
+        after = scale * (decay[kind, i] * own[i] + drawn[kind, i])
+        band = np.stack([np.ones(ends.size), -decay[kind, i]])
+        band[1, :-1] = band[1, 1:]
+        q = lapack.dtbtrs(band, after, uplo="L")[0]
+        covariance[1:] += share[kind[1:], i] * q[:-1].ravel()
+    return np.cumsum(scale * (2.0 * covariance + scale * variance))

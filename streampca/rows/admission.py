@@ -56,24 +56,14 @@ def bad_values(reason: str, n_features: int) -> FloatArray:
 
 
 class Counts(NamedTuple):
-    """Counts of what admission did to rows. Curator only: exact functions of raw rows.
+    """Counts of what admission did to rows. Curator only: exact functions of raw rows."""
 
-    Attributes
-    ----------
-    zeroed : rows absorbed as zero rows, for each of `REASONS`.
-    scaled : rows longer than row_norm.
-    clamped : values outside their bounds, for each feature; None for none.
-    squares : sum of the squared norms of the admitted rows, in units of 2**-40 row_norm**2.
-    warmup : good rows that served for private bounds only.
-    votes : their bins (`PrivateBounds.votes`), until the bounds are known.
-    """
-
-    zeroed: tuple[int, ...] = (0,) * len(REASONS)
-    scaled: int = 0
-    clamped: npt.NDArray[np.int64] | None = None
-    squares: int = 0
-    warmup: int = 0
-    votes: tuple[Bins, ...] = ()
+    zeroed: tuple[int, ...] = (0,) * len(REASONS)  # rows absorbed as zero rows, for each reason
+    scaled: int = 0  # rows longer than row_norm
+    clamped: npt.NDArray[np.int64] | None = None  # values outside their bounds, for each feature; None for none
+    squares: int = 0  # sum of the squared norms of the admitted rows, in units of 2**-40 row_norm**2
+    warmup: int = 0  # good rows that served for private bounds only
+    votes: tuple[Bins, ...] = ()  # their bins (`PrivateBounds.votes`), until the bounds are known
 
     def plus(self, other: Counts) -> Counts:
         """Return the counts of these rows and others together."""
@@ -110,22 +100,13 @@ NO_COUNTS = Counts()
 
 
 class Marks(NamedTuple):
-    """Record of what admission did to each row of a block. Curator only.
+    """Record of what admission did to each row of a block. Curator only."""
 
-    Attributes
-    ----------
-    squares : squared norms of the admitted rows, (n,).
-    reasons : index in `REASONS` of each bad row, -1 of the others, (n,); None if no row is bad.
-    scaled : mask of the rows longer than row_norm, (n,); None for none.
-    clamped : mask of the values outside their bounds, (n, d); None for none.
-    votes : bins of the rows of a warm-up, (n, d); None for other rows.
-    """
-
-    squares: FloatArray
-    reasons: npt.NDArray[np.int64] | None
-    scaled: Mask | None
-    clamped: Mask | None
-    votes: Bins | None = None
+    squares: FloatArray  # squared norms of the admitted rows, (n,)
+    reasons: npt.NDArray[np.int64] | None  # index in `REASONS` of each bad row, -1 of the others; None if none is bad
+    scaled: Mask | None  # rows longer than row_norm, (n,); None for none
+    clamped: Mask | None  # values outside their bounds, (n, d); None for none
+    votes: Bins | None = None  # bins of the rows of a warm-up, (n, d); None for other rows
 
     def counts(self, start: int = 0, stop: int | None = None) -> Counts:
         """Return the counts of the rows ``start``, ..., ``stop`` - 1."""

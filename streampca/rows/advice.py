@@ -46,25 +46,21 @@ def delta_warnings(guarantee: Guarantee, n_rows: int) -> list[str]:
     ]
 
 
-def dimension_warnings(n_components: int | None, n_features: int | None) -> list[str]:
-    """Warn of a subspace that is the whole space."""
-    if n_components != n_features:
-        return []
-    return [
-        f"n_components={n_components} is the number of features: the subspace is the whole space for any rows. Choose "
-        "fewer components."
-    ]
-
-
-def memory_warnings(square_bytes: float, n_features: int | None) -> list[str]:
-    """Warn of (d, d) matrices of more than a gigabyte."""
+def size_warnings(n_components: int | None, n_features: int | None, square_bytes: float = 0.0) -> list[str]:
+    """Warn of a subspace that is the whole space, and of (d, d) matrices of more than a gigabyte."""
+    found = []
+    if n_components == n_features:
+        found.append(
+            f"n_components={n_components} is the number of features: the subspace is the whole space for any rows. "
+            "Choose fewer components."
+        )
     needed = square_bytes * (n_features or 0) ** 2
-    if needed <= _LARGE_MEMORY:
-        return []
-    return [
-        f"{n_features} features: matrices of all pairs of features require about {needed / 1e9:.2g} GB of memory. "
-        "Choose fewer columns, or PrivateOja with regret=None, which has none."
-    ]
+    if needed > _LARGE_MEMORY:
+        found.append(
+            f"{n_features} features: matrices of all pairs of features require about {needed / 1e9:.2g} GB of memory. "
+            "Choose fewer columns, or PrivateOja with regret=None, which has none."
+        )
+    return found
 
 
 def release_warnings(release: Release) -> list[str]:

@@ -39,9 +39,6 @@ from streampca.views.facts import (
 )
 from streampca.views.plots import LARGE
 
-#: `learned` names loadings of at least this size, and this number of each sign.
-_HEAVY, _NAMED = 0.3, 6
-
 
 @dataclass(frozen=True)
 class Component:
@@ -70,6 +67,7 @@ def components_of(release: Release, estimates: Estimates | None) -> list[Compone
     rows, values = rows_summed(release), release.eigenvalues
     if estimates is None:
         return [] if values is None else [Component(float(value) / rows) for value in values]
+    # Estimates are of the sum over rows, the card is per row.
     interval, ratio = estimates.approximate_interval(), estimates.explained_variance_ratio
     sides, variances = (interval.low / rows, interval.high / rows), estimates.variances / rows
     columns = (variances, *sides, interval.approximate, ratio, np.array(clear_components(estimates)))
@@ -90,7 +88,6 @@ class Card:
     """A run at its end, or one release."""
 
     lead: str  #: dimensions of the released subspace, centered or not
-    is_centered: bool  #: components are about the private mean
     promise: str  #: the guarantee in a sentence
     facts: Sequence[Fact]  #: figures; those of the curator are marked
     components: Sequence[Component]  #: of the latest release
@@ -131,6 +128,7 @@ class Card:
     def text(self, width: int = 80) -> str:
         """Return the card for a terminal of this width."""
         lines = [*textwrap.wrap(self.lead, width), *textwrap.wrap(f"Promised: {self.promise}", width), ""]
+        # Labels take at most half of the width, and values wrap beside them.
         column = min(max(len(fact.label) for fact in self.facts), max(12, width // 2))
         for fact in self.facts:
             value = printable(fact.value) + ("  [curator only]" if fact.curator else "")
@@ -140,6 +138,7 @@ class Card:
                 lines.append(f"{left:<{column}}  {right}".rstrip())
         table = self.table()
         if self.loadings["components"]:
+            # All cells are as wide as the widest, so that columns align. Components that do not fit are counted.
             first = min(max(len(row[0]) for row in table), 24)
             cell = max(len(value) for row in table for value in row[1:]) + 2
             fits = max(1, (width - first) // cell)
@@ -152,24 +151,12 @@ class Card:
             lines += textwrap.wrap(note, width)
         return "\n".join(lines)
 
-    def markdown(self) -> str:
-        """Return the card as Markdown."""
-        marks = {True: " (curator only)", False: ""}
-        texts = [(printable(f"{fact.label}: {fact.value}"), fact.curator) for fact in self.facts]
-        facts = "\n".join(f"- {escape(text, quote=False)}{marks[curator]}" for text, curator in texts)
-        table = ""
-        if self.loadings["components"]:
-            cells = [[escape(value, quote=False) for value in row] for row in self.table()]
-            cells = [[value.replace("\\", "\\\\").replace("|", "\\|") for value in row] for row in cells]
-            cells.insert(1, ["---", *["---:"] * (len(cells[0]) - 1)])
-            table = "\n".join(f"| {' | '.join(row)} |" for row in cells)
-        return f"{self.lead}\n\n**Promised:** {self.promise}\n\n{facts}\n\n{table}\n\n{self.note}\n"
-
     def html(self) -> str:
         """Return the card as HTML, for notebooks."""
-        marks = {True: " <em>(curator only)</em>", False: ""}
+        # Names of features come from the head of a file and may hold markup.
         facts = "".join(
-            f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{marks[fact.curator]}</li>" for fact in self.facts
+            f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{' <em>(curator only)</em>' * fact.curator}</li>"
+            for fact in self.facts
         )
         head, *rows = self.table()
         warning = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"
@@ -204,7 +191,6 @@ def card(
     return Card(
         f"{centered_text(release)} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} "
         "features was released.",
-        bool(release.details.get("centered")),
         promise(release.guarantee),
         [*released_facts(release, releases, estimates), *further],
         components_of(release, estimates),
@@ -229,31 +215,3 @@ def stream_html(stream: Stream) -> str | None:
         return None
     record = stream.regret.now() if stream.engine.regret_log is not None else None
     return curator_card(release, record, stream.admission, "" if remaining is None else remaining()).html()
-
-
-def learned(made: Card) -> str:
-    """Describe the components above the noise in one sentence; empty if none is."""
-    parts = []
-    for i, component in enumerate(made.components[: made.loadings["components"]]):
-        if not component.is_clear:
-            break
-        heavy = sorted(
-            ((row["values"][i], row["feature"]) for row in made.loadings["rows"] if abs(row["values"][i]) >= _HEAVY),
-            key=lambda pair: -abs(pair[0]),
-        )
-        sides = [[printable(name) for value, name in heavy if (value > 0.0) == up] for up in (True, False)]
-        rising, falling = (_listed(names[:_NAMED]) for names in sides)
-        together = ", which rise together" if len(sides[0]) > 1 else ""
-        if rising and falling:
-            verbs = ["" if len(names) > 1 else "s" for names in sides]
-            together = f", which rise{verbs[0]} while {falling} fall{verbs[1]}"
-        elif falling:
-            rising, together = falling, ", which rise together" if len(sides[1]) > 1 else ""
-        if rising:
-            parts.append(f"{rising}{together} ({percent(component.share or 0.0, 1)} of the variance)")
-    along = "differ most in" if made.is_centered else "are longest along"
-    return f"Learned: the rows {along} {', then in '.join(parts)}." if parts else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

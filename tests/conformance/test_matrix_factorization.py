@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -23,15 +22,13 @@ LONG = 37
 KINDS = {
     "blt": lambda horizon: GeometricBLT(horizon, MU, SENSITIVITY),
     "tree": lambda horizon: BinaryTree(horizon, MU, SENSITIVITY),
-    "tree, topped up": lambda horizon: BinaryTree(horizon, MU, SENSITIVITY, topped_up=True),
 }
 WINDOWS = {"stationary": StationaryBLT, "twin": WindowDifference, "forgetting": ForgettingBLT}
 CASES = {f"{kind} {horizon}": make(horizon) for kind, make in KINDS.items() for horizon in (1, 2, 3, 4, 5, 16, LONG)}
 CASES["anytime"] = AnytimeBLT(MU, SENSITIVITY)
 CASES["anytime, restarted"] = AnytimeBLT(MU, SENSITIVITY, restart_after=10)
 CASES |= {f"{kind} {w}": make(w, MU, SENSITIVITY) for kind, make in WINDOWS.items() for w in (1, 2, 3, 8, 13)}
-SOME = ["blt 37", "tree 37", "tree, topped up 37", "anytime", "anytime, restarted", "stationary 8", "twin 8", "twin 13"]
-SOME += ["forgetting 8"]
+SOME = ["blt 37", "tree 37", "anytime", "anytime, restarted", "stationary 8", "twin 8", "twin 13", "forgetting 8"]
 
 every_case = pytest.mark.parametrize("name", CASES)
 some_cases = pytest.mark.parametrize("name", SOME)
@@ -110,10 +107,9 @@ def test_std_is_the_row_norm_of_the_decoder(name):
 
 @every_case
 def test_the_running_form_is_the_decoder_times_one_vector_an_input(name):
-    # Column n of B is that of the vector of input n; topped up, its second half comes after all first halves.
     mechanism = CASES[name]
     n, size = length(mechanism), 3
-    normals = np.random.default_rng(0).standard_normal((n, 2 * size))
+    normals = np.random.default_rng(0).standard_normal((n, size))
     vectors = Vectors(normals)
     value, rows = mechanism.start(size, vectors), []
     np.testing.assert_array_equal(value.noise, np.zeros(size))
@@ -121,9 +117,7 @@ def test_the_running_form_is_the_decoder_times_one_vector_an_input(name):
         value = value.advance(vector)
         assert value.n == i
         rows.append(value.noise)
-    reconstruction = mechanism.reconstruction(n)
-    z = np.vstack([normals[:, :size], normals[:, size:]])[: reconstruction.shape[1]]
-    np.testing.assert_allclose(rows, reconstruction @ z, atol=1e-12)
+    np.testing.assert_allclose(rows, mechanism.reconstruction(n) @ normals, atol=1e-12)
 
 
 @every_case
@@ -131,24 +125,8 @@ def test_the_matrices_are_causal(name):
     """The form for which twins are proved to cost sqrt(2): neither matrix has an entry above the diagonal."""
     mechanism = CASES[name]
     n = length(mechanism)
-    halves = np.split(mechanism.reconstruction(n), mechanism.reconstruction(n).shape[1] // n, axis=1)
-    for part in [*halves, *np.split(mechanism.strategy(n), len(halves), axis=0)]:
+    for part in (mechanism.reconstruction(n), mechanism.strategy(n)):
         np.testing.assert_array_equal(np.triu(part, 1), 0.0)
-
-
-def plausible(samples, sd):
-    return abs(np.sqrt(np.mean(samples**2)) / sd - 1.0) < 5.0 / np.sqrt(2.0 * samples.size)
-
-
-@some_cases
-def test_measured_sd(name):
-    """27 comparisons in all, each with a false alarm below 6e-7; two thirds or one and a half of the noise is seen."""
-    mechanism = CASES[name]
-    noise = run(mechanism, 4000)
-    for n in (1, 15, LONG):
-        assert plausible(noise[n - 1], mechanism.std(n))
-        assert not plausible(noise[n - 1] * 2.0 / 3.0, mechanism.std(n))
-        assert not plausible(noise[n - 1] * 1.5, mechanism.std(n))
 
 
 @every_case
@@ -239,7 +217,7 @@ def test_the_constants_can_be_a_label_and_tell_calibrations_apart(name):
         assert encoded(*mechanism.constants()) != encoded(*replace(mechanism, **changed).constants())
 
 
-@pytest.mark.parametrize("name", ["blt 16", "tree 16", "tree, topped up 16"])
+@pytest.mark.parametrize("name", ["blt 16", "tree 16"])
 def test_horizon_is_kept(name):
     mechanism = CASES[name]
     last = sums(mechanism, 2)[0][-1]
@@ -252,71 +230,15 @@ def test_horizon_is_kept(name):
 
 
 @pytest.mark.parametrize("kind", [GeometricBLT, BinaryTree])
-@pytest.mark.parametrize(
-    ("bad", "name"),
-    [
-        ({"horizon": 0}, "horizon=0"),
-        ({"horizon": 2.5}, "horizon=2.5"),
-        ({"horizon": True}, "horizon=True"),
-        ({"mu": 0.0}, "mu=0.0"),
-        ({"mu": float("nan")}, "mu=nan"),
-        ({"sensitivity": -1.0}, "sensitivity=-1.0"),
-    ],
-)
-def test_bad_calibration_is_named(kind, bad, name):
-    with pytest.raises(BadParameterError, match=name):
-        kind(**({"horizon": 8, "mu": 1.0} | bad))
+@pytest.mark.parametrize("bad", [0, 2.5, True])
+def test_a_bad_horizon_is_named(kind, bad):
+    with pytest.raises(BadParameterError, match=f"horizon={bad}"):
+        kind(bad, 1.0)
 
 
-@pytest.mark.parametrize("bad", [{"mu": 0.0}, {"mu": True}, {"sensitivity": -1.0}, {"sensitivity": float("inf")}])
-def test_bad_calibration_without_a_horizon_is_named(bad):
-    for make in (AnytimeBLT, *(partial(kind, 8) for kind in WINDOWS.values())):
-        with pytest.raises(BadParameterError, match=next(iter(bad))):
-            make(**({"mu": 1.0} | bad))
+def test_what_is_out_of_range_without_a_horizon_is_named():
     for mechanism in (AnytimeBLT(1.0), *(kind(8, 1.0) for kind in WINDOWS.values())):
         with pytest.raises(BadParameterError, match="n=0"):
             mechanism.std(0)
     with pytest.raises(BadParameterError, match="restart_after=0"):
         AnytimeBLT(1.0, restart_after=0)
-
-
-#: Standard deviation of sums 1, 2, 7 and 30.
-NOISE = {
-    "blt 37": (3.1885991664917244, 3.5941263403518193, 4.0605814862204, 4.351552755397391),
-    "tree 37": (5.248906591678239, 5.248906591678239, 9.091372900969896, 10.497813183356477),
-    "tree, topped up 37": (12.857142857142856,) * 4,
-    "anytime, restarted": (2.9619191081877503, 3.356976697063304, 3.741869518669224, 6.6899435280978015),
-    "stationary 8": (2.544350106190229, 2.864781507088941, 3.725779389273813, 6.031352989299542),
-    "twin 13": (2.664599517645739, 2.982398974668171, 3.679755443512003, 4.64678718987564),
-    "forgetting 8": (2.52733056391469, 2.7718022602049963, 2.953315970968883, 2.984059328128006),
-}
-
-
-@pytest.mark.parametrize("name", NOISE)
-def test_the_noise_does_not_change(name):
-    """Labels of noise, and seeded results, depend on it. The theory behind each number is tested elsewhere."""
-    assert [CASES[name].std(n) for n in (1, 2, 7, 30)] == pytest.approx(NOISE[name], rel=1e-11)
-
-
-@some_cases
-def test_a_used_mechanism_can_be_pickled(name):
-    mechanism = CASES[name]
-    mechanism.std(3)
-    values, _ = sums(mechanism, 2, 3)
-    copy = pickle.loads(pickle.dumps(mechanism))
-    assert copy == mechanism
-    assert hash(copy) == hash(mechanism)
-    np.testing.assert_array_equal(values[3].noise, sums(copy, 2, 3)[0][3].noise)
-
-
-@some_cases
-def test_bits_depend_on_seed_label_and_step_only(name):
-    noise = run(CASES[name], 4)
-    np.testing.assert_array_equal(noise, run(CASES[name], 4))
-    assert not np.any(noise == run(CASES[name], 4, seed=1))
-    assert not np.any(noise == run(CASES[name], 4, label="other"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_input_costs_one_gaussian(kind):
-    assert KINDS[kind](1).std(1) == pytest.approx(SENSITIVITY / MU, rel=1e-6)

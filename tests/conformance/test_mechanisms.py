@@ -11,12 +11,10 @@ import pytest
 from streampca import _native
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCovariance
 from streampca.mechanisms.base import SCOPE, Mechanism
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
@@ -55,7 +53,6 @@ class Case:
 CASES = {
     "gaussian": Case(GaussianCovariance(n_components=2, **APPROXIMATE), ball()),
     "gaussian, replace": Case(GaussianCovariance(n_components=2, adjacency="replace", **APPROXIMATE), ball()),
-    "gaussian, psd": Case(GaussianCovariance(n_components=2, project="psd", **APPROXIMATE), ball()),
     "laplace": Case(LaplaceCovariance(n_components=2, **PURE), ball()),
     "laplace, replace": Case(LaplaceCovariance(n_components=2, adjacency="replace", **PURE), ball()),
     "matrix laplace": Case(MatrixLaplaceCovariance(n_components=2, **PURE), ball()),
@@ -70,12 +67,9 @@ CASES = {
     ),
     "subspace perturbation, fallen back": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), ball()),
     "subspace perturbation": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), np.eye(6)[np.arange(3000) % 2]),
-    "exact subspace": Case(ExactSubspace(n_components=2, **APPROXIMATE), flat(), clips=False, certain=True),
-    "exact subspace, votes": Case(
-        ExactSubspace(n_components=2, method="blocks", **APPROXIMATE), flat(300), clips=False, certain=True
-    ),
+    "exact subspace": Case(ExactSubspace(n_components=2, **APPROXIMATE), flat(300), clips=False, certain=True),
     "exact subspace, k unknown": Case(
-        ExactSubspace(max_components=2, **APPROXIMATE), flat(), clips=False, certain=True
+        ExactSubspace(max_components=2, **APPROXIMATE), flat(300), clips=False, certain=True
     ),
     "approximate subspace": Case(ApproximateSubspace(n_components=2, **APPROXIMATE), flat(4400), clips=False),
     "approximate subspace, null": Case(
@@ -260,12 +254,7 @@ def test_long_rows_are_clipped_one_by_one(case):
     assert outcome(case.mechanism.release(long, Randomness.from_seed(2))) == expected
 
 
-def has_noisy_entries(case):
-    release = case.mechanism.release(case.rows, Randomness.from_seed(3))
-    return release.has_gram and not release.details.get("projected")
-
-
-@cases_where(has_noisy_entries)
+@cases_where(lambda case: case.mechanism.release(case.rows, Randomness.from_seed(3)).has_gram)
 def test_released_numbers_lie_on_a_coarse_grid(case):
     release = case.mechanism.release(case.rows, Randomness.from_seed(3))
     entries = release.gram.ravel()
@@ -350,37 +339,8 @@ def test_a_generous_budget_gives_an_accurate_subspace(case):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_equal_parameters_have_equal_texts_whatever_numbers_they_are(case):
-    mechanism = case.mechanism
-    for same in (np.float64(mechanism.epsilon), int(mechanism.epsilon)):
-        made = replace(mechanism, epsilon=same)
-        assert repr(made) == repr(mechanism)
-        assert type(made.epsilon) is float
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_minus_zero_is_zero(case):
     rows = np.where(np.arange(case.rows.shape[1]) == 3, 0.0, case.rows)
     one, other = (case.mechanism.release(given, seed=0) for given in (rows, np.where(rows == 0.0, -0.0, rows)))
     assert one.details == other.details
     np.testing.assert_array_equal(one.subspace.basis, other.subspace.basis)
-
-
-#: At the budgets of `CASES`: standard deviation of a diagonal entry and expected spectral norm, at 6 features and at 1.
-NOISE = {
-    "gaussian": (4.22467888932684, 14.63471696395548, 4.22467888932684, 3.370806060143683),
-    "gaussian, replace": (5.974598181957321, 20.696615211917447, 5.974598181957321, 4.767039646384615),
-    "laplace": (4.949747468305833, 24.24871130596428, 1.4142135623730951, 1.0),
-    "laplace, replace": (7.348469228349535, 36.0, 1.4142135623730951, 1.0),
-    "matrix laplace": (2.6457513110645907, 9.990572030356685, 1.4142135623730951, 1.0),
-    "wishart": (6.86335442904408, 76.79148241152375, 7.916063275559164, 55.629579095996334),
-    "wishart, replace": (10.785646893176585, 107.8800693842708, 11.900160338412338, 72.66116761914216),
-}
-
-
-@pytest.mark.parametrize("name", NOISE)
-def test_the_noise_does_not_change(name):
-    """Labels of noise, and seeded results, depend on it. The theory behind each number is tested elsewhere."""
-    mechanism = CASES[name].mechanism
-    levels = [level(d) for d in (6, 1) for level in (mechanism.noise_std, mechanism.spectral_error)]
-    assert levels == pytest.approx(NOISE[name], rel=1e-11)

@@ -3,18 +3,15 @@
 Noise is a function of the seed and of public parameters then, so neighboring tables give equal bytes wherever anything
 can be read: releases, files, standard output and error, warnings. A byte that differs depends on a raw row otherwise
 than through an outlet. What does go into the outlets is watched: the admitted rows, and their exact sums.
-
-As a script: ``streampca`` in a process of its own, blind, with what was watched in a file:
-``python blind.py WATCHED.npz run rows.csv ...``.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -74,56 +71,39 @@ def emptied(exact: Any) -> Any:
     raise TypeError(f"no empty {type(exact).__name__} is known")
 
 
+def _hidden(real: Any) -> Any:
+    return lambda self, kind, *exact: real(self, kind)
+
+
+def _blinded(real: Any) -> Any:
+    return lambda self, kind, exact, *others, **named: real(self, kind, emptied(exact), *others, **named)
+
+
+def _watched_step(real: Any) -> Any:
+    def step(self: Any, rows: Any, outlet: Any) -> Any:
+        _watched.rows.append(rows.copy())
+        return _watched.after(real(self, rows, outlet))
+
+    return step
+
+
+def _watched_gram(real: Any) -> Any:
+    def step_gram(self: Any, count: int, high: Any, low: Any, outlet: Any) -> Any:
+        _watched.counts.append(count)
+        return _watched.after(real(self, count, high, low, outlet))
+
+    return step_gram
+
+
 @contextmanager
 def installed() -> Iterator[None]:
     """Blind outlets, and watched processors."""
-    before: list[tuple[type, str, Any]] = []
-
-    def patch(kind: type, name: str, wrap: Callable[[Any], Any]) -> None:
-        before.append((kind, name, kind.__dict__[name]))
-        setattr(kind, name, wraps(before[-1][2])(wrap(before[-1][2])))
-
-    def hide(real: Any) -> Any:
-        return lambda self, kind, *exact: real(self, kind)
-
-    def blinded(real: Any) -> Any:
-        return lambda self, kind, exact, *others, **named: real(self, kind, emptied(exact), *others, **named)
-
-    def step(real: Any) -> Any:
-        def watched(self: Any, rows: Any, outlet: Any) -> Any:
-            _watched.rows.append(rows.copy())
-            return _watched.after(real(self, rows, outlet))
-
-        return watched
-
-    def step_gram(real: Any) -> Any:
-        def watched(self: Any, count: int, high: Any, low: Any, outlet: Any) -> Any:
-            _watched.counts.append(count)
-            return _watched.after(real(self, count, high, low, outlet))
-
-        return watched
-
-    try:
-        patch(Outlet, "hide", hide)
-        patch(Outlet, "running", blinded)
-        patch(Outlet, "release", blinded)
-        patch(FPLProcessor, "step", step)
-        patch(TumblingProcessor, "step", step)
-        patch(LeaderProcessor, "step_gram", step_gram)
+    with ExitStack() as stack:
+        for kind, name, wrap in (
+            (Outlet, "hide", _hidden), (Outlet, "running", _blinded), (Outlet, "release", _blinded),
+            (FPLProcessor, "step", _watched_step), (TumblingProcessor, "step", _watched_step),
+            (LeaderProcessor, "step_gram", _watched_gram),
+        ):  # fmt: skip
+            real = vars(kind)[name]
+            stack.enter_context(mock.patch.object(kind, name, wraps(real)(wrap(real))))
         yield
-    finally:
-        for kind, name, real in before:
-            setattr(kind, name, real)
-
-
-def main(argv: list[str]) -> int:
-    from streampca.cli import main as command
-
-    with installed(), watching() as seen:
-        code = command(argv[1:])
-        np.savez(argv[0], rows=seen.matrix())
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

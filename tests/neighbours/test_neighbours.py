@@ -1,35 +1,28 @@
 """No edit of one record shows anywhere but through noise, and the harness finds the holes that there were.
 
-A thousand edits here; CI runs 20 000 more by ``record_edits.py``, and ``pytest -m long tests/neighbours`` a million.
+Eight hundred edits here; CI runs 20 000 more by ``record_edits.py``, and ``pytest -m long tests/neighbours`` a million.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from doors import CHOSEN, DOORS, EVERY, WORDS, Door, Run, feed, timeless
-from edited import TABLES, Edit, Table, Writer, json_lines
+from doors import DOORS, Door
+from edited import TABLES, Edit
 from record_edits import attacked, report
 
 from streampca.errors import BadRowError
 from streampca.privacy.outlet import Outlet
 from streampca.river import RiverAdapter
 from streampca.rows import admission
-from streampca.sources import base, csv_rows, databases, from_kafka, records, text_files
+from streampca.sources import base, csv_rows, databases, records, text_files
 from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
-
-SCRIPT = Path(__file__).with_name("blind.py")
 
 
 def doors(*names: str) -> list[Door]:
@@ -38,9 +31,9 @@ def doors(*names: str) -> list[Door]:
 
 @pytest.mark.parametrize("shard", range(4))
 def test_an_edit_shows_nowhere(shard: int) -> None:
-    counts, violations = attacked(1, range(shard, 1000, 4))
+    counts, violations = attacked(1, range(shard, 800, 4))
     assert not violations, report(1, violations)
-    assert counts.total() == 250
+    assert counts.total() == 200
 
 
 @pytest.mark.long
@@ -169,52 +162,3 @@ def test_the_outlets_are_blind_only_while_an_attack_runs() -> None:
     before = Outlet.hide, Outlet.running, Outlet.release
     attacked(1, range(3))
     assert (Outlet.hide, Outlet.running, Outlet.release) == before
-
-
-def test_an_edit_shows_nowhere_behind_a_broker(tmp_path: Path) -> None:
-    kafka = pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip install 'streampca[kafka]'")
-    producer = kafka.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
-    servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
-    topics = (f"t{number}" for number in count())
-
-    def act(run: Run, table: Table, edit: Edit | None) -> None:
-        topic = next(topics)
-        for line in json_lines(table, edit):
-            producer.produce(topic, line.removesuffix(b"\n"), partition=0)
-        assert producer.flush(30) == 0
-        options: dict[str, Any] = {"features": CHOSEN, "on_bad_row": run.mode, "config": {"fetch.wait.max.ms": 20}}
-        feed(run, from_kafka(topic, "g", servers=servers, **options), "run")
-
-    door = doors("Kafka")[0]._replace(act=act, modes=("zero",))
-    _, violations = attacked(5, range(12), [door])
-    assert not violations, report(5, violations)
-
-
-def in_process(folder: Path, door: str, data: bytes, *words: str) -> tuple[dict[str, Any], np.ndarray]:
-    (folder / "rows.csv").write_bytes(data)
-    for name in ("releases.jsonl", "watched.npz"):
-        (folder / name).unlink(missing_ok=True)
-    source, given = ("-", data) if door == "pipe" else ("rows.csv", None)
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "watched.npz", "run", source, *WORDS["run"], "--columns", ",".join(CHOSEN),
-         "--on-bad-row", "zero", "--out", "releases.jsonl", *words],
-        cwd=folder, input=given, capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
-    shown = {"status": done.returncode, "stdout": done.stdout, "stderr": timeless(done.stderr.decode())}
-    shown["releases"] = (folder / "releases.jsonl").read_bytes()
-    return shown, np.load(folder / "watched.npz")["rows"]
-
-
-@pytest.mark.parametrize(
-    ("door", "words"), [("file", ()), pytest.param("pipe", ("--read", "quoting=csv"), marks=pytest.mark.long)]
-)
-def test_an_edit_shows_nowhere_in_a_process(tmp_path: Path, door: str, words: tuple[str, ...]) -> None:
-    table, edit = TABLES["quoted"], Edit(0, {"note": "1,0,z\n" * 500, "b": '"x\n'})
-    shown, rows = in_process(tmp_path, door, b"".join(Writer().parts(table, None)), *words)
-    other, edited = in_process(tmp_path, door, b"".join(Writer().parts(table, edit)), *words)
-    assert shown == other
-    assert shown["status"] == 0
-    assert len(shown["releases"].splitlines()) == 1 + len(table.records) // EVERY
-    assert json.loads(shown["releases"].splitlines()[0])["features"] == list(CHOSEN)
-    assert np.array_equal(rows[1:], edited[1:])
-    assert not edited[0, :-1].any()
