@@ -99,16 +99,10 @@ def test_a_row_or_batch_is_learnt_once_or_not_at_all(
     make: Callable[[], Any], fed: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[bytes] = []
-<<<<<<< HEAD
     monkeypatch.setattr(Account, "debit", lambda self, guarantee, start: paid.append(start))
-    rows, whole, expected = ROWS[:8], make(), []
-    for x in rows:
-=======
-    monkeypatch.setattr(LedgerFile, "debit", lambda self, guarantee, start: paid.append(start))
     whole, expected = make(), [None]
     for piece in range(6):
         learn(whole, piece)
->>>>>>> main
         expected.append(shown(whole))
 
     def attempt(at: int) -> list[int]:

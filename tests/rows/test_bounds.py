@@ -177,21 +177,6 @@ def test_where_private_bounds_are_refused(make, message) -> None:  # type: ignor
         make()
 
 
-<<<<<<< HEAD
-def test_the_command_line_finds_bounds_and_verifies_the_run(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
-    table, store = tmp_path / "rows.csv", tmp_path / "run.db"
-    np.savetxt(table, some_rows(300)[60:], delimiter=",", header="a,b,c", comments="", fmt="%.6f")
-    common = ["-k", "1", "--epsilon", "8", "--delta", "0.001", "--release-every", "10", "--no-live"]
-    more = f"--bounds private --set bounds.warmup=60 --out {tmp_path / 'out.jsonl'} --store {store}".split()
-    assert main(["run", str(table), *common, *more]) == 0
-    releases = list(sp.read_releases(tmp_path / "out.jsonl"))
-    assert [release.t for release in releases] == list(range(70, 250, 10))
-    assert releases[0].terms.middle.shape == (3,)
-    assert main(["verify", str(store)]) == 0
-
-
-=======
->>>>>>> main
 def test_a_tail_over_many_bins_is_taken_in() -> None:
     noisy = np.zeros(BINS)
     noisy[100], noisy[101:105], noisy[97:100] = 300.0, 18.0, 15.0
