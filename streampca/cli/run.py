@@ -34,8 +34,7 @@ from streampca.cli.session import NEVER, Session, card_lines
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
+from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
 from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice

@@ -110,13 +110,10 @@ class Centered(NamedTuple):
 
 
 def centered(packed: FloatArray, count: float, std: float) -> Centered:
-    """Center a private Gram matrix of rows with the constant. Post-processing.
+    """Center a private Gram matrix of rows with the constant, packed, for d + 1 features. Post-processing.
 
-    Parameters
-    ----------
-    packed : packed entries, for d + 1 features; the last one, of the constant only, is not used.
-    count : public number of rows in the sum; in a decayed sum, the sum of their weights.
-    std : standard deviation sigma of a diagonal entry of the noise; 0 for none.
+    ``count`` is the public number of rows in the sum (in a decayed sum, the sum of their weights), and ``std`` the
+    standard deviation sigma of a diagonal entry of the noise, 0 for none. The last entry is not used.
     """
     d = (math.isqrt(8 * packed.size + 1) - 1) // 2 - 1
     inner, last, diagonal = _places(d)

@@ -20,16 +20,8 @@ class FrequentDirections(State):
     - the top k eigenvalues of G sum to at least ``top_sum(k)`` and to at most ``top_sum(k) + slack(k)``;
     - a k-dimensional subspace captures at least ``captured(basis)`` of G, and at most ``slack(k)`` more.
 
-    Parameters
-    ----------
-    rows : rows of the sketch, at most 2 l - 1 between two calls.
-    size : l.
-    shrunk : sum of the amounts by which eigenvalues were decreased.
-    energy : trace of G.
-
-    Notes
-    -----
-    The sketch shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks. O(l d) a row.
+    Here l is ``size``, ``rows`` are at most 2 l - 1 between two calls, and ``energy`` is the trace of G. The sketch
+    shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks. O(l d) a row.
 
     Liberty, KDD 2013; Ghashami, Liberty, Phillips and Woodruff, SIAM J. Comput. 45(5), 2016.
     """
@@ -46,7 +38,6 @@ class FrequentDirections(State):
         return cls(Rows(n_features), size)
 
     def emptied(self) -> FrequentDirections:
-        """Return the sketch of no rows."""
         return FrequentDirections.first(self.rows.array.shape[1], self.size)
 
     def add(self, rows: FloatArray) -> FrequentDirections:

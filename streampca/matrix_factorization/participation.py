@@ -35,25 +35,13 @@ from streampca.matrix_factorization.tree import BinaryTree
 
 
 def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: int = 1) -> float:
-    """Sensitivity to one user divided by that to one row, at most ``max_rows``.
+    """Sensitivity to one user divided by that to one row, at most ``max_rows``, which is m.
 
-    Parameters
-    ----------
-    mechanism : a `GeometricBLT`, `AnytimeBLT` or `BinaryTree`.
-    max_rows : largest number of rows of a user, m.
-    rows_per_input : rows summed into each input, b.
-
-    Raises
-    ------
-    BadParameterError
-        If a number is below 1, or no bound is proved for the mechanism.
+    ``rows_per_input`` is b. For `GeometricBLT`, `AnytimeBLT` and `BinaryTree`; others have no proved bound and raise
+    `BadParameterError`.
     """
-    for name, value in (("max_rows", max_rows), ("rows_per_input", rows_per_input)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise BadParameterError(f"{name}={value!r}: expected an integer of at least 1.")
-    m, b = int(max_rows), int(rows_per_input)
-    if mechanism.horizon is not None:
-        m = min(m, mechanism.horizon * b)
+    b, horizon = rows_per_input, mechanism.horizon
+    m = max_rows if horizon is None else min(max_rows, horizon * b)
     if isinstance(mechanism, BinaryTree):
         sizes = b * 2.0 ** np.arange(mechanism.levels)
         square = float(np.minimum(m, sizes).sum()) * m / mechanism.levels

@@ -17,8 +17,6 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 from streampca import _native
-from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import sum_of_rows
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
@@ -46,12 +44,6 @@ class InputModel:
     scatter: float  # variance of an input around M
     drift: float  # variance that M gains before input n, times n
 
-    def __post_init__(self) -> None:
-        for name in ("prior", "scatter", "drift"):
-            value = getattr(self, name)
-            if not 0.0 <= value < np.inf:
-                raise BadParameterError(f"{name}={value!r}: expected a finite number, at least 0.")
-
     @classmethod
     def of_grams(cls, n_features: int, n_components: int, rows: int, drift: float = 1.0) -> InputModel:
         """Return the model of Gram matrices of ``rows`` rows of norm at most 1.
@@ -60,16 +52,12 @@ class InputModel:
         """
         # A sum of b rows has ||E H||_F**2 <= b**2. The prior distributes half of that evenly over all d(d+1)/2
         # coordinates. Drift and scatter are concentrated in the p = kd - k(k-1)/2 coordinates of a matrix of rank k.
-        effective = _effective_coordinates(n_features, n_components)
+        effective = n_components * n_features - n_components * (n_components - 1) / 2
         return cls(
             prior=_SIGNAL * rows**2 / svec_size(n_features),
             scatter=_SCATTER * rows / effective,
             drift=drift * rows**2 / effective,
         )
-
-
-def _effective_coordinates(d: int, k: int) -> float:
-    return k * d - k * (k - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -117,12 +105,10 @@ class SmoothedSum(State):
     released: FloatArray  # Y_n, (size,)
 
     def after(self, released: FloatArray, share: float = 1.0) -> SmoothedSum:
-        """Return the estimate after one more release.
+        """Return the estimate after one more release, Y_{n+1}.
 
-        Parameters
-        ----------
-        released : Y_{n+1}, (size,), in svec coordinates or packed entries, because all coordinates have equal weights.
-        share : rows of this input over those of a full one; below 1 for the last one before a horizon.
+        In svec coordinates or packed entries, because all coordinates have equal weights. ``share`` is the rows of this
+        input over those of a full one; below 1 for the last one before a horizon.
         """
         rule, n = self.smoothing, self.n + 1
         omega, theta = rule.mechanism.buffers.omega, rule.mechanism.buffers.theta
@@ -215,12 +201,6 @@ class WindowSmoothing:
     n_components: int
     rows: int = 1
 
-    def __post_init__(self) -> None:
-        for name in ("n_features", "n_components", "rows"):
-            check_count(name, getattr(self, name))
-        if self.mechanism.window > MOST_LEAVES:
-            raise BadParameterError(f"window={self.mechanism.window}: expected at most {MOST_LEAVES} releases.")
-
     @property
     def length(self) -> int:
         """Largest number of increments in use, 2W."""
@@ -249,8 +229,8 @@ class WindowSmoothing:
 
     def input_covariance(self, m: int) -> FloatArray:
         """K_H of m increments, (m, m), for each svec coordinate."""
-        b = self.rows
-        effective = _effective_coordinates(self.n_features, self.n_components)
+        b, k = self.rows, self.n_components
+        effective = k * self.n_features - k * (k - 1) / 2
         order = np.arange(m, dtype=np.float64)
         drift = b**3 * _WINDOW_DRIFT / (self.mechanism.window * b)
         mean = (_SIGNAL * b**2 + drift * np.minimum(order[:, None], order)) / effective

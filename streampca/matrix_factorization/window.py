@@ -42,7 +42,6 @@ class _Lagged(BufferedFactorization):
     horizon = None
 
     def __post_init__(self) -> None:
-        self._validate()
         check_length("window", self.window)
 
     @cached_property
@@ -137,7 +136,6 @@ class ForgettingBLT(BufferedFactorization):
     horizon = None
 
     def __post_init__(self) -> None:
-        self._validate()
         check_length("memory", self.memory)
 
     @property
@@ -167,8 +165,8 @@ class ForgettingBLT(BufferedFactorization):
 
     def std(self, n: int) -> float:
         self._check(n)
-        if n * self._fade > 40.0:  # equal to the limit in float64
-            return self.limit_std
+        if n * self._fade > 40.0:
+            return self.limit_std  # equal in float64
         return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade, n))
 
     @cached_property

@@ -34,23 +34,14 @@ class Promising(Protocol):
 
 @dataclass(frozen=True)
 class Event:
-    """One access to rows by a private mechanism.
+    """One access to rows by a private mechanism."""
 
-    Attributes
-    ----------
-    what : description.
-    adjacency, unit : neighboring relation of its guarantee.
-    mu : Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian.
-    slack : probability of the event in which mu does not hold, in [0, 1).
-    epsilon, delta : claim of an event that is not Gaussian: finite and >= 0, and in [0, 1).
-    """
-
-    what: str
-    adjacency: str
+    what: str  # description
+    adjacency: str  # neighboring relation of its guarantee, with the unit
     unit: str = "one row"
-    mu: float | None = None
-    slack: float = 0.0
-    epsilon: float = 0.0
+    mu: float | None = None  # Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian
+    slack: float = 0.0  # probability of the event in which mu does not hold, in [0, 1)
+    epsilon: float = 0.0  # claim of an event that is not Gaussian: finite and >= 0, and in [0, 1)
     delta: float = 0.0
 
     def __post_init__(self) -> None:

@@ -101,11 +101,8 @@ def _envelope(variance: Fraction, width_bits: int) -> _Envelope:
 class DiscreteGaussian:
     """Independent discrete Gaussians, coordinate i of parameter ``sigmas[kinds[i]]``.
 
-    Parameters
-    ----------
-    sigmas : positive integers or fractions below 2**58, within a factor of 4 of each other. They are the standard
-        deviations up to a relative 1e-8 from sigma = 1 on.
-    kinds : index of the sigma of each coordinate.
+    Sigmas are positive integers or fractions below 2**58, within a factor of 4 of each other. They are the standard
+    deviations up to a relative 1e-8 from sigma = 1 on.
     """
 
     def __init__(self, sigmas: Sequence[int | Fraction], kinds: IntArray) -> None:

@@ -98,11 +98,8 @@ class LatticeSum:
 class NoiseSource:
     """The keys of the noise of one start of one run. As secret as the rows.
 
-    Parameters
-    ----------
-    randomness : the master key or the seed.
-    label : every public parameter; runs that differ in one of them have independent noise.
-    start : the 16 bytes of a run that is continued; None for fresh bytes, or with a seed a function of it.
+    ``label`` has every public parameter: runs that differ in one of them have independent noise. ``start`` are the 16
+    bytes of a run that is continued; None for fresh bytes, or with a seed a function of it.
     """
 
     def __init__(self, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
@@ -199,18 +196,10 @@ class Outlet:
         return self.hide(kind)
 
     def running(self, kind: str, exact: Exact[Value], noise: Noise, std: float) -> tuple[Noise, Value]:
-        """Release a running sum with correlated noise.
+        """Release a running sum with noise correlated to ``noise``, that of the sums before.
 
-        Parameters
-        ----------
-        kind : name of the release.
-        exact : the exact sum.
-        noise : the noise of the sums before; `RunningNoise.released` correlates them.
-        std : standard deviation of the noise in this sum, for the grid of the release.
-
-        Returns
-        -------
-        noise, value : the noise after this sum, which is secret, and the sum to be published.
+        Returns the noise after this sum, which is secret, and the sum to be published. ``std`` is the standard
+        deviation of the noise in this sum, for the grid of the release.
         """
         draws, tape = self.hide(kind, *exact.hidden), self._source.tape
         after, value = noise.released(draws, exact, std)
@@ -238,11 +227,8 @@ class Outlet:
 class Counts:
     """Exact counts, to which noise is added without rounding.
 
-    Parameters
-    ----------
-    counts : integers.
-    of : arrays or bytes of which these are the counts; hidden with them.
-    names : the name of each count, where names depend on the rows.
+    ``of`` are arrays or bytes of which these are the counts, hidden with them; ``names`` has the name of each count,
+    where names depend on the rows.
     """
 
     __slots__ = ("counts", "hidden", "names")

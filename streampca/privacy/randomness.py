@@ -206,10 +206,6 @@ class Draws:
         signs = np.where(words & np.uint64(1), -1.0, 1.0)
         return signs * -np.log(_open_uniform(words))
 
-    def permutation(self, count: int) -> npt.NDArray[np.int64]:
-        """Return a uniform permutation of ``range(count)`` (ties have probability below count**2 / 2**65)."""
-        return np.argsort(self.words(count), kind="stable").astype(np.int64)
-
     def normal(self, count: int) -> FloatArray:
         """Return ``count`` independent standard normals."""
         values = np.empty(count)
@@ -244,11 +240,9 @@ class Tape:
     A key created while a tape records (`recording`) refers to it, and so do all streams, threads, copies and resumed
     runs that draw from the key. ``notes`` has one note a vector of noise, in order.
 
-    Parameters
-    ----------
-    forced : the tape of another run. Keys, starts, fresh bytes and random numbers are then those of that run, and
-        outlets return its values; the exact values of this run are still recorded.
-    seed : for reproducible keys and fresh bytes; None draws them from the system.
+    With the tape of another run, ``forced``, keys, starts, fresh bytes and random numbers are those of that run, and
+    outlets return its values; the exact values of this run are still recorded. ``seed`` makes keys and fresh bytes
+    reproducible; None draws them from the system.
     """
 
     def __init__(self, forced: Tape | None = None, seed: bytes | None = None) -> None:
@@ -337,24 +331,14 @@ class NoiseStream:
         self._keys = DrawKeys(key)
 
     def draws(self, index: int) -> Draws:
+        """Return the numbers of an index."""
         if not 0 <= index < 2**63:
             raise BadParameterError(f"index={index!r}: expected an integer in [0, 2**63).")
         return Draws(self._keys, index, _PAIR.pack(index, 0))
 
-    def words(self, index: int, count: int) -> Words:
-        return self.draws(index).words(count)
-
-    def uniform(self, index: int, count: int) -> FloatArray:
-        return self.draws(index).uniform(count)
-
     def normal(self, index: int, count: int) -> FloatArray:
+        """Return standard normals."""
         return self.draws(index).normal(count)
-
-    def laplace(self, index: int, count: int) -> FloatArray:
-        return self.draws(index).laplace(count)
-
-    def permutation(self, index: int, count: int) -> npt.NDArray[np.int64]:
-        return self.draws(index).permutation(count)
 
 
 @lru_cache(maxsize=64)

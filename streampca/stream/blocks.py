@@ -85,6 +85,7 @@ class BlockGram:
         # Sums of lattice products are integers, so that any order of summation gives these bits.
         high, low = GramSum.of(rows).high_low()
         if counts is None:
+            # Squared norms add up to the trace, in integers: 2**UNIT_BITS steps are one unit.
             diagonal = mirror(rows.shape[1]).diagonal()
             counts = Counts(squares=(int(high[diagonal].sum()) << UNIT_BITS) + int(low[diagonal].sum()))
         return cls(high, low, rows.shape[0], counts, first, admission)
@@ -98,6 +99,7 @@ class BlockGram:
         """Raise `BadParameterError` unless the block has this admission and may begin at row ``first``."""
         if self.first is not None and self.first != first:
             raise BadParameterError(f"first={self.first}: expected row {first}. Push each block once, in order.")
+        # A block of another admission would have another sensitivity, whatever its sums look like.
         expected = admission.admitted_features
         if expected is not None and self.n_features != expected:
             raise BadParameterError(f"block: {self.n_features} features, expected {expected}.")
@@ -152,11 +154,7 @@ class Entry(NamedTuple):
 
     Attributes
     ----------
-    first : number of its first row.
-    count : number of rows.
-    rows : admitted rows, (count, d); None for a block.
-    block : the block; None for rows.
-    counts : counts of what admission did to the rows.
+    rows, block : admitted rows, (count, d), or a block; the other is None.
     fresh : 16 fresh bytes for each vector of noise drawn for it.
     link : chain value after it.
     release : the release that it completed, or None.
@@ -247,6 +245,7 @@ class BlockCutter:
         HorizonReachedError
             If there are more rows than the horizon allows.
         """
+        # Blocks end where releases are due, so that no block has to be split after it was summed.
         mark = admission_mark(self.admission)
         gram, first, counts = None, rows + 1, NO_COUNTS
         for chunk in chunks:

@@ -31,35 +31,25 @@ from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.subspace import Subspace
 from streampca.rows.admission import Counts
-from streampca.stream.current import State
-from streampca.stream.step import Step
+from streampca.stream.step import State, Step
 
 #: Most features of a lane, and most components.
 _FEATURES, _COMPONENTS = 256, 16
 _new = tuple.__new__
+#: First number and values of a chunk of `InChunks`.
+Chunk = tuple[int, list[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
-_T, _K, _TERMS, _PACKED, _SPAN, _SMOOTHED, _STD, _DETAILS, _PAIR, *_ABSENT = (
-    getattr(Release, name).__set__
-    for name in (
-        "t", "n_components", "terms", "packed", "own_span", "own_smoothed", "own_noise_std", "_details", "_pair",
-        "own_basis", "own_eigenvalues", "_gram",
-    )
-)  # fmt: skip
+_T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _GRAM, _PAIR = (
+    getattr(Release, name).__set__ for name in Release.__slots__
+)
 
 
 class LaneState(NamedTuple):
     """State of a stream within a lane: a value, whose arena is never written again.
 
-    Attributes
-    ----------
-    t : rows absorbed.
-    chain : after the latest release.
-    arena : exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`).
-    reward : sum of the rewards, in units of row_norm**2 = 1.
-    squares : lattice squares of the rows since the lane began, which `counts` lacks.
-    counts : of admission.
-    release : the latest.
-    reading : of a solver that observes every release; that of others is in the arena.
+    ``arena`` holds exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`). ``squares`` are the
+    lattice squares of the rows since the lane began, which ``counts`` lacks. ``reading`` is that of a solver that
+    observes every release; others have theirs in the arena.
     """
 
     t: int
@@ -79,10 +69,10 @@ class Lane:
     ----------
     now : state of a stream that `fits`, which the lane continues.
     plan : `plan_of` the stream.
-    until : `last_row`.
+    until, stds, scales : `reach` of the lane.
     """
 
-    def __init__(self, now: State, plan: Any, until: int) -> None:
+    def __init__(self, now: State, plan: Any, until: int, stds: Chunk, scales: Chunk | None) -> None:
         processor = now.processor
         assert isinstance(processor, FPLProcessor)
         assert isinstance(processor.noise, BufferedNoise)
@@ -102,6 +92,7 @@ class Lane:
         self.bytes = 8 * (self.scoring + d * k + (d + 1) * int(center))
         self.public = self.packed + d * k * int(self.tracking) + d * int(center)
         arena = np.zeros(self.bytes // 8)
+        # Order of the arena, in units of a packed matrix: exact sums (2), noise (1), buffers, then span and scoring.
         arena[: 2 * size] = processor.gram.parts.reshape(-1)
         arena[2 * size : 3 * size] = noise.noise
         arena[3 * size : self.spans] = noise.buffers.reshape(-1)
@@ -110,14 +101,14 @@ class Lane:
         if self.scored:
             assert now.release is not None
             self._put_scoring(arena, now.scoring or Scoring.of_release(now.release))
+        # The noise counts releases and the stream rows: they differ by the rows of a warm-up.
         self.offset = noise.n - now.t  # of the release's number from the row's
         self.words, self.more = source.epoch[1].first, source.epoch[1].more
         self.root = math.sqrt(2.0 * (d + center))  # the shift of a power step, in standard deviations
         self.factor = math.nan if admission.bounds is not None else float(admission.factor)
         self.unit, self.terms = now.unit, processor.terms
         self.details = {} if processor.reading.name is None else {"solver": processor.reading.name}
-        self.rule, self.until = rule, until
-        self.stds = algorithm.mechanism.std_chunks.latest
+        self.rule, self.until, self.stds, self.scales = rule, until, stds, scales
         reward = 0.0 if now.regret is None else now.regret.reward
         self.state = LaneState(
             now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release, processor.reading
@@ -148,13 +139,14 @@ class Lane:
             square, gain = taken
             squares += int(square * UNIT)
         t += 1
+        # Privacy: the noise of a release is keyed by all exact sums and fresh bytes up to it, as in `Outlet`.
         fresh = source.fresh(chain.n + 1) if source.is_seeded else source.random(NAME_BYTES)
         chain, name = source.link(chain, "gram", fresh, (new[: self.hidden],))
         n = t + self.offset
         first, stds = self.stds
         std, scale = stds[n - first], self.rule.scale
-        if not isinstance(scale, float):
-            start, scales = scale.latest
+        if self.scales is not None:
+            start, scales = self.scales
             scale = scales[n - start]
         count, bias, spread = self.terms.count(1, t) if center else 1, 0.0, 0.0
         if center:  # as `linalg.centering.centered` computes them
@@ -165,16 +157,16 @@ class Lane:
             name, self.words, self.more, scale, grid_step(std), std * self.root, arena, new, public,
             count, std, bias, spread,
         )  # fmt: skip
+        # From here on the arrays are part of a release, which its reader must not be able to change.
         public.flags.writeable = False
         if self.observing:
             reading = reading.observe(public[: self.packed], 1.0)
         release = self._release(t, public, std, count, bound, new, reading)
+        # A nested call or a fork in between has changed the stream. This row number may be released already.
         if self.state is not state or not self.is_open:
             raise StreamBusyError("the stream changed while a row was absorbed, by a fork. Push the row again")
         self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading))  # the commit
-        step = Step.__new__(Step)  # this runs once a row: no call of __init__
-        step.t, step.release, step.reward = t, release, gain * self.unit if self.scored else math.nan
-        return step
+        return Step(t, release, gain * self.unit if self.scored else math.nan)
 
     def _release(
         self, t: int, public: FloatArray, std: float, count: int, bound: float | None, new: Any, reading: Reading
@@ -201,17 +193,6 @@ class Lane:
             estimate = reading.estimate
             assert estimate is not None
             estimate.flags.writeable = False
-        release = Release.__new__(Release)  # this runs once a row: no call of __init__
-        _T(release, t)
-        _K(release, k)
-        _TERMS(release, self.terms)
-        _PACKED(release, packed)
-        _SPAN(release, span)
-        _SMOOTHED(release, estimate)
-        _STD(release, std)
-        _DETAILS(release, details)
-        for put in _ABSENT:
-            put(release, None)
         pair = None
         if span is None and self.scored:
             values, basis, own = np.empty(k), np.empty((d, k)), packed if estimate is None else estimate
@@ -224,6 +205,18 @@ class Lane:
             subspace = Subspace.__new__(Subspace)
             object.__setattr__(subspace, "basis", basis)
             pair = values, subspace
+        release = Release.__new__(Release)  # this runs once a row: no call of __init__
+        _T(release, t)
+        _K(release, k)
+        _TERMS(release, self.terms)
+        _PACKED(release, packed)
+        _BASIS(release, None)
+        _SPAN(release, span)
+        _VALUES(release, None)
+        _STD(release, std)
+        _DETAILS(release, details)
+        _SMOOTHED(release, estimate)
+        _GRAM(release, None)
         _PAIR(release, pair)
         return release
 
@@ -236,6 +229,7 @@ class Lane:
         before = start.processor
         assert isinstance(before, FPLProcessor)
         t, d, k, size = state.t, self.d, self.k, self.hidden // 16
+        # Invariant: an arena is written before its row is committed and never after, so that views of it may be shared.
         arena.flags.writeable = False
         noise = BufferedNoise(
             self.rule, t + self.offset, arena[3 * size : self.spans].reshape(-1, size), arena[2 * size : 3 * size]
@@ -273,6 +267,7 @@ def fits(now: State) -> bool:
     if not isinstance(processor, FPLProcessor) or processor.source.tape is not None:
         return False
     algorithm = processor.algorithm
+    # The lane has the bits of the general path for these settings only.
     # A smoothed sum about the mean needs the released matrix before the mean is taken out, which stays in C.
     solvers = (Exact, Tracking) if algorithm.center else (Exact, Tracking, Smoothed)
     return (
@@ -289,27 +284,24 @@ def fits(now: State) -> bool:
     )
 
 
-def begun(now: State, plan: Any) -> Lane | None:
-    """Return a lane from this state on, if it has at least one row."""
-    if now.admission.is_warming_up or now.release is None:
-        return None
-    until = last_row(now)
-    return Lane(now, plan, until) if until > now.t else None
+def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
+    """Return the last row of a lane, the standard deviations of its rows, and the scales of their noise if they vary.
 
-
-def last_row(now: State) -> int:
-    """Return the last row of a lane: before a record, the horizon, other keys, other scales or empty buffers."""
+    A lane ends before a record, the horizon, other keys, other scales or empty buffers.
+    """
     processor = now.processor
     assert isinstance(processor, FPLProcessor)
     assert isinstance(processor.noise, BufferedNoise)
     n, rule, drawn = processor.noise.n, processor.noise.rule, processor.chain.n
-    if processor.source.epoch[0] != drawn + 1 >> EPOCH_BITS:
-        return now.t
-    first, stds = processor.algorithm.mechanism.std_chunks.latest
-    left = [first + len(stds) - 1 - n, ((drawn >> EPOCH_BITS) + 1 << EPOCH_BITS) - 1 - drawn]
-    if not isinstance(rule.scale, float):
-        start, scales = rule.scale.latest
-        left.append(start + len(scales) - 1 - n)
+    # Streams share the chunks of their algorithm, and another one may replace them at any time. So they are read once,
+    # for the whole lane.
+    stds = processor.algorithm.mechanism.std_chunks.latest
+    scales = None if isinstance(rule.scale, float) else rule.scale.latest
+    chunks = [stds] if scales is None else [stds, scales]
+    if processor.source.epoch[0] != drawn + 1 >> EPOCH_BITS or any(n + 1 < first for first, _ in chunks):
+        return now.t, stds, scales
+    left = [((drawn >> EPOCH_BITS) + 1 << EPOCH_BITS) - 1 - drawn]
+    left += [first + len(values) - 1 - n for first, values in chunks]
     if rule.restart_after is not None:
         left.append(rule.restart_after - n % rule.restart_after)
     if now.regret is not None:
@@ -318,7 +310,7 @@ def last_row(now: State) -> int:
         left.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
     if processor.algorithm.horizon is not None:
         left.append(processor.algorithm.horizon - 1 - now.t)
-    return now.t + min(left)
+    return now.t + min(left), stds, scales
 
 
 def plan_of(now: State) -> Any:
