@@ -200,6 +200,7 @@ class TwinNoise(RunningNoise):
         lead, noise = rule.step(draws.normal(self.noise.size), self.lead, self.noise, scale)
         if n > self.names.length:
             item = self.names.item(n - self.names.length).tobytes()
+            # The vector of step n - W, a second time: the noise of the input that leaves is removed exactly.
             gone = self.source.draws(int.from_bytes(item[:8], "little"), item[8:])
             lag, noise = rule.step(gone.normal(noise.size), lag, noise, -scale)
         item = draws.n.to_bytes(8, "little") + draws.name
