@@ -427,11 +427,6 @@ class Release:
         scores: FloatArray = (values - self.mean) @ self.subspace.basis
         return scores
 
-    def to_dict(self, *, gram: bool = True) -> dict[str, Any]:
-        """Return JSON values; with ``gram=False``, without the Gram matrix."""
-        out: dict[str, Any] = json.loads(self.to_json(gram=gram))
-        return out
-
     def to_json(self, *, gram: bool = True, terms: bool = True) -> str:
         """Return one line of JSON that `from_json` reads back with the same floats.
 
