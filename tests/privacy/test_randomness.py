@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -48,6 +48,7 @@ def decoded(text: bytes) -> tuple[object, ...]:
     return tuple(parts)
 
 
+@settings(max_examples=50, deadline=None)
 @given(labels)
 def test_a_label_can_be_read_back_from_its_bytes(label: tuple[object, ...]) -> None:
     assert repr(decoded(encoded(*label))) == repr(label)  # repr tells 0.0 from -0.0, and 1 from 1.0
