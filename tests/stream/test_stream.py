@@ -99,17 +99,13 @@ def test_river_datasets_and_csv_iterators_go_straight_in(tmp_path) -> None:  # t
 
 
 def test_sources_bring_features_and_bounds() -> None:
-    class Source:
+    class Source(sp.RowSource):
         features = ("a", "b", "c", "d")
         bounds = (np.full(4, -10.0), np.full(4, 10.0))
 
         def blocks(self):  # type: ignore[no-untyped-def]
             yield some_rows(5)
             yield some_rows(3, seed=1)
-
-        def __iter__(self):  # type: ignore[no-untyped-def]
-            for block in self.blocks():
-                yield from block
 
     stream = sp.Stream(fpl(), seed=0)
     assert [s.t for s in stream.run(Source())] == list(range(1, 9))
@@ -269,14 +265,11 @@ def test_finishing_releases_what_is_held() -> None:
 
 
 def test_a_bad_row_in_a_source_does_not_lose_the_rows_before_it() -> None:
-    class Source:
+    class Source(sp.RowSource):
         features, bounds = ("a", "b"), None
 
         def blocks(self):  # type: ignore[no-untyped-def]
             yield np.array([[0.1, 0.2], [0.3, 0.4], [np.nan, 0.0], [0.5, 0.5]])
-
-        def __iter__(self):  # type: ignore[no-untyped-def]
-            yield from next(self.blocks())
 
     stream = sp.Stream(fpl(n_components=1), seed=0)
     with pytest.raises(BadRowError, match="row 3: feature 'a'"):
