@@ -50,16 +50,9 @@ def run_blocks(markdown: str, name: str) -> Iterator[bytes | None]:
 
 def dark(svg: str) -> str:
     """The picture for a dark page: by its own style if it has one, else with the colors of `plots.DARK`."""
-    from streampca.views.plots import DARK, LIGHT
+    from streampca.views.plots import darkened
 
-    if OWN_DARK.search(svg):
-        return OWN_DARK.sub(r"\1", svg)
-    # What matplotlib draws in black it mostly gives no color at all: it is inherited from the whole.
-    colors = {"#000000": DARK.text}
-    for light, other in zip(LIGHT, DARK, strict=True):
-        colors |= {light: other} if isinstance(light, str) else dict(zip(light, other, strict=True))
-    svg = re.sub("#[0-9a-f]{6}", lambda found: str(colors.get(found[0], found[0])), svg)
-    return svg.replace("<svg ", f'<svg fill="{DARK.text}" ', 1)
+    return OWN_DARK.sub(r"\1", svg) if OWN_DARK.search(svg) else darkened(svg)
 
 
 def light(svg: str) -> str:

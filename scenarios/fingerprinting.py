@@ -29,7 +29,7 @@ from scenario import Context
 from streampca.auditing.black_box import lowest_rate
 from streampca.linalg.eigen import orthonormal, top_eigh
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee

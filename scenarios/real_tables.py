@@ -22,10 +22,9 @@ from scenario import Context, load
 from streampca.errors import BadParameterError, StreamPCAWarning
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
+from streampca.mechanisms.adaptive import adaptive_mechanism
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.papers.wishart import WishartCovariance

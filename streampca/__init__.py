@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from streampca.auditing.suite import audit as audit
     from streampca.matrix_factorization.noises import BLT as BLT
     from streampca.matrix_factorization.noises import Tree as Tree
-    from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance as AdaptiveCovariance
-    from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
-    from streampca.mechanisms.adaptive_laplace import adaptive_mechanism as adaptive_mechanism
+    from streampca.mechanisms.adaptive import AdaptiveCovariance as AdaptiveCovariance
+    from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
+    from streampca.mechanisms.adaptive import adaptive_mechanism as adaptive_mechanism
+    from streampca.mechanisms.covariance import GaussianCovariance as GaussianCovariance
+    from streampca.mechanisms.covariance import MatrixLaplaceCovariance as MatrixLaplaceCovariance
     from streampca.mechanisms.exact_subspace import ExactSubspace as ExactSubspace
-    from streampca.mechanisms.gaussian import GaussianCovariance as GaussianCovariance
-    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
     from streampca.planning.plan import plan as plan
     from streampca.privacy.budget import Budget as Budget
     from streampca.privacy.guarantee import Guarantee as Guarantee
@@ -69,9 +69,9 @@ _HOME = {
     "Terms": "release.release",
     "AdmissionReport": "rows.report",
     "Audit": "auditing",
-    "AdaptiveCovariance": "mechanisms.adaptive_covariance",
-    "AdaptiveLaplaceCovariance": "mechanisms.adaptive_laplace",
-    "adaptive_mechanism": "mechanisms.adaptive_laplace",
+    "AdaptiveCovariance": "mechanisms.adaptive",
+    "AdaptiveLaplaceCovariance": "mechanisms.adaptive",
+    "adaptive_mechanism": "mechanisms.adaptive",
     "BLT": "matrix_factorization.noises",
     "BlockGram": "stream.blocks",
     "BlockStep": "stream.step",
@@ -79,10 +79,10 @@ _HOME = {
     "DPPCA": "processors.dp_pca",
     "Exact": "processors.solvers",
     "ExactSubspace": "mechanisms.exact_subspace",
-    "GaussianCovariance": "mechanisms.gaussian",
+    "GaussianCovariance": "mechanisms.covariance",
     "Guarantee": "privacy.guarantee",
     "Ledger": "store.ledger",
-    "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
+    "MatrixLaplaceCovariance": "mechanisms.covariance",
     "Oja": "processors.oja",
     "PrivateFPL": "processors.private_fpl",
     "PrivateOja": "processors.private_oja",

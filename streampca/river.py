@@ -30,7 +30,7 @@ from streampca.conversion import as_floats, frame_values, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import Algorithm

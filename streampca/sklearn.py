@@ -38,7 +38,7 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
-from streampca.queries.principal import pca
+from streampca.queries.linear import pca
 from streampca.release.release import Release
 from streampca.rows.admission import Bounds
 from streampca.rows.names import refuse_values

@@ -59,26 +59,17 @@ def perturbed_leader_regret(
 
     Notes
     -----
-    Let P_n be the projector played on leaf n (the rows between releases n-1 and n, with Gram matrix g_n), which is the
-    leader of G_{n-1} + N_{n-1}, and P'_n the leader of G_n + N_{n-1}. The stream is fixed in advance, so expectations
-    depend on the marginal law of each N_n only, and N_n may be taken as s_n Z with one GOE matrix Z. Telescoping as in
-    Kalai and Vempala (2005) gives
+    Proof on the page on DTTZ14 of the documentation. For every e >= 0, with the exact Gaussian profile delta,
 
-        E sum <P'_n, g_n> >= OPT - V * E max_P <P, Z>,   V = sum |s_n - s_{n-1}|, s_0 = 0,
+        regret <= OPT (1 - exp(-e)) + exp(-e) * (V k sqrt(2 d) + b * sum_n delta_n(e)),
 
-    and E max_P <P, Z> <= k * E lambda_1(Z) <= k * sqrt(2 d). P_n and P'_n are the same function of two Gaussians of sd
-    s_{n-1} whose means differ by at most b, so for every e >= 0
-
-        E <P'_n, g_n> <= exp(e) * E <P_n, g_n> + b * delta(e; mu = b / s_{n-1}),
-
-    with the exact Gaussian profile delta, and delta = 1 for the first leaf, which is played before any release.
-    Together, minimized over a grid of e,
-
-        regret <= OPT (1 - exp(-e)) + exp(-e) * (V k sqrt(2 d) + b * sum_n delta_n(e)).
+    minimized over a grid of e. The rows must be fixed in advance.
     """
     if stds.size == 0:
         return opt
+    # V k sqrt(2 d) bounds V E max_P <P, Z>, for k eigenvalues of at most sqrt(2 d) each.
     leader = variation * n_components * math.sqrt(2.0 * n_features)
+    # delta = 1 for the first leaf, which is played before any release.
     unstable = rows_per_release * (1.0 + (settled + instability(stds, counts, rows_per_release)))
     return float(min(opt, (opt * _LOST + _KEPT * (leader + unstable)).min()))
 
@@ -88,6 +79,7 @@ def instability(stds: FloatArray, counts: FloatArray, rows_per_release: int) -> 
 
     Groups are added one by one, so parts of the sum add up to the same bits.
     """
+    # Gaussians of sd s whose means differ by b are mu-GDP with mu = b / s; log_ndtr, as exp(e) overflows beside a tail.
     mu = rows_per_release / stds
     e = _GROWTH[:, None]
     deltas = ndtr(-e / mu + mu / 2.0) - np.exp(e + log_ndtr(-e / mu - mu / 2.0))
@@ -141,45 +133,24 @@ def batched_leader_regret(
     with ``q(g) = b^2 / (4 g)`` for g >= b / 2, b - g for g in [0, b / 2] and b below. So the regret grows
     with the logarithm of N where the gap grows with n.
 
-    *Proof.* Let f(M) = max_P <P, M>, the sum of the first k eigenvalues; f is convex and P(M) is its
-    gradient. For n > m, ``B_n = f(A + g_n) - f(A) - <P_n, g_n>`` with ``A = G_{n-1} + N_{n-1}`` is at least 0. With
-    F(G, s) = E f(G + s Z) this says E <P_n, g_n> = F(G_n, s_{n-1}) - F(G_{n-1}, s_{n-1}) - E B_n. Sum over m < n <= N:
-
-        sum E <P_n, g_n> = F(G_N, s_{N-1}) - F(G_m, s_m) - sum_{m < n < N} (F(G_n, s_n) - F(G_n, s_{n-1})) - sum E B_n.
-
-    By Jensen F(G_N, s) >= f(G_N) = OPT. As f(G + H) <= f(G) + f(H) and E f(Z) <= k E lambda_1(Z) <= c,
-    F(G_m, s_m) <= OPT_m + c s_m. F(G, .) is convex with its minimum at 0, hence not decreasing, and grows by at most c
-    per unit of s. Rewards of the first m batches are at least 0. That is the theorem, with E B_n for beta_n.
-
-    *Noise.* F(., s) is differentiable, so E B_n is the integral over t in [0, 1] of ``E <P(A + t g_n) - P(A), g_n>``.
-    The reward of a projector is in [0, b], and two Gaussians of sd s whose means differ by t g_n, of
-    Frobenius norm at most t b, are within 2 Phi(t b / (2 s)) - 1 in total variation.
-
-    *Gap.* Let g be the gap of A, P' the top-k projector of A + g_n, and S the largest sine of an angle
-    between P_n and P'. Then <P_n - P', A> >= g (k - <P_n, P'>) >= g S^2, and <P' - P_n, g_n> <=
-    b lambda_1(P' - P_n) = b S. So B_n <= max over S in [0, 1] of b S - g S^2 = q(g). By Weyl, g is at least
-    gamma - s W, with W the difference of the extreme eigenvalues of Z: E W <= 2 sqrt(2 d), and W is
-    sqrt(2)-Lipschitz, so it is above its mean by sqrt(2) x or more with probability at most exp(-x^2 / 2);
-    and B_n <= b always.
-
-    *Tight.* q is attained by b rows in one direction, at the angle with ``cos(2 angle) = -b / (2 g)`` to the
-    leader. Without a gap nothing below OPT holds: against batches of b >> s rows that alternate between
-    two axes the leader is always one batch late, and its regret is OPT up to lower order.
-
-    *Panels.* Within a panel of releases the gap is at least eigenvalue k at its start less eigenvalue k + 1 at its
-    end, as both only grow. The least bound over all m at which a panel starts is returned.
+    Proof on the page on DTTZ14 of the documentation. Within a panel of releases the gap is at least eigenvalue k at its
+    start less eigenvalue k + 1 at its end, as both only grow. The least bound over all m at which a panel starts is
+    returned.
     """
     b, c = float(rows_per_release), n_components * math.sqrt(2.0 * n_features)
     counts = np.diff(ends)
     counts[-1] += 1.0  # the leaf that follows the latest release
     low = np.minimum(stds[1:], stds[:-1]) / 1.001
     high = np.maximum(stds[1:], stds[:-1]) * 1.001
+    # Large noise: b times the integral of 2 Phi(t mu / 2) - 1 over t in [0, 1], in closed form.
     root = b / low / math.sqrt(8.0)
     least = b * (erf(root) + np.expm1(-(root**2)) / (root * math.sqrt(math.pi)))
+    # Large gap: q(gamma - s (2 sqrt(2 d) + sqrt(2) x)) + b exp(-x^2 / 2), at the best x of a grid.
     for x in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
         gap = last_kept - first_left_out - high * (2.0 * math.sqrt(2.0 * n_features) + math.sqrt(2.0) * x)
         gap = np.maximum(gap, 0.0)
         lost = np.where(gap >= 0.5 * b, 0.25 * b * b / np.maximum(gap, 0.5 * b), b - gap)
         least = np.minimum(least, lost + b * math.exp(-0.5 * x * x))
+    # Sums from the end: the bound of every m at once.
     later = counts * least + c * np.maximum(np.diff(stds), 0.0)
     return float((opts + c * stds[:-1] + np.cumsum(later[::-1])[::-1]).min())

@@ -32,7 +32,7 @@ BUDGET: dict[str, Any] = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
 RATE = ("adaptive", (1.0, 2.0), (1.0, 2.5))
 VALUES: dict[str, tuple[Any, ...]] = {
     "n_components": (1, 2, None), "epsilon": (1.0, np.nextafter(1.0, 2.0)), "delta": (1e-6, 1e-7),
-    "adjacency": ("zero-out", "replace"), "n_features": (None, 5), "project": (None, "psd"),
+    "adjacency": ("zero-out", "replace"), "n_features": (None, 5),
     "discrete_noise": (False, True), "center": (False, True), "gap_share": (0.1, 0.2), "failure_share": (0.1, 0.2),
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
     "method": ("auto", "blocks", "histogram", "ring"), "horizon": (None, 9),
@@ -56,12 +56,10 @@ DEFAULTS = {
     ),
     "DPPCA": "n_components=1, n_features=None, batch_size='auto', learning_rate='adaptive', adjacency='zero-out'",
     "DoublingFPL": "n_features=None, release_every=1, adjacency='zero-out'",
-    "ExactSubspace": (
-        "n_components=None, adjacency='zero-out', max_components=3, method='auto', block_rows=None, n_features=None"
-    ),
-    "GaussianCovariance": "adjacency='zero-out', project=None, n_features=None, discrete_noise=False, center=False",
-    "LaplaceCovariance": "adjacency='zero-out', project=None, n_features=None",
-    "MatrixLaplaceCovariance": "adjacency='zero-out', project=None, n_features=None",
+    "ExactSubspace": "n_components=None, adjacency='zero-out', max_components=3, block_rows=None, n_features=None",
+    "GaussianCovariance": "adjacency='zero-out', n_features=None, discrete_noise=False, center=False",
+    "LaplaceCovariance": "adjacency='zero-out', n_features=None",
+    "MatrixLaplaceCovariance": "adjacency='zero-out', n_features=None",
     "Oja": "n_components=1, n_features=None, learning_rate='adaptive', batch_size=32, release_every=None",
     "PerturbedLeader": "n_features=None, release_every=1, center=False",
     "PrivateBounds": "warmup=None, horizon=None",

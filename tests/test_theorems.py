@@ -143,18 +143,3 @@ def test_the_regret_of_batches_keeps_within_a_bound_that_says_something() -> Non
     axes[:250] = 0.0
     regret, bounds = regrets(axes, 500, 3)
     assert 0.9 * bounds[0] < regret.mean() < bounds[0] <= 10_000.0
-
-
-def test_the_bound_of_a_run_is_the_same_when_resumed(tmp_path) -> None:
-    rows = np.repeat(np.eye(3)[:1], 400, axis=0)
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=8.0, delta=1e-2, horizon=400, release_every=4)
-    whole = sp.Stream(algorithm, seed=1)
-    whole.push_many(rows)
-    with sp.Store(tmp_path / "run.db") as store:
-        sp.Stream(algorithm, seed=1, store=store).push_many(rows[:203])
-    with sp.Store(tmp_path / "run.db") as store:
-        resumed = sp.Stream.resume(store)
-        for row in rows[203:]:
-            resumed.push(row)
-        assert resumed.regret.now() == whole.regret.now()
-        assert whole.regret.now().bound < 150.0

@@ -24,7 +24,7 @@ from streampca.cli.options import RunOptions
 from streampca.cli.run import run
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import Tree
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.processors.base import Algorithm
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.oja import Oja

@@ -11,7 +11,7 @@ import pandas as pd
 
 from benchmark.peers import unit_rows
 from benchmark.timing import Result
-from streampca.linalg.lattice import onto_ball
+from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm, Processor
 from streampca.processors.private_fpl import PrivateFPL
@@ -48,9 +48,10 @@ def measure_scale(rounds: int, *, small: bool, full: bool = False) -> Result:
         return lambda: _push(algorithm, rows)
 
     def blocks(doublings: int) -> Callable[[], Processor]:
-        block = BlockGram.of(onto_ball(rows[:1000]))
-        for _ in range(doublings):
-            block = block.then(block)
+        gram, admitted = GramSum(20), onto_ball(rows[:1000])
+        for _ in range(2**doublings):
+            gram = gram.add(admitted)
+        block = BlockGram(*gram.high_low(), count=1000 * 2**doublings)
         return lambda: _push_blocks(block, 100)
 
     wide = (16, 32, 64) if small else (250, 500, 1000, 2000) if full else (32, 64, 128, 256)

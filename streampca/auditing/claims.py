@@ -26,12 +26,10 @@ from streampca.linalg.centering import with_constant
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.tree import ExactTree
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCovariance
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
-from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import lost_energy, norm_counts
 from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
 from streampca.papers.doubling import DoublingFPL
@@ -362,10 +360,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             delta = max(hockey_stick(*pair, subject.epsilon, breaks) for pair in (both, both[::-1]))
             yield Claim("delta of the noise, by quadrature", subject.delta, delta, adjacency == "zero-out")
         case ExactSubspace():
-            sensitivity = 2.0 if adjacency == "replace" else 1.0
-            delta = _truncated(subject.gap_noise, sensitivity, subject.epsilon)
-            yield Claim("delta of the gap, by quadrature", subject.delta, delta)
-            delta = 2.0 * _truncated(subject.vote_noise, 1.0, 0.5 * subject.epsilon)
+            delta = 2.0 * _truncated(subject.noise, 0.5 * subject.epsilon)
             yield Claim("delta of two votes, by quadrature", subject.delta, delta)
         case ApproximateSubspace():
             widths = WIDTHS if subject.widths is None else len(subject.widths)
@@ -374,17 +369,17 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield from _votes(subject, subject.epsilon, subject.delta)
 
 
-def _truncated(noise: TruncatedLaplace, move: float, epsilon: float) -> float:
-    """Return delta of truncated Laplace noise on a number that changes by ``move``."""
-    scale, bound = noise.sensitivity / noise.epsilon, noise.bound
+def _truncated(noise: TruncatedLaplace, epsilon: float) -> float:
+    """Return delta of truncated Laplace noise on a number that changes by 1."""
+    scale, bound = 1.0 / noise.epsilon, noise.bound
     whole = 2.0 * scale * -math.expm1(-bound / scale)
 
     def density(x: FloatArray) -> FloatArray:
         return np.where(np.abs(x) <= bound, np.exp(-np.abs(x) / scale), 0.0) / whole
 
     # At the epsilon of the noise both densities have one ratio on a whole interval, where rounding would decide.
-    breaks = (-bound, move - bound, 0.0, move, bound, bound + move)
-    return hockey_stick(density, lambda x: density(x - move), epsilon * (1.0 + 1e-12), breaks)
+    breaks = (-bound, 1.0 - bound, 0.0, 1.0, bound, bound + 1.0)
+    return hockey_stick(density, lambda x: density(x - 1.0), epsilon * (1.0 + 1e-12), breaks)
 
 
 def _votes(histogram: StabilityHistogram, epsilon: float, delta: float) -> Iterator[Claim]:

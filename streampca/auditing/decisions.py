@@ -60,7 +60,6 @@ _ELSEWHERE = "both outcomes occur in other cases: of bad rows, long rows, more r
 _LARGE = "the other outcome requires sums for which runs of an audit are too short, and follows from released values"
 _ARITHMETIC = "two ways to the same numbers, or a guard of a division"
 _FOUND = "computed from released values only"
-_SEARCH = "a step of the exact search for spans, which tests compare with all spans"
 _REFUSED = "the other outcome refuses rows of another shape, or a block of the curator"
 #: Decisions that may have one outcome in a case: texts by file and function, by reason.
 _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -72,13 +71,12 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         "rows/admission.py Admission.block": ("np.vdot(rows, rows) < math.inf", "bad.any()"),
         "rows/admission.py Admission.row": ("square <= 1.0", "float(np.vdot(row, row)) * self.factor < _SAFE"),
         "rows/admission.py Admission.values": ("np.vdot(values, values) < math.inf",),
-        "mechanisms/exact_subspace.py ExactSubspace._best": ("noisy[0] > self.gap_threshold",),
         "mechanisms/histogram.py _above": ("counts > 0", "noisy > threshold + 0.5 * GRID"),
         "mechanisms/norm_maps.py NormEstimate.of": (
             "hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm)",
             "radius == 1.0",
         ),
-        "mechanisms/rational_span.py primitive": ("next((e for e in entries if e)) < 0",),
+        "mechanisms/exact_subspace.py primitive": ("next((e for e in entries if e)) < 0",),
         "papers/subspace_perturbation.py SubspacePerturbation.projector_loses_less": (
             "sigma * n_rows <= self.n_components * self._gram_std",
         ),
@@ -103,19 +101,10 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
             "(places == LEVELS).all()", "0.25 * lower <= upper < 0.0", "0.0 < lower <= 0.25 * upper",
         ),
         "rows/bounds.py _edge": ("level == 0", "level > 0"),
-        "mechanisms/covariance.py nearest_gram": ("shrunk.sum() > trace",),
         "mechanisms/norm_maps.py Model.choose": ("ratio < best_ratio",),
     },
     "a count in the curator's own report": {
         "rows/admission.py Counts.plain": ("self.votes",), "rows/admission.py Marks.counts": ("clamped.any()",),
-    },
-    _SEARCH: {
-        "mechanisms/subspace_search.py _Search.__init__": (
-            "residues.shape[1] <= rank + 1", "self.coords.any(axis=1).all()",
-        ),
-        "mechanisms/subspace_search.py _Search._directions": ("coords.shape[1] == 1", "coords.shape[1] == 2", "y == 0"),
-        "mechanisms/subspace_search.py _Search._grown": ("key not in seen",),
-        "mechanisms/subspace_search.py _Search.two_best": ("groups > scores[1]",),
     },
     _REFUSED: {
         "rows/admission.py Admission._shaped": ("rows.shape[1] != self._count()",),

@@ -18,10 +18,10 @@ from scipy.linalg import block_diag
 from streampca.linalg.lattice import GramInParts
 from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
+from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance
+from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GRID, StabilityHistogram
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.papers.doubling import DoublingFPL
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.wishart import WishartCovariance, profile
@@ -207,8 +207,6 @@ def _thresholded(above: Callable[[FloatArray], FloatArray], scale: float, thresh
         epsilon, truncated, deltas = 0.0, 0.0, np.zeros(2)
         for note, other in zip(notes, others, strict=True):
             moved, lone = _moved_counts(note, other)
-            if bound and note.exact.names is None:  # a gap has noise even if it is 0
-                moved, lone = other.exact.counts - note.exact.counts, []
             epsilon += float(np.abs(moved).sum()) / scale
             if bound:  # the tails of truncated noise that moves end at different places
                 truncated += float(above(bound - np.abs(moved)).sum())
@@ -226,7 +224,7 @@ def votes(histogram: StabilityHistogram) -> Law:
 
 
 def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
-    """Truncated Laplace noise on a gap or on votes, with a threshold that one row never exceeds."""
+    """Truncated Laplace noise on votes, with a threshold that one row never exceeds."""
 
     def above(noise: FloatArray) -> FloatArray:
         return np.array([law.above(float(x)) for x in noise])
@@ -235,7 +233,7 @@ def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
         # Noise beyond the bound has probability 0 and counts as the rarest event.
         return np.where(np.abs(noise) > law.bound * (1.0 + 1e-12), 1e-300, above(noise))
 
-    return Law(_by_quantiles(rare), _thresholded(above, law.sensitivity / law.epsilon, threshold, law.bound).loss)
+    return Law(_by_quantiles(rare), _thresholded(above, 1.0 / law.epsilon, threshold, law.bound).loss)
 
 
 def _wishart(mechanism: WishartCovariance, d: int) -> Law:
@@ -331,10 +329,8 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
         case WishartCovariance():
             wishart = _wishart(subject, d)
             return _of_each(lambda note: wishart)
-        case ExactSubspace() if kind == "gap":
-            return _truncated(subject.gap_noise, subject.gap_threshold)
         case ExactSubspace():
-            return _truncated(subject.vote_noise, subject.vote_threshold)
+            return _truncated(subject.noise, subject.threshold)
         case StabilityHistogram():
             return votes(subject)
         case DPPCA() if kind == "norm":

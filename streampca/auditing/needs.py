@@ -18,7 +18,7 @@ from streampca.auditing import neighbors
 from streampca.auditing.feeds import feed_mechanism, feed_stream
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, Tree
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.processors.solvers import Exact, Smoothed, Tracking
@@ -36,7 +36,6 @@ VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
     "DoublingFPL": {"horizon": (12,)},
-    "ExactSubspace": {"method": ("all", "blocks")},  # "auto" is one of them
     "Tumbling": {"horizon": (None, 12)},
 }
 #: Rows of a warm-up that finds private bounds of few columns.
@@ -147,10 +146,8 @@ def _tumbling(options: Mapping[str, Any], rows: int) -> Pair:
 
 def _exact_subspace(options: Mapping[str, Any], rows: int) -> Pair:
     # Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
-    blocks = options["method"] == "blocks"
-    first = np.isin(np.arange(12), (0, 2, 4)) if blocks else np.arange(12) < 9
-    numbers = {**SMALL, "n_components": None, "max_components": 2, "block_rows": 2} if blocks else SMALL
-    busy = np.where(first[:, None], np.eye(5)[0], np.eye(5)[1])
+    busy = np.where(np.isin(np.arange(12), (0, 2, 4))[:, None], np.eye(5)[0], np.eye(5)[1])
+    numbers = {**SMALL, "n_components": None, "max_components": 2, "block_rows": 2}
     return numbers, {"d": 5, "rows": 12, "changes": neighbors.lines, "busy": busy}
 
 

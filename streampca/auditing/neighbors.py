@@ -127,25 +127,10 @@ def entries(subject: Any, d: int) -> Pairs:
 
 
 def lines(subject: Any, d: int) -> Pairs:
-    """Return rows that complete a span or spoil it, also modulo the prime that the search computes with."""
+    """Return rows that complete a span or spoil it."""
     first = np.zeros(d) if subject.adjacency == "zero-out" else np.eye(d)[1]
-    prime = 2**31 - 1
-    rows = {
-        "e1": np.eye(d)[0],
-        "a far line": np.arange(1.0, d + 1.0),
-        "the prime of the search": prime * np.eye(d)[0],
-        "one beyond it": np.append(float(prime), np.ones(d - 1)),
-        "tiny": 5e-324 * np.ones(d),
-        "huge": 1e300 * np.arange(1.0, d + 1.0),
-    }
-    if d > 2:
-        # The cross product of the columns of the random projection of `subspace_search` to two dimensions: integers
-        # that the projection maps to zero.
-        mix = np.random.Generator(np.random.Philox(0))
-        columns = [[int(x) for x in mix.integers(0, prime, 2)] for _ in range(d)]
-        (a, b), (c, e), (f, g) = columns[:3]
-        cross = [c * g - e * f, f * b - g * a, a * e - b * c]
-        rows["in the kernel of its projection"] = np.array([float(x % prime) for x in cross] + [0.0] * (d - 3))
+    far = np.arange(1.0, d + 1.0)
+    rows = {"e1": np.eye(d)[0], "a far line": far, "tiny": 5e-324 * np.ones(d), "huge": 1e300 * far}
     return {name: (first, row) for name, row in rows.items()}
 
 

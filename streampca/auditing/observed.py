@@ -26,7 +26,7 @@ import numpy as np
 
 from streampca.errors import StreamPCAError
 from streampca.privacy.guarantee import Guarantee
-from streampca.regret.private_regret import LivePrivateRegret, PrivateRegretRecord
+from streampca.regret.private_regret import PrivateRegretRecord, PrivateRegretRecords
 from streampca.release.estimates import Estimates
 from streampca.release.release import Release, Terms
 from streampca.release.subspace import Subspace
@@ -61,7 +61,7 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
     UserStream: {_CHANGES: "finish push push_many run", _EXACT: "admission regret", _SETTINGS: "algorithm guard"},
     Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values"},
     PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
-    LivePrivateRegret: {_SETTINGS: "config", _SAME: "to_frame"},
+    PrivateRegretRecords: {_SETTINGS: "config", _SAME: "kept snapshot to_frame", _ARGUMENT: "observe"},
     Step: {_EXACT: "reward"},
     Steps: {_EXACT: "rewards", _ARGUMENT: "index count"},
     tuple: {_ARGUMENT: "index count"},

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import requires
 from importlib.metadata import version as version_of
 
 from cyclopts import App, CycloptsError
@@ -39,7 +37,7 @@ _COMMANDS = {
     "verify": ("stores:verify", "Check a durable run: every checksum, a replay, and that no commit is missing."),
     "export": ("stores:export", "Write the publishable releases of a durable run."),
     "backup": ("stores:backup", "Copy a durable run, also while it proceeds."),
-    "plan": ("plan:plan", "Predict noise, error and regret; recommend an algorithm."),
+    "plan": ("plan:plan", "Predict noise, captured variance and regret; recommend an algorithm."),
     "audit": ("audit:audit", "Try to refute the privacy claims, and show that they could have been refuted."),
 }
 _LEDGER = {
@@ -110,10 +108,9 @@ def run_command(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except ModuleNotFoundError as problem:
-        missing = (problem.name or "").partition(".")[0]
-        if missing.startswith("streampca"):
+        if (problem.name or "").startswith("streampca"):
             raise
-        message = f"this needs the package {missing}, which is not installed: {_install(missing)}"
+        message = str(problem)  # with the extra that installs it: see `streampca.errors.needs`
     except OSError as problem:
         message = f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem)
     except MemoryError as problem:
@@ -122,15 +119,3 @@ def run_command(argv: Sequence[str]) -> int:
         return 130
     say(f"streampca: {' '.join(message.split())}")
     return BAD_INPUT
-
-
-def _install(module: str) -> str:
-    """The command that installs a module: the smallest extra with its package, or the package."""
-    # Extras name distributions, and imports name modules.
-    package = {"sklearn": "scikit-learn"}.get(module, module.replace("_", "-"))
-    extras: dict[str, list[str]] = {}
-    for requirement in requires("streampca") or ():
-        if found := re.fullmatch(r"([\w-]+)[^;]*;.*extra == ['\"](\w+)['\"]", requirement):
-            extras.setdefault(found[2], []).append(found[1])
-    smallest = min((e for e in extras if package in extras[e]), key=lambda e: len(extras[e]), default=None)
-    return f"pip install 'streampca[{smallest}]'" if smallest else f"pip install {package}"

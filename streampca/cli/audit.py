@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -24,7 +23,6 @@ def audit(
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    markdown: Path | None = None,
     false_alarm: float = 1e-3,
     seed: int | None = None,
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
@@ -45,8 +43,6 @@ def audit(
         A minute: every pair of values that two switches may have together, in few cases and with less noise.
     json_
         Print rows as JSON.
-    markdown
-        Write the table into this file, too, between its lines ``<!-- audit -->`` and ``<!-- end of audit -->``.
     false_alarm
         Probability that a true claim is refuted, over all rows.
     seed
@@ -67,40 +63,20 @@ def audit(
     started = time.process_time()
     mode: Literal["quick", "standard"] = "quick" if quick else "standard"
     report = audit_named(names, mode=mode, false_alarm=false_alarm, seed=seed)
-    rows = report.rows
-    spent = f"{time.process_time() - started:.0f} s of CPU time, false alarm {false_alarm:g}"
-    if markdown is not None:
-        _put_table(markdown, rows, f"{mode} audit of {len(rows)} rows, {spent}")
     if json_:
-        print(json.dumps([asdict(row) for row in rows]))
-    else:
-        print(f"{'audit':<38} {'part':<11} {'claim':>16} {'seen':>7} {'accounted':>10}  verdict")
-        for row in _grouped(rows):
-            claim, seen, accounted = _figures(row)
-            verdict = row.verdict if row.holds else f"{row.verdict.upper()}: {row.witness}"
-            print(f"{row.subject:<38} {row.part:<11} {claim:>16} {seen:>7} {accounted:>10}  {verdict}")
-        failed = sum(not row.holds for row in rows)
-        verdict = f"{failed} rows do not hold" if failed else "everything holds"
-        print(f"\n{verdict}: {len(rows)} rows, {spent} over all of them")
+        print(json.dumps([asdict(row) for row in report.rows]))
+        return 0 if report.holds else 1
+    spent = f"{time.process_time() - started:.0f} s of CPU time, false alarm {false_alarm:g}."
+    print(f"{datetime.now(UTC):%Y-%m-%d}, streampca {__version__}: {mode} audit of {len(report.rows)} rows, {spent}\n")
+    print("| audit | part | claim | seen | accounted | verdict |", "|---|---|---|---|---|---|", sep="\n")
+    for row in _grouped(report.rows):
+        claim = f"{row.measure} = {row.claim:.4g}" if row.measure else ""
+        shares = ["" if share is None else f"{share:.1%}" for share in (row.seen, row.accounted)]
+        verdict = f"{row.verdict}: {row.witness}" if row.witness else row.verdict
+        print(f"| {' | '.join([row.subject, row.part, claim, *shares, verdict])} |")
+    failed = sum(not row.holds for row in report.rows)
+    print("", f"{failed} rows do not hold" if failed else "everything holds", sep="\n")
     return 0 if report.holds else 1
-
-
-def _put_table(path: Path, rows: Sequence[Audit], title: str) -> None:
-    """Write rows of an audit into a Markdown file. Omit leak checks that hold beside other rows."""
-    first, last = "<!-- audit -->\n", "<!-- end of audit -->\n"
-    before, start, rest = path.read_text(encoding="utf-8").partition(first)
-    _, end, after = rest.partition(last)
-    if not end:
-        raise BadParameterError(f"{path} has no lines {first!r} and {last!r}, in this order")
-    rows = _grouped(rows)
-    others = {row.subject.partition(" (")[0] for row in rows if row.part != "leak"}
-    lines = [f"{datetime.now(UTC):%Y-%m-%d}, streampca {__version__}: {title}.", ""]
-    lines += ["| audit | part | claim | seen | accounted | verdict |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        if row.part != "leak" or row.subject.partition(" (")[0] not in others or not row.holds:
-            verdict = f"{row.verdict}: {row.witness}" if row.witness else row.verdict
-            lines.append(f"| {' | '.join([row.subject, row.part, *_figures(row), verdict])} |")
-    path.write_text(before + start + "\n".join(["", *lines, "", ""]) + end + after, encoding="utf-8")
 
 
 def _grouped(rows: Sequence[Audit]) -> list[Audit]:
@@ -121,9 +97,3 @@ def _grouped(rows: Sequence[Audit]) -> list[Audit]:
         measure = group[0].measure if len({(row.measure, row.claim) for row in group}) == 1 else ""
         merged.append(replace(group[0], subject=subject, measure=measure, **least))
     return merged
-
-
-def _figures(row: Audit) -> tuple[str, str, str]:
-    """Claim, share seen and share accounted for."""
-    seen, accounted = ("" if share is None else f"{share:.1%}" for share in (row.seen, row.accounted))
-    return f"{row.measure} = {row.claim:.4g}" if row.measure else "", seen, accounted

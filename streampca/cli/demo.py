@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -11,15 +10,13 @@ import numpy as np
 
 from streampca.cli.files import Files
 from streampca.cli.live import view
-from streampca.cli.messages import terminal_width
 from streampca.cli.options import LIVE, about
-from streampca.cli.session import Session, card_of, conclude
+from streampca.cli.session import Session
 from streampca.errors import BadParameterError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.regret import RegretLog
 from streampca.sources import flights
 from streampca.stream.stream import Stream
-from streampca.views.card import learned
 from streampca.views.plots import curves, encoded
 
 _COMPONENTS, _REGRET_EVERY = 3, 250
@@ -47,12 +44,10 @@ def demo(
         out / "releases.jsonl", keep_every=1000, regret=out / "regret.csv", summary=out / "summary.md", force=True
     )  # fmt: skip
     title = f"streampca demo · New York's flights of 2013 · private PCA after every row, k = {_COMPONENTS}"
-    shown = view(live, title, stream.guarantee, _COMPONENTS, total)
-    ending = Session(stream, source, files, [shown], limit=total, every=_REGRET_EVERY, followed=True).run()
-    print("", *conclude(title, ending, stream, files), sep="\n", file=sys.stderr)
-    card = card_of(ending)
-    if ending.problem is None and card is not None:
-        print("", *textwrap.wrap(learned(card), terminal_width()), sep="\n", file=sys.stderr)
+    shown = view(live, title, stream.guarantee, total)
+    session = Session(stream, source, files, [shown], limit=total, every=_REGRET_EVERY, followed=True).run()
+    print("", *session.conclude(title), sep="\n", file=sys.stderr)
+    if session.problem is None and session.card() is not None:
         records = [*stream.regret.history, stream.regret.now()]
         data = {
             "t": np.array([r.t for r in records]), "opt": np.array([r.opt / r.t for r in records]),
@@ -72,4 +67,4 @@ def demo(
             picture.touch(mode=0o600)
             picture.write_bytes(encoded(figure, "png"))
             print(f"curator only: {picture}", file=sys.stderr)
-    return ending.exit_code()
+    return session.exit_code()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 import shlex
 import sys
@@ -14,17 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from streampca import sources
 from streampca.cli.messages import ADD
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
-from streampca.errors import BadParameterError, StreamPCAError
+from streampca.errors import BadParameterError
 from streampca.processors.base import Algorithm
 from streampca.rows.bounds import NONE_GIVEN, Ranges, read_bounds
 from streampca.rows.names import looks_like_value
 from streampca.rows.protocol import RowSource
 from streampca.sources import from_kafka, from_query, open_rows
 from streampca.sources.base import NameOrPosition
-from streampca.sources.text_files import TextFile
 from streampca.store.ledger import Account, Ledger
 from streampca.store.store import Store
 
@@ -113,38 +110,32 @@ def missing_options(path: Path | Address, options: PrivateOptions) -> str:
     and standard error may be a log that others read.
     """
     reading = options.reading()
-    if not isinstance(path, Path) or not sys.stderr.isatty():
+    # Only a table with a header line has names to propose. A pipe must not be read twice.
+    if not isinstance(path, Path) or not path.is_file() or not _TABLES.intersection(path.suffixes):
         return ""
-    # Only a table with a header line has names to propose.
-    is_table = reading.format == "csv" or (reading.format is None and _TABLES.intersection(path.suffixes))
-    if not (is_table and path.is_file() and reading.header is not False and reading.names is None):
+    if not sys.stderr.isatty() or reading.header is False or reading.names is not None:
         return ""
     import pandas as pd  # loads slowly
 
     try:
-        how = sources.Reading(encoding=reading.encoding or "utf-8", max_bytes=None, on_bad_row="zero")
-        first, newline, _ = next(TextFile(path, how, has_header=True).blocks(), b"").rpartition(b"\n")
         head = pd.read_csv(
-            io.BytesIO(first + newline), nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",
+            path, nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",
             encoding_errors="replace", na_values=(reading.na or "").split(","),
             quoting=csv.QUOTE_NONE if reading.quoting == "none" else csv.QUOTE_MINIMAL,
         )  # fmt: skip
-    except (StreamPCAError, ValueError, csv.Error):
+    except (OSError, ValueError, csv.Error):
         return ""
     if reading.header is None and any(looks_like_value(str(name)) for name in head):
         return ""  # the first line may be a row, and its cells are no names
     if options.columns is not None:
         head = head.loc[:, [name for name in head if str(name) in options.columns.split(",")]]
     # A column of numbers may hold words for missing values.
-    numbers = head.apply(pd.to_numeric, errors="coerce")
-    usable = [
-        name for name in head
-        if (head[name].dtype.kind in "iuf" or numbers[name].notna().mean() > _MOSTLY)
-        and numbers[name].dtype.kind in "iuf" and not _IDENTIFIER.search(str(name))
-    ]  # fmt: skip
+    numbers = head.apply(pd.to_numeric, errors="coerce").select_dtypes("number")
+    mostly = numbers.columns[(numbers.notna().mean() > _MOSTLY) | (head[numbers.columns].notna().sum() == 0)]
+    usable = [str(name) for name in mostly if not _IDENTIFIER.search(str(name))]
     words = []
     if options.columns is None and 0 < len(usable) < head.shape[1]:
-        words += ["--columns", ",".join(map(str, usable))]
+        words += ["--columns", ",".join(usable)]
     if options.on_bad_row == "raise" and numbers[usable].isna().to_numpy().any():
         words += ["--on-bad-row", "zero"]
     if options.bounds is None and options.row_norm is None:

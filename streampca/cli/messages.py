@@ -7,7 +7,6 @@ TTY_COMPATIBLE is set.
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 import shutil
@@ -30,18 +29,13 @@ FLAGS = frozenset(field.name for field in fields(RunOptions))
 READ = frozenset(field.name for field in fields(ReadSettings))
 #: Phrases of the library about its parameters for which the command line has other words.
 _OTHERWISE = {
-    "missing='nan', and Stream(on_bad_row='zero')": "--on-bad-row zero",
     ", here and to Stream,": "",
-    "columns=[0, 1, ...]": "from tail -n +2 FILE | streampca run - --read header=no --columns 1,2,...",
-    "pass max_bytes= if that is meant": "decompress it into a pipe if that is meant",
     ", or PrivateOja with regret=None, which has none": "",
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
 }
-_TEXT = r"""'(?:\\.|[^'\\])*'"""
-_PARAMETER = re.compile(
-    rf"""(?<!--read )(?<!--set )\b([a-z_]+)=({_TEXT}|\[(?:{_TEXT}|"[^"]*"|[^]'"])*\]|[^\s;,()'\[\]]*)"""
-)
+#: ``name=value`` with a word, a quoted text or a list as value, unless it is the KEY=VALUE of an option already.
+_PARAMETER = re.compile(r"(?<!--read )(?<!--set )\b([a-z_]+)=('[^']*'|\['.*?'\]|\[\.\.\.\]|[^\s;,()'\[\]]*)")
 
 
 def console(stream: IO[str]) -> Console:
@@ -87,12 +81,8 @@ def _flag(found: re.Match[str]) -> str:
     name, value = found[1], found[2]
     if name not in FLAGS | READ:
         return found[0]
-    if value.startswith("["):
-        try:
-            parts = ast.literal_eval(value)
-        except (SyntaxError, ValueError):  # no list of names
-            return found[0]
-        value = shlex.quote(",".join("..." if part is ... else str(part) for part in parts))
+    if value.startswith("["):  # ['age', 'weight (kg)'] or [...]
+        value = shlex.quote(re.sub("'?, '?", ",", value[1:-1].strip("'")))
     else:
         value = {"True": "yes", "False": "no"}.get(value, value.strip("'"))
     if name in READ:

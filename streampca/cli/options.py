@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from inspect import cleandoc
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from cyclopts import Parameter
+from msgspec import ValidationError, convert
 
 from streampca.errors import BadParameterError
 from streampca.privacy.budget import Adjacency
@@ -166,21 +165,16 @@ def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set",
             if others and key.partition(".")[0] not in parts:
                 continue
             raise BadParameterError(f"{flag} {key}: there is no such key; use {', '.join(known)}")
-        hint, text = hints[known[key]], given.pop(key)
-        if NoneType in get_args(hint):  # None is for settings that are not given
-            (hint,) = (one for one in get_args(hint) if one is not NoneType)
-        value: Any = None  # stays so if the text is none of this type
-        if hint is bool:
-            value = yes_or_no(text, f"{flag} {key}")
-        elif get_origin(hint) is Literal:
-            value = text if text in get_args(hint) else None
-        else:
-            with suppress(ValueError):
-                value = hint(text)
-        if value is None:
-            expected = " or ".join(get_args(hint)) or ("a whole number" if hint is int else "a number")
-            raise BadParameterError(f"{flag} {key}={text}: expected {expected}")
-        values[known[key]] = value
+        hint, value = hints[known[key]], given.pop(key)
+        if bool in (hint, *get_args(hint)):
+            values[known[key]] = yes_or_no(value, f"{flag} {key}")
+            continue
+        try:
+            values[known[key]] = convert(value, hint, strict=False, dec_hook=lambda kind, text: kind(text))
+        except ValidationError:
+            choices = " or ".join(one for kind in get_args(hint) for one in get_args(kind))
+            number = "a whole number" if int in (hint, *get_args(hint)) else "a number"
+            raise BadParameterError(f"{flag} {key}={value}: expected {choices or number}") from None
     return kind(**values)
 
 

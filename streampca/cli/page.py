@@ -12,12 +12,14 @@ from typing import Annotated
 
 from streampca.cli.live import PERIOD, Progress, View
 from streampca.cli.options import RunPath, about
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, needs
 from streampca.regret.regret import RegretRecord
 from streampca.views.facts import Fact, admission_facts, budget_fact, grouped
 from streampca.views.page import Page
 from streampca.views.run_files import RunFiles
-from streampca.views.server import Server
+
+with needs("serve"):
+    from streampca.views.server import Server
 
 #: Seconds between two looks at the files, and without news until the page says that there are none.
 _EVERY, _QUIET = 0.5, 3.0

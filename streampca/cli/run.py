@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
-
-import numpy as np
 
 from streampca.cli import inputs
 from streampca.cli.algorithms import COMMON, make_algorithm, make_mechanism
 from streampca.cli.files import Files, refuse_inputs
-from streampca.cli.live import Progress, is_live, view
+from streampca.cli.live import is_live, view
 from streampca.cli.messages import caution
 from streampca.cli.options import (
     LIVE,
@@ -32,16 +30,16 @@ from streampca.cli.options import (
     pairs,
     take,
 )  # fmt: skip
-from streampca.cli.session import NEVER, Ending, Session, card_lines, card_of, conclude, parameters_of_run
+from streampca.cli.session import NEVER, Session, card_lines
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
 from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.protocol import PositionedSource
+from streampca.rows.protocol import Bounds, PositionedSource
 from streampca.stream.stream import Stream
 
 
@@ -117,7 +115,7 @@ def run(
         if served is not None:
             served.open()
         caution(warned)
-        views = [view(options.live, title, stream.guarantee, k, horizon)]
+        views = [view(options.live, title, stream.guarantee, horizon)]
         views += [] if served is None else served.views
         session = Session(
             stream, rows, files, views, every=settings.regret_every, store=database,
@@ -125,9 +123,9 @@ def run(
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or served is not None or is_live(options.live),
         )  # fmt: skip
-        ending = session.run()
+        session.run()
         budget = "" if account is None else account.remaining()
-        lines = conclude(title, ending, stream, files, budget)
+        lines = session.conclude(title, budget)
         if database is not None:
             database.close()
             lines.append(f"curator only: {options.store}, {options.store}.key")
@@ -137,11 +135,11 @@ def run(
         if n_rows is None and stream.t:
             caution(advice.delta_warnings(algorithm.guarantee, stream.t))
         if served is not None:
-            served.close(stay=not ending.signal and ending.problem is None, budget=budget)
+            served.close(stay=not session.signal and session.problem is None, budget=budget)
     # A proposal of options helps before the first release only: afterwards the rows are read as they should be.
-    if isinstance(ending.problem, SourceError) and not ending.progress.releases:
-        raise SourceError(f"{ending.problem}{inputs.missing_options(source, options)}")
-    return ending.exit_code()
+    if isinstance(session.problem, SourceError) and not session.progress.releases:
+        raise SourceError(f"{session.problem}{inputs.missing_options(source, options)}")
+    return session.exit_code()
 
 
 def resume(
@@ -189,15 +187,15 @@ def resume(
         rows = inputs.open_source(source, reading, columns, on_bad_row=stream.engine.now.admission.on_bad_row)
         if features is not None and tuple(rows.features) != features:
             raise BadParameterError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
-        shown = view(live, f"streampca resume {store.name}", stream.guarantee, stream.algorithm.n_components, None)
-        ending = Session(
+        shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
+        session = Session(
             stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
             new_source=continues, followed=is_live(live), store=database,
         ).run()  # fmt: skip
         print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
-        if (card := card_of(ending)) is not None:
+        if (card := session.card()) is not None:
             print("", *card_lines(card), sep="\n", file=sys.stderr)
-        return ending.exit_code()
+        return session.exit_code()
 
 
 def release(
@@ -211,7 +209,7 @@ def release(
     Holds the table in memory. A bad row stops it before anything is paid or released, unless --on-bad-row is zero.
     Each release of the same rows spends the budget anew.
     """
-    started, given = time.perf_counter(), pairs(options.set_)
+    given = pairs(options.set_)
     settings = take(Settings, given, "bounds", "out", others=True)
     name = "adaptive" if options.mechanism == "auto" else options.mechanism
     mechanism = make_mechanism(name, {name: getattr(options, name, None) for name in COMMON}, given)
@@ -220,13 +218,12 @@ def release(
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
         try:
-            blocks = list(source.blocks())  # a bad row raises here, before anything is paid
+            table = Table(source.features, source.bounds, list(source.blocks()))  # a bad row raises before it is paid
         except SourceError as problem:
             raise SourceError(f"{problem}{inputs.missing_options(file, options)}") from None
-        if not blocks:
+        n, d = sum(map(len, table.rows)), len(table.features)
+        if not n:
             raise SourceError(f"{file} has no rows; there is nothing to release")
-        rows = np.concatenate(blocks)
-        n, d = rows.shape
         # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
         private = options.bounds == "private"
         if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
@@ -242,19 +239,25 @@ def release(
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
         caution(warned)
-        stream = Stream(
-            algorithm, **inputs.stream_settings(algorithm, options, settings), ledger=account, regret=None
-        )  # fmt: skip
-        stream.engine.adopt(source)
-        releases = stream.push_many(rows).releases  # checks all rows, then pays
-        files.begin(stream.engine.processor.terms, parameters_of_run(stream, source))
-        files.releases.add(releases)
-        files.releases.close()
-        ending = Ending(Progress(
-            stream.t, time.perf_counter() - started, len(releases), stream.admission.bad_rows, None,
-            release=releases[0], admitted=stream.admission,
-        ))  # fmt: skip
-        lines = conclude("", ending, stream, files, "" if account is None else account.remaining())
+        stream = Stream(algorithm, **inputs.stream_settings(algorithm, options, settings), ledger=account, regret=None)
+        session = Session(stream, table, files, []).run()
+        lines = session.conclude("", "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)
-    caution(advice.release_warnings(releases[0]))
-    return 0
+    caution([] if stream.release is None else advice.release_warnings(stream.release))
+    return session.exit_code()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A source whose rows are in memory, and good."""
+
+    features: tuple[str, ...]
+    bounds: Bounds | None
+    rows: list[FloatArray]
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """Yield the rows."""
+        return iter(self.rows)
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        return (row for block in self.rows for row in block)

@@ -8,14 +8,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
 
 from streampca.cli.files import Files
-from streampca.cli.live import Progress, View, publishable, spent
+from streampca.cli.live import Progress, View, publishable
 from streampca.cli.messages import terminal_width
 from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
@@ -29,6 +28,7 @@ from streampca.stream.feed import batches, push
 from streampca.stream.step import Steps
 from streampca.stream.stream import Stream
 from streampca.views.card import Card, curator_card
+from streampca.views.facts import summary
 from streampca.views.page import Page
 
 #: For `RegretLog.every`, where the session creates the records itself: the log keeps none, so memory stays flat.
@@ -48,7 +48,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.asked = 0  #: number of the latest signal; 0 before the first
-        self._is_waiting = False
+        #: The run waits for rows. Nothing is lost then, and the first signal stops it immediately.
+        self.is_waiting = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -61,34 +62,10 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Stop immediately at the first signal: nothing is lost while the run waits for rows."""
-        self._is_waiting = True
-        try:
-            yield
-        finally:
-            self._is_waiting = False
-
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         again, self.asked = bool(self.asked), number
-        if self._is_waiting or again:
+        if self.is_waiting or again:
             raise KeyboardInterrupt
-
-
-@dataclass(frozen=True)
-class Ending:
-    """The end of a run."""
-
-    progress: Progress  #: the last state
-    signal: int = 0  #: number of the signal that stopped it; 0 if none did
-    problem: StreamPCAError | None = None  #: the error that stopped it, if any
-
-    def exit_code(self) -> int:
-        """Return the exit code of the command; raise the error that stopped the run."""
-        if self.problem is not None:
-            raise self.problem
-        return 128 + self.signal if self.signal else 0
 
 
 @dataclass(eq=False)
@@ -110,6 +87,9 @@ class Session:
     page: Page | None = None  #: shows the releases too
 
     def __post_init__(self) -> None:
+        self.progress = Progress(0, 0.0, 0, None)  #: the last state, after the run
+        self.signal = 0  #: number of the signal that stopped the run; 0 if none did
+        self.problem: StreamPCAError | None = None  #: the error that stopped the run, if any
         self._waiting: deque[Steps] = deque()  # steps whose rows are not durable yet
         self._is_complete = False  # the source ended without error or signal
         self._releases, self._first = 0, self.stream.t
@@ -118,31 +98,36 @@ class Session:
         self._private_record: PrivateRegretRecord | None = None
         self._started = time.perf_counter()
 
-    def run(self) -> Ending:
-        """Run to the end of the rows, or until interrupted."""
+    def run(self) -> Session:
+        """Run to the end of the rows, or until interrupted; return this session."""
         for view in self.views:
             view.start()
-        problem: StreamPCAError | None = None
         with Interrupts() as interrupts:
             try:
                 self._loop(interrupts)
             except KeyboardInterrupt:  # while waiting for rows, or the second one: the stream is before or after a push
                 pass
             except StreamPCAError as raised:
-                problem = raised
+                self.problem = raised
             finally:
                 # Each step is tried although an earlier one failed, and the first error is the one reported.
                 for finish in (partial(self._write, last=True), self._take_private_record, self._take_record):
                     try:
                         finish()
                     except StreamPCAError as raised:
-                        problem = problem or raised
+                        self.problem = self.problem or raised
                 for file in self.files.all:
                     file.close()
-                progress = self._progress(self._record)
+                self.progress, self.signal = self._progress(self._record), interrupts.asked
                 for view in self.views:
-                    view.end(progress)
-        return Ending(progress, interrupts.asked, problem)
+                    view.end(self.progress)
+        return self
+
+    def exit_code(self) -> int:
+        """Return the exit code of the command; raise the error that stopped the run."""
+        if self.problem is not None:
+            raise self.problem
+        return 128 + self.signal if self.signal else 0
 
     def _loop(self, interrupts: Interrupts) -> None:
         rows = batches(
@@ -150,8 +135,9 @@ class Session:
             every=self.every if self.followed else None,
         )  # fmt: skip
         while not interrupts.asked:
-            with interrupts.waiting():
-                batch = next(rows, None)
+            interrupts.is_waiting = True
+            batch = next(rows, None)
+            interrupts.is_waiting = False
             if batch is None:
                 self._is_complete = True
                 return
@@ -259,50 +245,48 @@ class Session:
         elif expected is not None:
             expected = expected + self._first - self.skip if self.limit is None else self.limit
         return Progress(
-            self.stream.t, time.perf_counter() - self._started, self._releases, admitted.bad_rows, record,
-            self._private_record, self._release, admitted, expected,
+            self.stream.t, time.perf_counter() - self._started, self._releases, record, self._private_record,
+            self._release, admitted, expected,
         )  # fmt: skip
 
+    def card(self, budget: str = "") -> Card | None:
+        """Return the card of the run; None without a release. Curator only."""
+        progress = self.progress
+        if progress.release is None:
+            return None
+        return curator_card(progress.release, progress.record, progress.admitted, budget, releases=progress.releases)
 
-def conclude(title: str, ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
-    """Write the summary of a run, and return its last lines: files with their readers, and its card or its cost."""
-    progress, card, lines = ending.progress, card_of(ending, budget), []
-    # A run that absorbed no row has nothing to conclude: its error is the message.
-    if ending.problem is not None and not progress.t:
-        return []
-    if card is not None:
-        files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{card.markdown()}")
-        files.summary.close()
-    is_begun = progress.releases or files.releases.is_written
-    complete = "the files are complete up to there" if is_begun else "no file was written"
-    if ending.signal:
-        lines.append(f"Interrupted after {progress.t} rows; {complete}.")
-    if ending.problem is not None:
-        lines.append(f"Stopped after {progress.t} rows by the problem below; {complete}.")
-    lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
-    if progress.t and not progress.releases:
-        remedy = "or a smaller --release-every"
-        if stream.warmup_left:
-            warmup = progress.t + stream.warmup_left
-            remedy = f"a bounds.warmup smaller than {warmup}, which is for private bounds, or public bounds"
-        lines.append(f"No release was due yet: give more rows, {remedy}.")
-    for file in files.all:
-        if file.is_written:
-            lines.append(f"{'curator only:' if file.is_curators else 'publishable: '} {file.path}")
-    if progress.private is not None:
-        lines.append(f"publishable:  {publishable(progress.private)}")
-    if card is not None:
-        return [*lines, "", *card_lines(card, ", or in a file by --summary")]
-    lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
-    return [*lines, f"budget:       {budget}"] if budget else lines
-
-
-def card_of(ending: Ending, budget: str = "") -> Card | None:
-    """Return the card of a run; None without a release. Curator only."""
-    progress = ending.progress
-    if progress.release is None:
-        return None
-    return curator_card(progress.release, progress.record, progress.admitted, budget, releases=progress.releases)
+    def conclude(self, title: str, budget: str = "") -> list[str]:
+        """Write the summary of the run, and return its last lines: files with their readers, and its card or cost."""
+        progress, files, card, lines = self.progress, self.files, self.card(budget), []
+        # A run that absorbed no row has nothing to conclude: its error is the message.
+        if self.problem is not None and not progress.t:
+            return []
+        if card is not None:
+            files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{card.markdown()}")
+            files.summary.close()
+        is_begun = progress.releases or files.releases.is_written
+        complete = "the files are complete up to there" if is_begun else "no file was written"
+        if self.signal:
+            lines.append(f"Interrupted after {progress.t} rows; {complete}.")
+        if self.problem is not None:
+            lines.append(f"Stopped after {progress.t} rows by the problem below; {complete}.")
+        lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
+        if progress.t and not progress.releases:
+            remedy = "or a smaller --release-every"
+            if self.stream.warmup_left:
+                warmup = progress.t + self.stream.warmup_left
+                remedy = f"a bounds.warmup smaller than {warmup}, which is for private bounds, or public bounds"
+            lines.append(f"No release was due yet: give more rows, {remedy}.")
+        for file in files.all:
+            if file.is_written:
+                lines.append(f"{'curator only:' if file.is_curators else 'publishable: '} {file.path}")
+        if progress.private is not None:
+            lines.append(f"publishable:  {publishable(progress.private)}")
+        if card is not None:
+            return [*lines, "", *card_lines(card, ", or in a file by --summary")]
+        lines.append(f"privacy:      {summary(self.stream.guarantee)}")
+        return [*lines, f"budget:       {budget}"] if budget else lines
 
 
 def card_lines(card: Card, elsewhere: str = "") -> list[str]:

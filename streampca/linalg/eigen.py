@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from importlib import import_module
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import lapack, subspace_angles
 from scipy.linalg.blas import dgemm, dspmv
 
 from streampca import _native
-from streampca.linalg.svec import mirror, pack_entries, unpack_entries
+from streampca.linalg.svec import mirror, unpack_entries
 from streampca.linalg.threads import OneThread
-from streampca.linalg.types import FloatArray, IntArray
+from streampca.linalg.types import FloatArray
 
 #: Features per column from which a packed matrix is multiplied column by column.
 _PACKED_FROM = 60
@@ -76,13 +75,22 @@ def _top_of_tridiagonal(packed: FloatArray, k: int) -> tuple[FloatArray, FloatAr
 
 
 def ritz_pairs(packed: FloatArray, span: FloatArray, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
-    """`ritz` of a packed matrix; ``plain`` as for `top_pairs`."""
+    """Return eigenvalues (descending) and eigenvectors of a packed symmetric matrix within a subspace.
+
+    ``span`` is a (d, k) array with orthonormal columns. Values and basis are as in `top_eigh`, for the matrix
+    compressed to the span; ``plain`` as for `top_pairs`.
+    """
     (d, k), kernels = span.shape, _native.compiled
     if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         values, basis = np.empty(k), np.empty((d, k))
         kernels.ritz_pairs(np.ascontiguousarray(packed), np.ascontiguousarray(span.T), values, basis)
         return values, basis
-    return ritz(packed.take(mirror(d)), span)
+    with OneThread(d):
+        compressed = span.T @ packed.take(mirror(d)) @ span
+        values, rotation, info = lapack.dsyev(compressed)
+        if info != 0:
+            values, rotation = np.linalg.eigh(compressed)
+        return values[::-1].copy(), fix_signs(span @ rotation[:, ::-1])
 
 
 def top_sum(matrix: FloatArray, k: int) -> float:
@@ -115,65 +123,37 @@ def lanczos_sum(matrix: FloatArray, k: int) -> float:
     return float(values.sum()) if k < d else float(np.trace(matrix))
 
 
-def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues (descending) and eigenvectors of a symmetric matrix within a subspace.
-
-    ``span`` is a (d, k) array with orthonormal columns. Values and basis are as in `top_eigh`, for the matrix
-    compressed to the span.
-    """
-    with OneThread(span.shape[0]):
-        values, rotation, info = lapack.dsyev(span.T @ matrix @ span)
-        if info != 0:
-            values, rotation = np.linalg.eigh(span.T @ matrix @ span)
-        return values[::-1].copy(), fix_signs(span @ rotation[:, ::-1])
-
-
-@lru_cache(maxsize=64)
-def _first(count: int) -> IntArray:
-    return np.arange(count)
-
-
 def power_step(packed: FloatArray, span: FloatArray, shift: float, *, plain: bool = False) -> FloatArray:
     """Return an orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration.
 
     Parameters
     ----------
-    packed : packed upper triangle of the matrix, row by row, or the (d, d) matrix.
+    packed : packed upper triangle of the matrix, row by row.
     span : (d, k) array in column-major order.
     shift : added to the diagonal.
     plain : as for `top_pairs`.
     """
-    if packed.ndim == 2:
-        packed = pack_entries(packed)
-    d, k = span.shape
-    kernels = _native.compiled
+    (d, k), kernels = span.shape, _native.compiled
     if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         rows = np.empty((k, d))
         kernels.power_step(packed, np.ascontiguousarray(span.T), shift, rows)
         return rows.T
     with OneThread(d):
-        product = _times(packed, span)
+        if d < _PACKED_FROM * k:
+            product = dgemm(1.0, unpack_entries(packed, d).T, span)
+        else:  # reading the triangle k times costs less than filling the square
+            product = np.empty((d, k), order="F")
+            for column, into in zip(span.T, product.T, strict=True):
+                dspmv(d, 1.0, packed, column, y=into, lower=1, overwrite_y=1)
         product += shift * span
         factors, tau, _, _ = lapack.dgeqrf(product, 32 * k, 1)
         basis: FloatArray = lapack.dorgqr(factors, tau, 32 * k, 1)[0]
         return basis
 
 
-def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
-    """Multiply a packed symmetric matrix by a few columns, in column-major order."""
-    d, k = span.shape
-    if d < _PACKED_FROM * k:
-        return dgemm(1.0, unpack_entries(packed, d).T, span)
-    # Reading the triangle k times costs less than filling the square.
-    columns = np.empty((k, d))
-    for column, into in zip(span.T, columns, strict=True):
-        dspmv(d, 1.0, packed, column, y=into, lower=1, overwrite_y=1)
-    return columns.T
-
-
 def fix_signs(basis: FloatArray) -> FloatArray:
     """Flip columns so that each one's entry of largest magnitude is positive."""
-    signs = np.copysign(1.0, basis[np.abs(basis).argmax(axis=0), _first(basis.shape[1])])
+    signs = np.copysign(1.0, basis[np.abs(basis).argmax(axis=0), np.arange(basis.shape[1])])
     return np.ascontiguousarray(basis * signs)
 
 
@@ -186,12 +166,7 @@ def orthonormal(matrix: FloatArray) -> FloatArray:
 
 def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return principal angles in radians, ascending, between the spans of two orthonormal bases."""
-    # Sines where angles are small: the cosine of a tiny angle is 1 to the last digit.
-    cosines = np.clip(np.linalg.svd(a.T @ b, compute_uv=False), 0.0, 1.0)
-    sines = np.clip(np.linalg.svd(b - a @ (a.T @ b), compute_uv=False)[::-1], 0.0, 1.0)
-    count = min(a.shape[1], b.shape[1])
-    small = cosines[:count] ** 2 > 0.5
-    angles: FloatArray = np.where(small, np.arcsin(sines[:count]), np.arccos(cosines[:count]))
+    angles: FloatArray = subspace_angles(a, b)[::-1]
     return angles
 
 

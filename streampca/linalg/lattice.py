@@ -9,11 +9,11 @@ bits for every block size, thread count and machine. Truncation and the last ste
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dspr
 
 from streampca import _native
 from streampca.errors import BadParameterError, BadRowError
@@ -132,8 +132,7 @@ def grid_bits(scale: float) -> int:
 
 def grid_step(scale: float) -> float:
     """``2.0 ** grid_bits(scale)``."""
-    mantissa, exponent = math.frexp(scale)
-    return math.ldexp(1.0, max(exponent - (mantissa == 0.5) - BITS, -2 * BITS))
+    return math.ldexp(1.0, grid_bits(scale))
 
 
 def coarsen(values: FloatArray, scale: float) -> FloatArray:
@@ -154,14 +153,6 @@ def coarsen(values: FloatArray, scale: float) -> FloatArray:
 def scoring_basis(basis: FloatArray) -> FloatArray:
     """Round a basis to multiples of 2**-30, so that its products with lattice rows are exact for every block size."""
     return np.rint(np.ascontiguousarray(basis) * _SCORING) * (1.0 / _SCORING)
-
-
-@cache
-def _dspr() -> Callable[..., FloatArray]:
-    """Return the BLAS sum of a packed matrix and a square, loaded late: processes of a pool do not need it."""
-    from scipy.linalg.blas import dspr
-
-    return dspr
 
 
 def _carried(whole: FloatArray, rest: FloatArray) -> FloatArray:
@@ -231,7 +222,7 @@ class GramSum(State):
             return sum_
         if count == 1:
             with OneThread(self.n_features):  # column-major lower in memory order is row-major upper
-                rest = _dspr()(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
+                rest = dspr(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
             return GramSum(self.n_features, _carried(parts[0], rest))
         for start in range(0, count, EXACT_ROWS):
             some = rows[start : start + EXACT_ROWS]
@@ -311,7 +302,7 @@ class GramInParts:
         The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of `lattice.coarsen`, but to
         no more than whole units. Post-processing of the sum plus noise.
         """
-        exact, step = self.gram.parts, 2.0 ** min(grid_bits(std), 0)
+        exact, step = self.gram.parts, min(grid_step(std), 1.0)
         entries = noise * entry_weights(self.gram.n_features)
         whole = np.floor(entries)
         rest = np.rint((entries - whole) * UNIT) * (1.0 / UNIT) + exact[1]

@@ -14,7 +14,6 @@ column: at most sqrt(2) mu for both together, and sqrt(W) mu for W continuations
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Self, TypeVar
@@ -84,13 +83,6 @@ class MatrixFactorization(ABC):
         decoder = self.reconstruction(n)
         encoder = solve_triangular(decoder[:, :n], self.workload(n), lower=True)
         return np.pad(encoder, ((0, decoder.shape[1] - n), (0, 0)))
-
-    def _validate(self) -> None:
-        for name, value in (("mu", self.mu), ("sensitivity", self.sensitivity)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
-                raise BadParameterError(f"{name}={value!r}: expected a positive finite number.")
-        if self.horizon is not None:
-            check_length("horizon", self.horizon)
 
     def _check(self, n: int) -> None:
         if n < 1 or (self.horizon is not None and n > self.horizon):

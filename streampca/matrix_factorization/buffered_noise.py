@@ -72,16 +72,11 @@ class BufferedNoise(RunningNoise):
 
     def advance(self, draws: Draws) -> BufferedNoise:
         rule, buffers = self.rule, self.buffers
-        n = self.n + 1
-        if rule.horizon is not None and n > rule.horizon:  # saves one of 26 calls a row
-            n = next_sum(self.n, rule.horizon)
+        n = next_sum(self.n, rule.horizon)
         if rule.restart_after is not None and (n - 1) % rule.restart_after == 0:
             buffers = np.zeros(buffers.shape)
-        scale = rule.scale
-        if isinstance(scale, InChunks):
-            first, values = scale.latest
-            scale = values[n - first] if 0 <= n - first < len(values) else scale.at(n)
-        return BufferedNoise(rule, n, *rule.step(draws.normal(self.noise.size), buffers, self.noise, scale))
+        fresh = draws.normal(self.noise.size)
+        return BufferedNoise(rule, n, *rule.step(fresh, buffers, self.noise, rule.scale_at(n)))
 
 
 class BufferedFactorization(MatrixFactorization):

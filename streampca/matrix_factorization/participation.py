@@ -46,14 +46,10 @@ def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: i
     Raises
     ------
     BadParameterError
-        If a number is below 1, or no bound is proved for the mechanism.
+        If no bound is proved for the mechanism.
     """
-    for name, value in (("max_rows", max_rows), ("rows_per_input", rows_per_input)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise BadParameterError(f"{name}={value!r}: expected an integer of at least 1.")
-    m, b = int(max_rows), int(rows_per_input)
-    if mechanism.horizon is not None:
-        m = min(m, mechanism.horizon * b)
+    b, horizon = rows_per_input, mechanism.horizon
+    m = max_rows if horizon is None else min(max_rows, horizon * b)
     if isinstance(mechanism, BinaryTree):
         sizes = b * 2.0 ** np.arange(mechanism.levels)
         square = float(np.minimum(m, sizes).sum()) * m / mechanism.levels

@@ -17,8 +17,6 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 from streampca import _native
-from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import sum_of_rows
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
@@ -45,12 +43,6 @@ class InputModel:
     prior: float  # variance of M before the first input
     scatter: float  # variance of an input around M
     drift: float  # variance that M gains before input n, times n
-
-    def __post_init__(self) -> None:
-        for name in ("prior", "scatter", "drift"):
-            value = getattr(self, name)
-            if not 0.0 <= value < np.inf:
-                raise BadParameterError(f"{name}={value!r}: expected a finite number, at least 0.")
 
     @classmethod
     def of_grams(cls, n_features: int, n_components: int, rows: int, drift: float = 1.0) -> InputModel:
@@ -214,12 +206,6 @@ class WindowSmoothing:
     n_features: int
     n_components: int
     rows: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("n_features", "n_components", "rows"):
-            check_count(name, getattr(self, name))
-        if self.mechanism.window > MOST_LEAVES:
-            raise BadParameterError(f"window={self.mechanism.window}: expected at most {MOST_LEAVES} releases.")
 
     @property
     def length(self) -> int:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadParameterError
 from streampca.linalg.lattice import UNIT_BITS
 from streampca.linalg.memory import Array
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise, next_sum
+from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise, check_length, next_sum
 from streampca.privacy.discrete_gaussian import DiscreteGaussian, gram_noise, lattice_sigma
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws
@@ -29,14 +28,13 @@ class BinaryTree(MatrixFactorization):
     horizon : number of inputs, T.
     mu : Gaussian-DP parameter of the whole sequence.
     sensitivity : bound on the norm by which one input may change.
-    topped_up : add fresh noise so that every prefix has the noise of bit_length(T) nodes, as DTTZ14 Algorithm 4,
-        line 6. Post-processing: it makes the noise level even and adds no privacy.
 
     Notes
     -----
     *Guarantee.* The first input is in L = bit_length(T) published blocks and no other input is in more, so nodes of
     standard deviation sqrt(L) sensitivity / mu make the sequence mu-GDP per input, also for inputs chosen adaptively
-    (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi and Song 2011; exact Gaussian calibration).
+    (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi and Song 2011; exact Gaussian calibration). Exact calibration
+    makes the extra noise of DTTZ14, Algorithm 4, line 6, unnecessary.
 
     Of the nodes in use, exactly one ends at input n: the block of the last 2**l inputs, with 2**l the largest power of
     two that divides n. Its noise is drawn at input n, so the mechanism is causal.
@@ -45,10 +43,9 @@ class BinaryTree(MatrixFactorization):
     horizon: int
     mu: float
     sensitivity: float = 1.0
-    topped_up: bool = False
 
     def __post_init__(self) -> None:
-        self._validate()
+        check_length("horizon", self.horizon)
 
     @property
     def levels(self) -> int:
@@ -61,24 +58,19 @@ class BinaryTree(MatrixFactorization):
         return math.sqrt(self.levels) * self.sensitivity / self.mu
 
     def constants(self) -> tuple[object, ...]:
-        return self.node_std, self.levels, self.topped_up
-
-    def top_up_std(self, n: int) -> float:
-        """Standard deviation of the fresh noise added to prefix n."""
-        return self.node_std * math.sqrt(self.levels - n.bit_count())
+        # The last is no number of the noise any more, but part of the label of every seeded run.
+        return self.node_std, self.levels, False
 
     def std(self, n: int) -> float:
         self._check(n)
-        return self.node_std * math.sqrt(self.levels if self.topped_up else int(n).bit_count())
+        return self.node_std * math.sqrt(int(n).bit_count())
 
     def reconstruction(self, n: int) -> FloatArray:
         self._check(n)
-        # A column for the node that ends at each input and, if topped up, a second one for the fresh noise.
+        # A column for the node that ends at each input.
         matrix = np.zeros((n, n))
         for t in range(1, n + 1):
             matrix[t - 1, [end - 1 for end in _ends(t)]] = self.node_std
-        if self.topped_up:
-            matrix = np.hstack([matrix, np.diag([self.top_up_std(t) for t in range(1, n + 1)])])
         return matrix
 
     def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
@@ -110,16 +102,14 @@ class TreeNoise(RunningNoise):
 
     def with_node(self, n: int, draws: Draws) -> Self:
         """Return the noise of sum n: that of the node that ends at n plus that of the larger nodes of the sum."""
-        mechanism, size = self.mechanism, self.noise.size
-        kept = self.nodes[: n.bit_count() - 1]
-        drawn = draws.normal(2 * size if mechanism.topped_up else size)
-        noise = drawn[:size] * mechanism.node_std
+        kept, noise = self.nodes[: n.bit_count() - 1], self.fresh(draws)
         if kept:
             noise += kept[-1].sum
-        nodes = (*kept, Node(draws.n, draws.name, noise))
-        if mechanism.topped_up:
-            noise = noise + drawn[size:] * mechanism.top_up_std(n)
-        return type(self)(mechanism, n, nodes, noise)
+        return replace(self, n=n, nodes=(*kept, Node(draws.n, draws.name, noise)), noise=noise)
+
+    def fresh(self, draws: Draws) -> Array:
+        """Return the noise of one node."""
+        return draws.normal(self.noise.size) * self.mechanism.node_std
 
     @property
     def draws(self) -> npt.NDArray[np.int64]:
@@ -166,8 +156,6 @@ class ExactTree(BinaryTree):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.topped_up:
-            raise BadParameterError("topped_up=True: expected False with discrete noise.")
         lattice_sigma(super().node_std)
 
     @property
@@ -187,9 +175,5 @@ class ExactTreeNoise(TreeNoise):
 
     sampler: DiscreteGaussian
 
-    def with_node(self, n: int, draws: Draws) -> ExactTreeNoise:
-        kept = self.nodes[: n.bit_count() - 1]
-        noise = self.sampler.draw(draws)
-        if kept:
-            noise += kept[-1].sum
-        return ExactTreeNoise(self.mechanism, n, (*kept, Node(draws.n, draws.name, noise)), noise, self.sampler)
+    def fresh(self, draws: Draws) -> Array:
+        return self.sampler.draw(draws)

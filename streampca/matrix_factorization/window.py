@@ -42,7 +42,6 @@ class _Lagged(BufferedFactorization):
     horizon = None
 
     def __post_init__(self) -> None:
-        self._validate()
         check_length("window", self.window)
 
     @cached_property
@@ -137,7 +136,6 @@ class ForgettingBLT(BufferedFactorization):
     horizon = None
 
     def __post_init__(self) -> None:
-        self._validate()
         check_length("memory", self.memory)
 
     @property

@@ -12,7 +12,6 @@ from streampca.conversion import as_block, as_floats
 from streampca.errors import BadParameterError, BadRowError, reason
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lattice import check_memory, onto_ball
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Account, Guarantee, check_account
@@ -44,18 +43,20 @@ class Mechanism(ABC):
     n_features: int | None = None
     #: Whether n_components may be None: the mechanism then estimates it.
     finds_components: ClassVar[bool] = False
+    #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
+    square_bytes: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_components(self.n_components, self.n_features, optional=self.finds_components)
         _ = self.budget
 
-    @cached_property
+    @property
     def budget(self) -> Budget:
         """Target budget."""
         return Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency)
 
-    @cached_property
+    @property
     def mu(self) -> float:
         """Exact Gaussian-DP parameter of the budget, for delta > 0."""
         return self.budget.mu
@@ -90,18 +91,9 @@ class Mechanism(ABC):
         t : rows of the run so far, counting these.
         """
 
-    def _read(self, rows: Any) -> FloatArray:
-        """Return the rows as a 2-D float array of finite numbers, or raise one clear error."""
-        return checked_rows(rows)
-
     def _admit(self, rows: FloatArray) -> FloatArray:
         """Map each finite row into the mechanism's domain, independently of the others. Idempotent."""
         return onto_ball(rows)
-
-    @property
-    def square_bytes(self) -> float:
-        """Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none."""
-        return 0.0
 
     def check(self, n_features: int) -> None:
         """Raise `BadParameterError` unless rows with this number of features fit the parameters and the memory."""
@@ -150,7 +142,7 @@ class Mechanism(ABC):
             If the account does not cover the guarantee. Nothing was drawn or released.
         """
         check_account(ledger)
-        rows = self._read(rows)
+        rows = _checked(rows)
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
             raise BadParameterError(f"t={t!r}: expected an integer of at least the number of rows, {rows.shape[0]}.")
@@ -201,7 +193,7 @@ class SubspaceFinder(Mechanism):
         return self.n_components or self.max_components
 
 
-def checked_rows(rows: Any) -> FloatArray:
+def _checked(rows: Any) -> FloatArray:
     """Return the rows as a 2-D float array, or raise one clear error."""
     block = as_block(rows)
     try:

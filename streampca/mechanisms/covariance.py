@@ -1,49 +1,42 @@
-"""The base class of mechanisms that release a noisy Gram matrix."""
+"""Noisy Gram matrices: the Gaussian mechanism, and matrix-variate Laplace noise for pure epsilon."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streampca.errors import BadParameterError
-from streampca.linalg.eigen import fix_signs
+from streampca.linalg.centering import with_constant
 from streampca.linalg.lattice import GramSum
-from streampca.linalg.svec import pack_entries, unpack_entries
+from streampca.linalg.svec import svec, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
+from streampca.privacy.budget import Adjacency
+from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.release import Release, Terms, centered_fields
+from streampca.state import repr_of
 
-Projection = Literal["psd", "auto"] | None
+#: Spectral norm of W1 - W2 over d, for iid Wis_d(d + 1, I) and large d: the edge of the free difference of two
+#: Marchenko-Pastur laws of rate 1.
+EDGE = math.sqrt((11.0 + 5.0 * math.sqrt(5.0)) / 2.0)
 
 
 class CovarianceMechanism(Mechanism):
-    """A mechanism that releases the Gram matrix of the rows plus noise.
-
-    Attributes
-    ----------
-    project : ``"psd"`` projects the noisy matrix onto the matrices that a data set could have (positive semidefinite,
-        trace at most n); ``"auto"`` does so where the noise exceeds the average eigenvalue; None does not project.
-    """
+    """A mechanism that releases the Gram matrix of the rows plus noise."""
 
     n_components: int
-    project: Projection = None
     #: Whether the matrix is about the mean; its rows then have the constant of `linalg.centering`.
     center: bool = False
+    #: Whether entries of the noise are independent normals in svec coordinates, so that one number describes it.
     _noise_is_goe: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.project not in (None, "psd", "auto"):
-            raise BadParameterError(f"project={self.project!r}: expected None, 'psd' or 'auto'.")
-
-    @property
-    def square_bytes(self) -> float:
-        return 50.0  # of the sum, its noise, and the release
+    square_bytes = 50.0  # of the sum, its noise, and the release
 
     @abstractmethod
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
@@ -70,18 +63,6 @@ class CovarianceMechanism(Mechanism):
         count = terms.count(t - n_rows + 1, t)  # without those of a warm-up
         packed = self._noisy(GramSum.of(rows), outlet)
         details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": count, **self._details(d)}
-        # A public rule: no projection may depend on the exact matrix. On rows with spectra from flat to steep,
-        # projecting reduced the Frobenius error by 25 to 90 % above this threshold; below it, it reduced the error
-        # little and added bias.
-        if self.project == "psd" or (self.project == "auto" and d * self.spectral_error(d) > n_rows):
-            values, vectors = nearest_gram(unpack_entries(packed, d), float(n_rows))
-            k = self.n_components
-            return Release(
-                t=t, n_components=k, terms=terms, details={**details, "projected": True},
-                packed_gram=pack_entries((vectors * values) @ vectors.T),
-                # Projecting keeps eigenvectors but may zero several eigenvalues, so the basis is stored separately.
-                basis=fix_signs(vectors[:, :k]), eigenvalues=values[:k].copy(),
-            )  # fmt: skip
         std = self.noise_std(d) if self._noise_is_goe else None
         fields: dict[str, Any] = {"packed_gram": packed, "noise_std": std, "details": details}
         if self.center:
@@ -89,16 +70,146 @@ class CovarianceMechanism(Mechanism):
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 
-def nearest_gram(matrix: FloatArray, trace: float) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues (descending) and eigenvectors of the nearest PSD matrix of at most that trace.
+@dataclass(frozen=True, kw_only=True)
+class GaussianCovariance(CovarianceMechanism):
+    """Gram matrix plus Gaussian noise: the least noise of all mechanisms, except with few features.
 
-    The projection is orthogonal in Frobenius norm onto a convex set that holds every Gram matrix of ``trace`` rows from
-    the unit ball, so it never increases the Frobenius error; it may reduce large eigenvalues.
+    `MatrixLaplaceCovariance` has less under zero-out where ``d + 1 < (epsilon / mu)**2``: up to 14, 16 and 20 features
+    at epsilon .3, 1 and 3 and delta 1e-6.
+
+    Parameters
+    ----------
+    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
+    discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise (`privacy.discrete_gaussian`):
+        the guarantee holds without floating-point error, at the same noise level.
+    center : release the Gram matrix about the mean, with the sum of the rows released jointly (`linalg.centering`):
+        11.8 % more noise under zero-out, 12.5 % under replace.
+
+    Notes
+    -----
+    *Guarantee.* The whole matrix is released: (epsilon, delta)-DP per row, mu-GDP with the exact ``mu(epsilon, delta)``
+    of Balle and Wang (2018, Theorem 8). One row changes the Gram matrix by at most 1 in Frobenius norm under zero-out,
+    ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under replace. ``svec`` is an isometry, so noise N(0,
+    sigma**2) in its coordinates with ``sigma = sensitivity / mu`` is mu-GDP: GOE noise of norm ``sigma sqrt(2 d)``.
+
+    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Algorithm 1.
     """
-    values, vectors = np.linalg.eigh(matrix)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    shrunk = np.maximum(values, 0.0)
-    if shrunk.sum() > trace:
-        excess = (np.cumsum(values) - trace) / np.arange(1.0, values.size + 1.0)
-        shrunk = np.maximum(values - excess[np.flatnonzero(values > excess)[-1]], 0.0)
-    return shrunk, vectors
+
+    n_components: int
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "zero-out"
+    n_features: int | None = None
+    discrete_noise: bool = False
+    center: bool = field(default=False, repr=False)
+
+    __repr__ = repr_of
+    _noise_is_goe = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sigma = self.sigma  # raises for delta=0
+        if self.discrete_noise:
+            lattice_sigma(sigma)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``."""
+        return self.budget.sensitivity(center=self.center) / self.mu
+
+    @property
+    def guarantee(self) -> Guarantee:
+        theorem = "Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
+        if self.discrete_noise:
+            theorem += "; exact discrete Gaussian noise on integers"
+        return self._promise(theorem, "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1", self.mu)
+
+    def _admit(self, rows: FloatArray) -> FloatArray:
+        return with_constant(super()._admit(rows)) if self.center else super()._admit(rows)
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        return self.sigma, lattice_sigma(self.sigma) if self.discrete_noise else None
+
+    def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
+        if self.discrete_noise:
+            return outlet.release("gram", LatticeGram(gram), gram_noise(self.sigma, gram.n_features).draw, self.sigma)
+        return super()._noisy(gram, outlet)
+
+    def noise(self, n_features: int, draws: Draws) -> FloatArray:
+        return self.sigma * draws.normal(svec_size(n_features))
+
+    def noise_std(self, n_features: int) -> float:
+        return self.sigma
+
+    def spectral_error(self, n_features: int) -> float:
+        # The edge of the semicircle; for one feature, the mean of a folded normal.
+        return self.sigma * (math.sqrt(2.0 * n_features) if n_features > 1 else math.sqrt(2.0 / math.pi))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureCovariance(CovarianceMechanism):
+    """A covariance mechanism with delta 0, whose noise has one scale.
+
+    Parameters
+    ----------
+    n_components, epsilon, adjacency, n_features : see `Mechanism`.
+    """
+
+    n_components: int
+    epsilon: float
+    adjacency: Adjacency = "zero-out"
+    n_features: int | None = None
+
+    theorem: ClassVar[str]
+    citation: ClassVar[str]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self._promise(self.theorem, self.citation)
+
+    @abstractmethod
+    def scale(self, n_features: int) -> float:
+        """Return the scale of the noise."""
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        return (self.scale(n_features),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixLaplaceCovariance(PureCovariance):
+    """Gram matrix plus the difference of two Wishart matrices: pure epsilon, the least noise at delta 0.
+
+    Parameters are those of `PureCovariance`.
+
+    Notes
+    -----
+    *Guarantee.* The whole matrix is released: (epsilon, 0)-DP per row. ``N = W1 - W2`` with W1, W2 iid ``Wis_d(d + 1, c
+    I)`` has density proportional to ``exp(-tr N / 2c)`` times the integral of ``exp(-tr B / c)`` over all ``B >= 0``
+    with ``B >= -N``. Adding a PSD ``D`` to N enlarges that domain, so ``f(N + D) >= exp(-tr D / 2c) f(N)``; since
+    ``f(N) = f(-N)`` also ``f(N) >= exp(-tr D / 2c) f(N + D)``. A row adds a PSD matrix of trace at most 1, so c = 1/(2
+    epsilon) gives exactly (epsilon, 0)-DP under zero-out. Replacing one is two such steps: c = 1/epsilon (for d = 1
+    they cannot both be full, and c = 1/(2 epsilon) stays). For d = 1 the noise is Laplace(1/epsilon).
+
+    Citation: the symmetrized form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2, whose printed one-sided noise is not
+    (epsilon, 0)-DP.
+    """
+
+    theorem = "matrix-variate Laplace mechanism: log-density changes by at most the trace norm over 2c"
+    citation = "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
+
+    def scale(self, n_features: int) -> float:
+        steps = 2.0 if self.adjacency == "replace" and n_features > 1 else 1.0
+        return steps / (2.0 * self.epsilon)
+
+    def noise(self, n_features: int, draws: Draws) -> FloatArray:
+        d = n_features
+        plus, minus = draws.normal(2 * d * (d + 1)).reshape(2, d, d + 1)
+        return svec(self.scale(d) * (np.dot(plus, plus.T) - np.dot(minus, minus.T)))
+
+    def noise_std(self, n_features: int) -> float:
+        # A diagonal entry is a difference of two chi-squares of d + 1 degrees, each of variance 2 (d + 1).
+        return 2.0 * self.scale(n_features) * math.sqrt(n_features + 1.0)
+
+    def spectral_error(self, n_features: int) -> float:
+        # 3.330 c d; under zero-out 1.665 d / epsilon.
+        return EDGE * self.scale(n_features) * n_features if n_features > 1 else 2.0 * self.scale(1)

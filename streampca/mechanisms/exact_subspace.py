@@ -1,34 +1,40 @@
-"""Release the subspace that the rows lie in exactly, or nothing (Singhal and Steinke 2021, Section 2)."""
+"""Release the subspace that the rows lie in exactly, or nothing: disjoint blocks of rows vote for their spans.
+
+After Singhal and Steinke 2021, Section 2. Spans are computed in integers, without a tolerance: finite floats are dyadic
+rationals, so a row times a power of two is a vector of integers on the same line.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from fractions import Fraction
 
 import numpy as np
 
 from streampca.errors import BadParameterError
+from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SubspaceFinder
-from streampca.mechanisms.rational_span import Span, exact_rows, lines_of, orthonormal_basis, span_of
-from streampca.mechanisms.subspace_search import two_best
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Counts, Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.release import Release, Terms
 
-Method = Literal["auto", "all", "blocks"]
-#: "auto" scores all spans while rows**k is below the first number, or below the second where blocks are too few.
-EASY, HARD = 2e6, 3e7
-CITATION = "Singhal and Steinke 2021, Algorithm 1, corrected; Bun, Dwork, Rothblum and Steinke 2018 (GAP-MAX)"
+CITATION = "after Singhal and Steinke 2021, Section 2; Bun, Nissim and Stemmer 2019 (stability histograms)"
+
+#: A vector of integers without a common factor, its first non-zero entry positive; zero stays zero.
+Line = tuple[int, ...]
+#: A subspace: its reduced row echelon form over the rationals, rows cleared of denominators, by ascending pivot.
+Span = tuple[Line, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactSubspace(SubspaceFinder):
-    """The k-dimensional subspace that holds nearly all rows exactly, or nothing.
+    """The k-dimensional subspace that nearly all rows lie in exactly, or nothing.
 
     The release is that subspace to the last digit, for any number of features, or *null* if no subspace stands out: a
     `Release` of the empty subspace (``n_components == 0``, ``details["null"]`` true). With enough rows (`rows_needed`)
@@ -37,32 +43,24 @@ class ExactSubspace(SubspaceFinder):
     Parameters
     ----------
     n_components : k, or None to find it.
-    epsilon, delta, adjacency, n_features : see `Mechanism`; delta is below 0.5.
+    epsilon, delta, adjacency, n_features : see `Mechanism`.
     max_components : largest k to look for when n_components is None.
-    method : ``"all"`` scores all spans of k rows (time of order n**k; 100 rows take 0.6 s at k = 3); ``"blocks"`` lets
-        disjoint blocks of consecutive rows vote for their spans (fast at any k, needs about k times as many rows);
-        ``"auto"`` is the first where that is quick. A public choice.
     block_rows : rows in a voting block; None for max k. Larger blocks help when rows often coincide or lie in smaller
         subspaces.
 
     Notes
     -----
-    *Rows* may be integers, fractions (`fractions.Fraction`) or floats, at their exact value: rounding would destroy the
-    subspace, and privacy does not rest on norms. `Stream` scales rows by ``row_norm`` and truncates to multiples of
-    2**-20: use integer rows and a power of two, at most 2**20, that no row exceeds; then nothing changes.
+    *Rows* have the exact value of their floats: rounding would destroy the subspace, and privacy does not rest on
+    norms. Integers up to 2**53 are exact; multiply fractions by their denominator. `Stream` scales rows by ``row_norm``
+    and truncates to multiples of 2**-20: use integer rows and a power of two, at most 2**20, that no row exceeds; then
+    nothing changes.
 
-    *Method "all"*: (epsilon, delta)-DP per row. The score of a k-dimensional subspace s is the number of non-zero rows
-    in it, less the largest number in a proper subspace. Zeroing a row changes every score by 0 or -1, replacing one by
-    -1, 0 or 1, so the gap g between the two best scores changes by at most D = 1 (zero-out) or 2 (replace). The best s
-    is released if g + N > T, N ~ TLap(D, epsilon, delta) bounded by A and T = D + A. If both neighbors have the same
-    best s, this is a post-processing of g + N. If they differ, their gaps add up to at most D, so neither is ever
-    released. (The printed algorithm is not private: ``docs/theory/ss21.md``.) If all rows but l lie in s, and no
-    smaller subspace holds more than l, then g >= n - 3 l, and s is released for certain when g > D + 2 A.
-
-    *Method "blocks"*: (epsilon, delta)-DP per row. A row is in one block, independently of its value, so one block's
-    vote moves (under zero-out too) and two counts change by 1. Each gets its own TLap(1, epsilon/2, delta/2), bounded
-    by A', and the most popular span above 1 + A' is released: a span of one vote never. A span with more than 1 + 2 A'
-    votes passes for certain, and wins for certain if all others have 2 A' fewer.
+    *Guarantee.* (epsilon, delta)-DP per row. Blocks of consecutive rows vote for the span of their rows. A row is in
+    one block, independently of its value, so one block's vote moves (under zero-out too) and two counts change by 1.
+    Each gets its own TLap(1, epsilon/2, delta/2), bounded by A, and the most popular span above 1 + A is released: a
+    span of one vote never. A span with more than 1 + 2 A votes passes for certain, and wins for certain if all others
+    have 2 A fewer. The printed algorithm, a noisy maximum over all spans of k rows, is not private:
+    ``docs/theory/ss21.md``.
 
     The basis is a function of the subspace only, through its reduced row echelon form. The running time is not covered:
     it depends on the rows.
@@ -75,121 +73,76 @@ class ExactSubspace(SubspaceFinder):
     delta: float
     adjacency: Adjacency = "zero-out"
     max_components: int = 3
-    method: Method = "auto"
     block_rows: int | None = None
     n_features: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.method not in ("auto", "all", "blocks"):
-            raise BadParameterError(f"method={self.method!r}: expected 'auto', 'all' or 'blocks'.")
-        _ = self.gap_noise, self.vote_noise
+        _ = self.noise
 
     @property
-    def gap_noise(self) -> TruncatedLaplace:
-        """Noise of the gap between the two best scores."""
-        return TruncatedLaplace(1.0 if self.adjacency == "zero-out" else 2.0, self.epsilon, self.delta)
-
-    @property
-    def vote_noise(self) -> TruncatedLaplace:
+    def noise(self) -> TruncatedLaplace:
         """Noise of each span's votes: one vote moves, so two counts share the budget."""
-        return TruncatedLaplace(1.0, self.epsilon / 2.0, self.delta / 2.0)
+        return TruncatedLaplace(self.epsilon / 2.0, self.delta / 2.0)
 
     @property
-    def gap_threshold(self) -> float:
-        """Noisy gap above which the best subspace is released: a gap due to one row never passes."""
-        return self.gap_noise.sensitivity + self.gap_noise.bound
-
-    @property
-    def vote_threshold(self) -> float:
+    def threshold(self) -> float:
         """Noisy number of votes above which a span is released: a single vote never passes."""
-        return 1.0 + self.vote_noise.bound
+        return 1.0 + self.noise.bound
 
     @property
     def guarantee(self) -> Guarantee:
-        return self._promise(
-            "truncated Laplace noise on the gap between the two best spans, or on the votes of blocks", CITATION
-        )
+        return self._promise("truncated Laplace noise on the votes of blocks for their spans", CITATION)
 
     def rows_needed(self, outliers: int = 0) -> int:
-        """Return the fewest rows that release the subspace with probability 1, for "all" if the method is "auto".
+        """Return the fewest rows that release the subspace with probability 1.
 
         For k = n_components (or max_components) and rows in general position except for ``outliers`` arbitrary ones.
         """
-        if self.method != "blocks":
-            spoiled = max(outliers, self._largest - 1)
-            return 3 * spoiled + math.floor(self.gap_threshold + self.gap_noise.bound) + 1
         # At worst each outlier spoils a block, and all spoiled blocks agree on another span.
-        passing = math.floor(self.vote_threshold + self.vote_noise.bound) + 1
-        apart = outliers + math.floor(2.0 * self.vote_noise.bound) + 1
-        return self._block_rows * (outliers + max(passing, apart if outliers > 1 else 0))
-
-    def _read(self, rows: Any) -> FloatArray:
-        return super()._read(exact_rows(rows))
+        passing = math.floor(self.threshold + self.noise.bound) + 1
+        apart = outliers + math.floor(2.0 * self.noise.bound) + 1
+        return (self.block_rows or self._largest) * (outliers + max(passing, apart if outliers > 1 else 0))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        gap, vote = self.gap_noise, self.vote_noise
-        return gap.sensitivity / gap.epsilon, gap.bound, vote.sensitivity / vote.epsilon, vote.bound
+        return 1.0 / self.noise.epsilon, self.noise.bound
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         n, d = rows.shape
-        by_blocks = self.method == "blocks"
-        if self.method == "auto":  # a public rule: it depends on the number of rows only
-            enough = n // self._block_rows > self.vote_threshold + self.vote_noise.bound
-            by_blocks = float(n) ** self._largest > (EASY if enough else HARD)
-        span = (self._most_voted if by_blocks else self._best)(rows, outlet)
+        size, most = self.block_rows or self._largest, min(self.max_components, d)
+        ranks = range(1, most + 1) if self.n_components is None else [self.n_components]
+        lines = lines_of(rows)
+        spans = (span_of(lines[i : i + size], stop_above=ranks[-1]) for i in range(0, n - size + 1, size))
+        votes = Counter(span for span in spans if len(span) in ranks)
+        counts = Counts(np.array(list(votes.values()), dtype=np.int64), rows, names=list(votes))
+        noisy = outlet.release("votes", counts, lambda draws: self.noise.draw(draws, len(votes)))
+        top = int(np.argmax(noisy)) if votes else 0
+        span = list(votes)[top] if votes and noisy[top] > self.threshold else ()
         details = {
-            "mechanism": type(self).__name__, "rows": n, "null": not span, "method": "blocks" if by_blocks else "all",
+            "mechanism": type(self).__name__, "rows": n, "null": not span,
             "integer_basis": [list(line) for line in span],
         }  # fmt: skip
         basis = orthonormal_basis(span, d)
         return Release(t=t, n_components=len(span), terms=terms, basis=basis, details=details)
 
-    def _best(self, rows: FloatArray, outlet: Outlet) -> Span:
-        points = Counter(line for line in lines_of(rows) if any(line))
-        best, second, span = two_best(list(points), list(points.values()), self._ranks(rows.shape[1]))
-        gap = Counts(np.array([best - second]), rows)
-        noisy = outlet.release("gap", gap, lambda draws: self.gap_noise.draw(draws, 1))
-        return span if noisy[0] > self.gap_threshold else ()
-
-    def _most_voted(self, rows: FloatArray, outlet: Outlet) -> Span:
-        lines, ranks, size = lines_of(rows), self._ranks(rows.shape[1]), self._block_rows
-        spans = (span_of(lines[i : i + size], ranks[-1]) for i in range(0, len(lines) - size + 1, size))
-        votes = Counter(span for span in spans if len(span) in ranks)
-        counts = Counts(np.array(list(votes.values()), dtype=np.int64), rows, names=list(votes))
-        noisy = outlet.release("votes", counts, lambda draws: self.vote_noise.draw(draws, len(votes)))
-        top = int(np.argmax(noisy)) if votes else 0
-        return list(votes)[top] if votes and noisy[top] > self.vote_threshold else ()
-
-    def _ranks(self, d: int) -> list[int]:
-        return [self.n_components] if self.n_components is not None else list(range(1, min(self.max_components, d) + 1))
-
-    @property
-    def _block_rows(self) -> int:
-        return self.block_rows or self._largest
-
 
 @dataclass(frozen=True)
 class TruncatedLaplace:
-    """TLap(sensitivity, epsilon, delta): (epsilon, delta)-DP noise of bounded support, delta in (0, 0.5).
+    """TLap(1, epsilon, delta): (epsilon, delta)-DP noise of bounded support for a count, delta in (0, 0.5).
 
-    The density is proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <= bound = (sensitivity / epsilon) ln(1
-    + (e**epsilon - 1) / (2 delta))``.
+    The density is proportional to ``exp(-|x| epsilon)`` on ``|x| <= bound = ln(1 + (e**epsilon - 1) / (2 delta)) /
+    epsilon``.
 
-    *Theorem.* Added to a number that a neighbor changes by at most ``sensitivity`` it is (epsilon, delta)-DP, and no
-    smaller delta holds: the ratio of densities is at most e**epsilon where both are positive, and the mass beyond the
-    shifted support is ``(e**epsilon - 1) / (2 (e**(epsilon bound / sensitivity) - 1)) = delta`` (Geng, Ding, Guo and
-    Kumar 2020, Theorem 1; Singhal and Steinke 2021).
+    *Theorem.* Added to a number that a neighbor changes by at most 1 it is (epsilon, delta)-DP, and no smaller delta
+    holds: the ratio of densities is at most e**epsilon where both are positive, and the mass beyond the shifted support
+    is ``(e**epsilon - 1) / (2 (e**(epsilon bound) - 1)) = delta`` (Geng, Ding, Guo and Kumar 2020, Theorem 1; Singhal
+    and Steinke 2021).
     """
 
-    sensitivity: float
     epsilon: float
     delta: float
 
     def __post_init__(self) -> None:
-        for name in ("sensitivity", "epsilon"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise BadParameterError(f"{name}={getattr(self, name)!r}: expected a positive finite number.")
         if not 0.0 < self.delta < 0.5:
             raise BadParameterError(f"delta={self.delta!r}: expected a number in (0, 0.5), e.g. 1e-6.")
 
@@ -198,8 +151,8 @@ class TruncatedLaplace:
         """Largest magnitude of the noise."""
         if self.epsilon > 30.0:  # the same number, without e**epsilon
             rest = math.log1p((2.0 * self.delta - 1.0) * math.exp(-self.epsilon)) - math.log(2.0 * self.delta)
-            return self.sensitivity / self.epsilon * (self.epsilon + rest)
-        return self.sensitivity / self.epsilon * math.log1p(math.expm1(self.epsilon) / (2.0 * self.delta))
+            return 1.0 / self.epsilon * (self.epsilon + rest)
+        return 1.0 / self.epsilon * math.log1p(math.expm1(self.epsilon) / (2.0 * self.delta))
 
     def above(self, x: float) -> float:
         """Return P(noise > x), exactly."""
@@ -207,14 +160,85 @@ class TruncatedLaplace:
             return 0.0 if x > 0.0 else 1.0
         if x < 0.0:
             return 1.0 - self.above(-x)
-        scale = self.sensitivity / self.epsilon
-        # (e^{-x/b} - e^{-A/b}) / (2 (1 - e^{-A/b})), arranged so that small tails keep their digits.
-        tail = math.exp(-x / scale) * -math.expm1((x - self.bound) / scale)
-        return 0.5 * tail / -math.expm1(-self.bound / scale)
+        # (e^{-x/b} - e^{-A/b}) / (2 (1 - e^{-A/b})) with b = 1/epsilon, arranged so that small tails keep their digits.
+        tail = math.exp(-x * self.epsilon) * -math.expm1((x - self.bound) * self.epsilon)
+        return 0.5 * tail / -math.expm1(-self.bound * self.epsilon)
 
     def draw(self, draws: Draws, count: int) -> FloatArray:
         """Return ``count`` independent draws, by inversion."""
         uniform = draws.uniform(2 * count)
-        inside = -math.expm1(-self.bound * self.epsilon / self.sensitivity)
-        size = np.minimum(-self.sensitivity / self.epsilon * np.log1p(-uniform[:count] * inside), self.bound)
+        inside = -math.expm1(-self.bound * self.epsilon)
+        # Rounding must not take a draw beyond the bound, on which the guarantee rests.
+        size = np.minimum(-1.0 / self.epsilon * np.log1p(-uniform[:count] * inside), self.bound)
         return np.where(uniform[count:] < 0.5, -size, size)
+
+
+def lines_of(rows: FloatArray) -> list[Line]:
+    """Return the line through each row, exactly; zero rows give zero tuples."""
+    mantissas, exponents = np.frexp(rows)
+    # A mantissa times 2**53 is a whole number; shifts by the least exponent of the row make the entries integers.
+    whole = (mantissas * 2.0**53).astype(np.int64)
+    exponents = np.where(whole == 0, exponents.max(initial=0), exponents)
+    shifts = exponents - exponents.min(axis=1, keepdims=True, initial=2**31 - 1)
+    return [
+        primitive([m << s if m else 0 for m, s in zip(ms, ss, strict=True)])
+        for ms, ss in zip(whole.tolist(), shifts.tolist(), strict=True)
+    ]
+
+
+def primitive(vector: Iterable[int]) -> Line:
+    """Divide by the common factor and make the first non-zero entry positive."""
+    entries = list(vector)
+    factor = math.gcd(*entries)
+    if factor == 0:
+        return tuple(entries)
+    if next(e for e in entries if e) < 0:
+        factor = -factor
+    return tuple(e // factor for e in entries)
+
+
+def span_of(lines: Iterable[Line], stop_above: int | None = None) -> Span:
+    """Return the span of some lines, or of the first of them that exceed the rank ``stop_above``."""
+    echelon: dict[int, Line] = {}
+    for line in lines:
+        left = list(line)
+        for pivot in sorted(echelon):
+            if left[pivot]:
+                left = _eliminate(left, echelon[pivot], pivot)
+        if not any(left):
+            continue
+        new = primitive(left)
+        lead = next(i for i, e in enumerate(new) if e)
+        for pivot, row in echelon.items():
+            if row[lead]:
+                echelon[pivot] = primitive(_eliminate(list(row), new, lead))
+        echelon[lead] = new
+        if stop_above is not None and len(echelon) > stop_above:
+            break
+    return tuple(echelon[pivot] for pivot in sorted(echelon))
+
+
+def orthonormal_basis(span: Span, n_features: int) -> FloatArray:
+    """Return an orthonormal basis (d, k) of a span: Gram-Schmidt in exact integers, rounded once at the end."""
+    done: list[Line] = []
+    for row in span:
+        left = list(row)
+        for other in done:
+            dot = sum(a * b for a, b in zip(left, other, strict=True))
+            square = sum(b * b for b in other)
+            left = list(primitive(square * a - dot * b for a, b in zip(left, other, strict=True)))
+        done.append(tuple(left))
+    basis = np.zeros((n_features, len(done)))
+    for i, line in enumerate(done):
+        peak = max(map(abs, line))
+        column = np.array([float(Fraction(e, peak)) for e in line])
+        basis[:, i] = column / np.linalg.norm(column)
+    return fix_signs(basis) if done else basis
+
+
+def _eliminate(row: list[int], by: Line, pivot: int) -> list[int]:
+    """Subtract a multiple of another line so that the entry at the pivot vanishes, without fractions."""
+    a, b = by[pivot], row[pivot]
+    factor = math.gcd(a, b)
+    a, b = a // factor, b // factor
+    return [a * x - b * y for x, y in zip(row, by, strict=True)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.matrix_laplace import PureCovariance
+from streampca.mechanisms.covariance import PureCovariance
 from streampca.privacy.guarantee import Guarantee, laplace_delta
 from streampca.privacy.randomness import Draws
 

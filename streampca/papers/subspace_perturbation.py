@@ -108,9 +108,7 @@ class SubspacePerturbation(Mechanism):
             self.delta * self.failure_share,
         )
 
-    @property
-    def square_bytes(self) -> float:
-        return 45.0
+    square_bytes = 45.0
 
     def check(self, n_features: int) -> None:
         super().check(n_features)

@@ -12,8 +12,8 @@ import numpy as np
 from streampca.errors import BadParameterError
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction
 from streampca.planning.question import Question

@@ -16,11 +16,10 @@ from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import unsvec
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.matrix_factorization.smoothing import Smoothing, WindowSmoothing
-from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance, adaptive_mechanism
+from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance, adaptive_mechanism
 from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.question import Question
 from streampca.privacy.randomness import Randomness

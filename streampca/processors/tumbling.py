@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 from streampca.errors import BadParameterError
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance, PastRelease
+from streampca.mechanisms.adaptive import AdaptiveCovariance, PastRelease
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor

@@ -7,24 +7,19 @@ features.
 """
 
 from streampca.queries.answer import Answer, Components, GramNoise, PrincipalComponents
-from streampca.queries.centering import centered
 from streampca.queries.constrained import nonnegative_pca, sparse_pca
-from streampca.queries.linear import captured_variance, cut, directional_variance
-from streampca.queries.principal import LowRank, low_rank, pca
+from streampca.queries.linear import captured_variance, cut, directional_variance, pca
 from streampca.queries.regression import Regression, regression
 
 __all__ = [
     "Answer",
     "Components",
     "GramNoise",
-    "LowRank",
     "PrincipalComponents",
     "Regression",
     "captured_variance",
-    "centered",
     "cut",
     "directional_variance",
-    "low_rank",
     "nonnegative_pca",
     "pca",
     "regression",

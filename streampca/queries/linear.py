@@ -1,14 +1,44 @@
-"""Queries that are linear in the Gram matrix: their error bars are exact."""
+"""Principal components of the Gram matrix, and queries that are linear in it, whose error bars are exact."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from streampca.errors import BadParameterError
+from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
-from streampca.queries.answer import Answer, Features, GramNoise, Vector, feature_indices, feature_vector
+from streampca.queries.answer import (
+    Answer,
+    Features,
+    GramNoise,
+    PrincipalComponents,
+    Vector,
+    check_size,
+    feature_indices,
+    feature_vector,
+)  # fmt: skip
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
+
+
+def pca(release: Release, n_components: int | None = None) -> PrincipalComponents:
+    """Return top eigenvalues and eigenvectors of the released Gram matrix.
+
+    ``n_components`` is the number of the release by default. The error bar of the eigenvalues is uniform:
+    ``interval(level)`` covers the exact eigenvalues, and the exact variance along each released direction, jointly
+    (Weyl's inequality). ``std`` is pointwise, and the error of an eigenvalue to first order only.
+    """
+    gram, d = release.gram, release.n_features
+    k = check_size("n_components", release.n_components if n_components is None else n_components, d)
+    if k == release.n_components and release.eigenvalues is not None and release.smoothed is None:
+        values, basis = release.eigenvalues, release.subspace.basis
+    else:
+        values, basis = top_eigh(gram, k)
+    following = np.linalg.eigvalsh(gram)[d - k - 1] if k < d else -np.inf
+    return PrincipalComponents(
+        components=basis, values=values, std=release.noise_std, n_nonzero=d, noise=GramNoise.of(release),
+        guarantee=release.guarantee, gap=float(values[-1] - following),
+    )  # fmt: skip
 
 
 def directional_variance(release: Release, direction: Vector) -> Answer:

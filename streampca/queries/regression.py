@@ -67,7 +67,7 @@ def regression(
     release : a release with a Gram matrix.
     responses : names or numbers of the response features; the last feature by default.
     predictors : names or numbers; all other features by default. A constant feature among them gives an intercept;
-        `centered` removes it instead.
+        a release of a stream with ``center=True`` needs none.
     ridge : non-negative number added to the diagonal, in the units of ``release.gram``. If None, it is 0 if the
         smallest eigenvalue exceeds twice the 95 % spectral bound on the noise, and otherwise the least that raises it
         to that: a rule on released numbers only.

@@ -75,53 +75,35 @@ def best_less_reward(
     """
     k, d = n_components, gram.shape[0]
     check_share("confidence", confidence)
-    side = (1.0 - confidence) / 2.0
-    if sums is not None:
-        return _centered(gram, sums, std, std / MEAN_WEIGHT, k, count, split, side,
-                         reward, reward_std, adaptive)  # fmt: skip
-    total = top_sum(gram, k) - reward
-    one = math.hypot(std * math.sqrt(k), reward_std)
-    leader = min(k, d - k) * std * math.sqrt(2.0 * d)
-    if adaptive:
-        reach = leader - float(ndtri(side)) * one
-        return total - reach, total + reach
-    # Split the noise: the best projector of G + N + W, valued at G + N - W.
-    noise = unsvec(split.normal(0, svec_size(d)) * std, d)
-    basis = top_eigh(gram + noise, k)[1]
-    cross = float(((gram - noise) @ basis * basis).sum()) - reward
-    two = math.hypot(std * math.sqrt(2.0 * k), reward_std)
-    low = cross + float(ndtri((1.0 - _GAPLESS) * side)) * two
-    gapless = total - leader + float(ndtri(_GAPLESS * side)) * one
-    return max(low, gapless), total - float(ndtri(side)) * one
-
-
-def _centered(
-    gram: FloatArray, sums: FloatArray, std: float, sum_std: float, k: int, n: int, split: NoiseStream,
-    side: float, reward: float, reward_std: float, adaptive: bool,
-) -> tuple[float, float]:  # fmt: skip
-    """Return `best_less_reward` of a centered stream, with probability ``side`` of failure at each end."""
-    d = gram.shape[0]
-    length = float(np.linalg.norm(sums)) / n
-    total = top_sum(gram - np.outer(sums, sums) / n, k) + n * length**2 - reward
+    side = (1.0 - confidence) / 2.0  # of failure at each end
+    is_centered, sum_std, bordered = sums is not None, std / MEAN_WEIGHT, d + int(sums is not None)
+    sums = np.zeros(d) if sums is None else sums
+    length = float(np.linalg.norm(sums)) / count
+    total = top_sum(gram - np.outer(sums, sums) / count, k) + count * length**2 - reward
     leader = min(k, d - k) * std * math.sqrt(2.0 * d)
 
     def reach(tail: float, across: float) -> float:
         """Return a bound on the added noise, for any projector and any u of length ``across``."""
-        gaussian = leader - float(ndtri(0.5 * tail)) * math.hypot(std * math.sqrt(k), reward_std)
-        return float(gaussian + 2.0 * across * sum_std * math.sqrt(float(chdtri(d, 0.5 * tail))))
+        of_sums = 0.0
+        if is_centered:  # the two parts of the noise share the probability of failure
+            tail *= 0.5
+            of_sums = 2.0 * across * sum_std * math.sqrt(float(chdtri(d, tail)))
+        return float(leader - float(ndtri(tail)) * math.hypot(std * math.sqrt(k), reward_std) + of_sums)
 
     if adaptive:
         return total - reach(side, length), total + reach(side, 1.0)
-    noise = unsvec(split.normal(0, svec_size(d + 1)) * std, d + 1)
-    matrix, vector = noise[:d, :d], noise[:d, d] / CONSTANT
-    mean = (sums + vector) / n
-    basis = top_eigh(gram + matrix - n * np.outer(mean, mean), k)[1]
+    # Split the noise: the best projector and mean of G + N + W, valued at G + N - W.
+    noise = unsvec(split.normal(0, svec_size(bordered)) * std, bordered)
+    matrix, vector = noise[:d, :d], noise[:d, d] / CONSTANT if is_centered else np.zeros(d)
+    mean = (sums + vector) / count
+    basis = top_eigh(gram + matrix - count * np.outer(mean, mean), k)[1]
     across = mean - basis @ (basis.T @ mean)
-    value = float(((gram - matrix) @ basis * basis).sum() + 2.0 * across @ (sums - vector) - n * across @ across)
+    value = float(((gram - matrix) @ basis * basis).sum() + 2.0 * across @ (sums - vector) - count * across @ across)
 
     def spread(u: float, copies: int) -> float:
         """Return the sd of the noise of F(P, u), with ``copies`` times the variance, and of the reward."""
-        return math.sqrt(copies * (k * std**2 + 4.0 * u**2 * sum_std**2) + reward_std**2)
+        of_sums = 4.0 * u**2 * sum_std**2 if is_centered else 0.0
+        return math.sqrt(copies * (k * std**2 + of_sums) + reward_std**2)
 
     low = value - reward + float(ndtri((1.0 - _GAPLESS) * side)) * spread(float(np.linalg.norm(across)), 2)
     return max(low, total - reach(_GAPLESS * side, length)), total - float(ndtri(side)) * spread(1.0, 1)

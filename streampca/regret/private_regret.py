@@ -6,8 +6,8 @@ All results are functions of releases (post-processing). The exact regret is in 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -149,74 +149,47 @@ class PrivateRegret:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateRegretRecords:
-    """Publishable regret after some releases: an immutable value.
+    """Publishable regret of a stream after some releases: an immutable value.
 
     Parameters
     ----------
     config : its settings.
     seen : number of releases so far.
     latest : the latest one.
-    history : the records.
+    kept : the records.
     """
 
     config: PrivateRegret
     seen: int
     latest: Release | None
-    history: History
-
-    def observe(self, release: Release) -> PrivateRegretRecords:
-        """Return the records after one more release."""
-        every, before = self.config.every, 0 if self.latest is None else self.latest.t
-        seen, history = self.seen + 1, self.history
-        due = seen % history.step == 0 if every is None else release.t // every != before // every
-        if due:
-            history = history.append(self.record_of(release))
-        return PrivateRegretRecords(self.config, seen, release, history)
-
-    def record_of(self, release: Release) -> PrivateRegretRecord:
-        """Return the record of a release with these settings."""
-        return PrivateRegretRecord.of(release, confidence=self.config.confidence, rows=self.config.rows)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain values for `PrivateRegret.resume`."""
-        lines = [record.to_json() for record in self.history.records]
-        return {"seen": self.seen, "step": self.history.step, "history": lines}
-
-
-class LivePrivateRegret:
-    """Live view of the publishable regret of a stream.
-
-    Parameters
-    ----------
-    config : its settings.
-    committed : returns the records of durable releases.
-    """
-
-    def __init__(self, config: PrivateRegret, committed: Callable[[], PrivateRegretRecords]) -> None:
-        self.config = config
-        self._committed = committed
+    kept: History
 
     @property
     def history(self) -> list[PrivateRegretRecord]:
         """Records so far: a new list. Publishable."""
-        return self._committed().history.records
+        return self.kept.records
+
+    def now(self) -> PrivateRegretRecord:
+        """Return the record of the latest release. Raises `NoReleaseError` if there is none."""
+        if self.latest is None:
+            raise NoReleaseError("nothing has been released yet, so there is no regret yet.")
+        return PrivateRegretRecord.of(self.latest, confidence=self.config.confidence, rows=self.config.rows)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the records as a pandas frame, a row each. Publishable."""
         return record_frame(PrivateRegretRecord, self.history)
 
-    def now(self) -> PrivateRegretRecord:
-        """Return the record of the latest release.
+    def observe(self, release: Release) -> PrivateRegretRecords:
+        """Return the records after one more release."""
+        every, before = self.config.every, 0 if self.latest is None else self.latest.t
+        after = replace(self, seen=self.seen + 1, latest=release)
+        # Records depend on the number of a release only, so that the times of records are public.
+        is_due = after.seen % self.kept.step == 0 if every is None else release.t // every != before // every
+        return replace(after, kept=self.kept.append(after.now())) if is_due else after
 
-        Raises
-        ------
-        NoReleaseError
-            If there is no release.
-        """
-        records = self._committed()
-        if records.latest is None:
-            raise NoReleaseError("nothing has been released yet, so there is no regret yet.")
-        return records.record_of(records.latest)
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain values for `PrivateRegret.resume`."""
+        return {"seen": self.seen, "step": self.kept.step, "history": [record.to_json() for record in self.history]}
 
 
 def check_rows(rows: object) -> None:

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 _JSON = json.JSONEncoder(allow_nan=False)
 _NO_RELEASE = "not a release ({}); expected a line written by Release.to_json."
+#: Attributes by parameter of the constructor. Those of other names are in units of row_norm = 1.
+_ATTRIBUTES = {
+    "t": "t", "n_components": "n_components", "terms": "terms", "packed_gram": "packed", "basis": "own_basis",
+    "span": "own_span", "eigenvalues": "own_eigenvalues", "noise_std": "own_noise_std", "details": "_details",
+    "packed_smoothed": "own_smoothed",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +73,8 @@ class Terms:
     @cached_property
     def encoded(self) -> dict[str, bytes]:
         """JSON of each value by name."""
-        values = {
-            "row_norm": self.row_norm,
-            "features": None if self.features is None else list(self.features),
-            "guarantee": self.guarantee.to_dict(),
-        }
+        features = None if self.features is None else list(self.features)
+        values = {"row_norm": self.row_norm, "features": features, "guarantee": self.guarantee.to_dict()}
         if self.middle is not None and self.scale is not None:
             values |= {"middle": self.middle.tolist(), "scale": self.scale.tolist()}
         if self.warmup:
@@ -86,18 +89,13 @@ class Terms:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Terms:
         """Read the terms among the JSON values of a release or of a header."""
-        features, middle, scale = data["features"], data.get("middle"), data.get("scale")
-        row_norm = float(data["row_norm"])
-        if not 1e-150 < row_norm < 1e150:
+        features, row_norm = data["features"], float(data["row_norm"])
+        if not 1e-150 < row_norm < 1e150:  # so that its square is finite, as in `Admission`
             raise ValueError(f"row_norm={row_norm}: expected a positive finite number.")
-        return cls(
-            Guarantee.from_dict(data["guarantee"]),
-            row_norm,
-            None if features is None else tuple(str(name) for name in features),
-            None if middle is None else _numbers(middle, 1.0, *np.shape(middle)),
-            None if scale is None else _numbers(scale, 1.0, *np.shape(scale)),
-            int(data.get("warmup", 0)),
-        )
+        map_ = (data.get("middle"), data.get("scale"))
+        middle, scale = (None if each is None else _numbers(each, 1.0, *np.shape(each)) for each in map_)
+        names = None if features is None else tuple(str(name) for name in features)
+        return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, int(data.get("warmup", 0)))
 
 
 def centered_fields(
@@ -118,18 +116,11 @@ def centered_fields(
         details = {**details, "rewards": {**details["rewards"], **sums}}
     if smoothed is not None:
         smoothed = centered(smoothed, float(smoothed[-1]) / CONSTANT**2, 0.0).packed
-    further = {
-        "centered": True,
-        "mean": (about.mean * terms.row_norm).tolist(),
-        "count": count,
-        "joint_noise_std": std * terms.row_norm**2,
-    }
+    law = {"mean": (about.mean * terms.row_norm).tolist(), "count": count, "joint_noise_std": std * terms.row_norm**2}
     return {
-        "packed_gram": about.packed,
-        "noise_std": about.noise_std,
-        "details": {**details, **further},
-        "packed_smoothed": smoothed,
-    }
+        "packed_gram": about.packed, "noise_std": about.noise_std, "packed_smoothed": smoothed,
+        "details": {**details, "centered": True, **law},
+    }  # fmt: skip
 
 
 class Release:
@@ -155,12 +146,8 @@ class Release:
     details : further publishable facts, JSON values only.
     """
 
-    __slots__ = (
-        "_details", "_gram", "_pair", "n_components",
-        "own_basis", "own_eigenvalues", "own_noise_std", "own_smoothed", "own_span", "packed", "t", "terms",
-    )  # fmt: skip
+    __slots__ = (*_ATTRIBUTES.values(), "_gram", "_pair")
 
-    #: Parameters in units of row_norm = 1. `gram`, `eigenvalues` and `noise_std` are in units of the rows.
     packed: FloatArray | None
     own_basis: FloatArray | None
     own_span: FloatArray | None
@@ -201,12 +188,9 @@ class Release:
         for array in (packed_gram, packed_smoothed, basis, span, eigenvalues):
             if array is not None:
                 array.setflags(write=False)
-        values = {
-            "t": t, "n_components": n_components, "terms": terms, "packed": packed_gram, "own_basis": basis,
-            "own_span": span, "own_smoothed": packed_smoothed, "own_eigenvalues": eigenvalues,
-            "own_noise_std": noise_std, "_details": details or {}, "_gram": None, "_pair": None,
-        }  # fmt: skip
-        for name, value in values.items():
+        arrays = packed_gram, basis, span, eigenvalues
+        values = t, n_components, terms, *arrays, noise_std, details or {}, packed_smoothed, None, None
+        for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -216,18 +200,10 @@ class Release:
 
     def replaced(self, **changes: Any) -> Release:
         """Return a release that differs in some parameters of the constructor."""
-        return Release(**{**self._parameters(), **changes})
-
-    def _parameters(self) -> dict[str, Any]:
-        """Return the parameters of the constructor."""
-        return {
-            "t": self.t, "n_components": self.n_components, "terms": self.terms, "packed_gram": self.packed,
-            "basis": self.own_basis, "span": self.own_span, "eigenvalues": self.own_eigenvalues,
-            "noise_std": self.own_noise_std, "details": dict(self._details), "packed_smoothed": self.own_smoothed,
-        }  # fmt: skip
+        return Release(**{name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()} | changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Release, **self._parameters()), ()
+        return partial(Release, **{name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()}), ()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -320,11 +296,10 @@ class Release:
         """
         if self.noise_std is None:
             return None
-        joint = self._details.get("joint_noise_std")
-        return (self.noise_std, None) if joint is None else self._centered_law(float(joint))
+        return self._law(float(self._details.get("joint_noise_std", self.noise_std)))
 
-    def _centered_law(self, joint: float) -> tuple[float, MeanNoise | None]:
-        """Return the law of the noise in a matrix about the mean, from its standard deviation before centering."""
+    def _law(self, joint: float) -> tuple[float, MeanNoise | None]:
+        """Return the law of the noise in a matrix, about the mean if centered, from its std before centering."""
         if "joint_noise_std" not in self._details:
             return joint, None
         unit = self.row_norm
@@ -412,7 +387,7 @@ class Release:
     def _estimates(self, gram: FloatArray | None = None, noise_std: float = 0.0) -> Estimates:
         # A decayed sum has the mass of fewer rows than `t`, but `rows` must not be below it.
         rows = max(1, self.t) if "decay_per_release" in self._details else rows_summed(self)
-        std, mean = (self.noise_law if gram is None else self._centered_law(noise_std)) or (0.0, None)
+        std, mean = (self.noise_law if gram is None else self._law(noise_std)) or (0.0, None)
         k, gram = max(1, self.n_components), self.gram if gram is None else gram
         return Estimates(gram=gram, noise_std=std, n_components=k, rows=rows, row_norm=self.row_norm, mean=mean)
 
@@ -444,9 +419,7 @@ class Release:
         terms = self.terms
         if terms.scale is not None and terms.middle is not None:
             values = (values - terms.middle) * terms.scale
-        if "mean" in self._details:
-            values = values - np.asarray(self._details["mean"], dtype=np.float64)
-        scores: FloatArray = values @ self.subspace.basis
+        scores: FloatArray = (values - self.mean) @ self.subspace.basis
         return scores
 
     def to_dict(self, *, gram: bool = True) -> dict[str, Any]:
@@ -515,16 +488,13 @@ class Release:
             std, details = data["noise_std"], dict(data["details"])
             _JSON.encode(details)  # raises where a number is not finite
             return cls(
-                t=int(data["t"]),
-                n_components=int(data["n_components"]),
-                terms=terms,
+                t=int(data["t"]), n_components=int(data["n_components"]), terms=terms, details=details,
                 packed_gram=_numbers(data.get("gram"), square, d * (d + 1) // 2),
                 basis=_numbers(data["basis"], 1.0, d, k),
                 eigenvalues=_numbers(data["eigenvalues"], square, k),
                 noise_std=None if std is None else float(_numbers(std, square)),
-                details=details,
                 packed_smoothed=_numbers(data.get("smoothed"), square, d * (d + 1) // 2),
-            )
+            )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
             raise BadParameterError(_NO_RELEASE.format(reason(problem))) from problem
 
@@ -561,8 +531,7 @@ class Release:
 
     def _repr_html_(self) -> str:
         """Return the card of the release for notebooks. Publishable."""
-        html: str = render("card", self)
-        return html
+        return str(render("card", self))
 
     def __repr__(self) -> str:
         return f"Release(t={self.t}, n_features={self.n_features}, n_components={self.n_components})"

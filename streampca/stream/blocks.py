@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -21,7 +21,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.lattice import LOW, UNIT_BITS, GramSum, is_plausible
+from streampca.linalg.lattice import UNIT_BITS, GramSum, is_plausible
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.randomness import encoded
@@ -105,26 +105,6 @@ class BlockGram:
             raise BadParameterError(
                 "block: admitted with other settings or by another version. Cut rows with stream.leaves()."
             )
-
-    def then(self, other: BlockGram) -> BlockGram:
-        """Join this block and the following one. Exact and associative.
-
-        Raises
-        ------
-        BadParameterError
-            If the other block has other features or another admission, or does not begin where this one ends.
-        """
-        if other.high.size != self.high.size or other.admission != self.admission:
-            raise BadParameterError("block: expected a block of the same features and the same admission.")
-        following = None if self.first is None else self.first + self.count
-        if other.first != following:
-            raise BadParameterError(f"first={other.first}: expected {following}. Join blocks in order.")
-        low = self.low + other.low
-        # Carry the low parts, so that they stay below one unit.
-        return replace(
-            self, high=self.high + other.high + (low >> UNIT_BITS), low=low & LOW,
-            count=self.count + other.count, counts=self.counts.plus(other.counts),
-        )  # fmt: skip
 
     def rewards(self, scoring: Scoring) -> float:
         """Return the sum of the rewards of the rows, equal to that of single rows up to rounding."""

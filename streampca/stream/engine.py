@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from streampca import _native
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
-from streampca.linalg.lattice import GramSum, scoring_basis
+from streampca.linalg.lattice import GramSum
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Account, Guarantee
@@ -39,18 +38,14 @@ from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
-from streampca.stream.current import State, running
 from streampca.stream.lane import Lane
-from streampca.stream.step import BlockStep, Step, Steps, Waiting, WaitingStep, step_of
+from streampca.stream.step import BlockStep, State, Step, Steps, Waiting, WaitingStep, running
 
 #: Maximum number of single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
 #: Maximum number of entries of a block admitted in one call, which fit the cache. Rows up to a release are admitted in
 #: a call of their own from the second number of entries on.
 _BLOCK_NUMBERS, _OWN_CALL = 2**17, 2**14
-
-#: Creates a named tuple without a Python call.
-_new = tuple.__new__
 
 
 class Engine:
@@ -106,73 +101,57 @@ class Engine:
 
     # -- feeding rows ---------------------------------------------------------------
 
+    @exclusive
     def push(self, row: Any) -> Step:
         """See `Stream.push`."""
-        guard = self.guard
-        if guard.helper and guard.helper == get_ident():
-            guard.refuse()
-        with guard.lock:  # as `exclusive` does, which would be 1 of 25 calls a row
-            if guard.is_busy:
-                guard.refuse()
-            try:
-                try:
-                    guard.is_busy = True
-                    lane = self.lane
-                    if lane is not None and not self.checked and (step := lane.push(row)) is not None:
-                        return step
-                    now, overdue = self.now, False
-                    if self.checked:
-                        overdue = self._ready()
-                        now = self.now
-                    if now.processor is None:
-                        now = self._begun(now.admission.fixed_by(row), row, 1)
-                    t = max(now.t, self.taken)
-                    place, waiting = t - now.t, self._waiting
-                    if place == 0:
-                        if now.due == 1:  # every row is absorbed on its own
-                            admitted, counts = now.admission.row(row, t + 1)
-                            now, release, rewards = self.absorb(now, admitted, counts)
-                            if t + 1 == self.last_row:
-                                self.warn_of_release()
-                            if self.log is not None:
-                                return step_of(t + 1, release, float(rewards[0]) * now.unit, self.log)
-                            if release is not None and self._has_lanes is not False:
-                                self._open_lane(now)
-                            step = Step.__new__(Step)  # avoids a call of __init__ for each row
-                            step.t, step.release, step.reward = t + 1, release, float(rewards[0]) * now.unit
-                            return step
-                        if now.due == 0:
-                            running(now).check_horizon(1)
-                        room = min(now.due, _WAITING_ROWS)
-                        if self.log is not None and (uncommitted := self.log.room) is not None:
-                            room = min(room, uncommitted)
-                        rows = np.empty((room, now.admission.n_features or 0))
-                        waiting = self._waiting = Waiting(now.t, now.admission, now.scoring, now.unit, rows)
-                    assert waiting is not None
-                    waiting.rows[place] = now.admission.values(row, t + 1)
-                    if place + 1 < len(waiting.rows) and not overdue:
-                        self.taken = t + 1
-                        return WaitingStep(t + 1, waiting, place)
-                    admitted, marks = now.admission.block(waiting.rows[: place + 1], now.t + 1)
-                    now, release, rewards = self.absorb(now, admitted, marks.counts())
-                    if now.t == self.last_row:
-                        self.warn_of_release()
-                    return step_of(t + 1, release, float(rewards[-1]) * now.unit, self.log)
-                finally:
-                    guard.is_busy = False
-            finally:
-                guard.is_busy = False
+        lane = self.lane
+        if lane is not None and not self.checked and (step := lane.push(row)) is not None:
+            return step
+        overdue = self.checked and self._ready()
+        now = self.now
+        if now.processor is None:
+            now = self._begun(now.admission.fixed_by(row), row, 1)
+        t = max(now.t, self.taken)
+        place, waiting = t - now.t, self._waiting
+        if place == 0 and now.due == 1:  # every row is absorbed on its own
+            admitted, counts = now.admission.row(row, t + 1)
+        else:
+            # Rows up to the next release are absorbed together, which changes no bit and costs a tenth.
+            if place == 0:
+                if now.due == 0:
+                    running(now).check_horizon(1)
+                room = min(now.due, _WAITING_ROWS)
+                if self.log is not None and (uncommitted := self.log.room) is not None:
+                    room = min(room, uncommitted)
+                rows = np.empty((room, now.admission.n_features or 0))
+                waiting = self._waiting = Waiting(now.t, now.admission, now.scoring, now.unit, rows)
+            assert waiting is not None
+            waiting.rows[place] = now.admission.values(row, t + 1)
+            if place + 1 < len(waiting.rows) and not overdue:
+                self.taken = t + 1  # one assignment accepts the row
+                return WaitingStep(t + 1, waiting, place)
+            admitted, marks = now.admission.block(waiting.rows[: place + 1], now.t + 1)
+            counts = marks.counts()
+        now, release, rewards = self.absorb(now, admitted, counts)
+        if now.t == self.last_row:
+            self.warn_of_release()
+        if release is not None:
+            self._open_lane(now)
+        return Step(now.t, release, float(rewards[-1]) * now.unit, self.log)
 
     def _open_lane(self, now: State) -> None:
         """Continue in a lane after a release if the next rows fit one."""
         if self._has_lanes is None:
             self._has_lanes = self.private_log is None and lanes.fits(now)
-        if self._has_lanes and self.log is None and _native.compiled is not None:
+        if not self._has_lanes or self.log is not None or _native.compiled is None:
+            return
+        reach = lanes.reach(now)
+        if reach[0] > now.t:
             self._plan = self._plan or lanes.plan_of(now)
-            self.lane = lanes.begun(now, self._plan)
+            self.lane = Lane(now, self._plan, *reach)
 
     @exclusive
-    def push_many(self, rows: Any, position: Callable[[int], Position] | None = None) -> Steps:
+    def push_many(self, rows: Any, position: Callable[[int], Position | None] | None = None) -> Steps:
         """Feed rows that `conversion.as_block` returned; see `Stream.push_many`.
 
         ``position`` returns the position of their source after the first m rows. A durable stream keeps it in the
@@ -191,30 +170,37 @@ class Engine:
                 now = self._begun(admission, None, len(values))
             else:
                 now.processor.check_horizon(len(values))
-            first, rewards, releases = now.t + 1, [], []
+            first, place, rewards, releases = now.t + 1, 0, np.empty(len(values)), []
             # A batch of many features has so many rows that adding its product costs less than the product itself.
-            d, place = values.shape[1], 0
+            d = values.shape[1]
             largest = max(_BLOCK_NUMBERS // d, min(1000, d))
             while place < len(values):
+                if (lane := self.lane) is not None and (step := lane.push(values[place])) is not None:
+                    rewards[place] = step.reward
+                    releases += [] if step.release is None else [step.release]
+                    place += 1
+                    continue
                 # Admit a batch up to the end of the warm-up or of the cache, and up to a release if there are
-                # many rows before it. Then absorb it up to each release and record.
-                size = min(largest, now.due) if now.due * d >= _OWN_CALL else largest
+                # many rows before it. Then absorb it up to each release and record, or to the first row of a lane.
+                now = self.now
+                size = min(largest, now.due) if now.due * d >= _OWN_CALL or self._plan is not None else largest
                 batch = values[place : place + (min(size, self.warmup_left) or size)]
                 admitted, marks = now.admission.block(batch, now.t + 1)
                 start = 0
-                while start < len(batch):
+                while start < len(batch) and self.lane is lane:
                     stop = min(start + now.due, len(batch))
-                    at = None if position is None or self.log is None else position(place + stop)
+                    at = None if position is None or self.log is None else position(place + stop - start)
                     part, counts = admitted[start:stop], marks.counts(start, stop)
                     now, release, scores = self.absorb(now, part, counts, position=at)
-                    rewards.append(scores)
+                    rewards[place : place + len(scores)] = scores * now.unit
+                    place += len(scores)
                     if release is not None:
                         releases.append(release)
+                        self._open_lane(now)
                     start = stop
-                place += len(batch)
         if self.now.t == self.last_row:
             self.warn_of_release()
-        return Steps(first, np.concatenate(rewards) * now.unit, releases, self.log)
+        return Steps(first, rewards, releases, self.log)
 
     @exclusive
     def push_block(self, block: BlockGram, *, position: Position | None = None) -> BlockStep:
@@ -483,12 +469,8 @@ class Engine:
                 admission = replace(admission, found=admission.bounds.found(bins, outlet))
                 after = after.after(after.t, outlet.chain, terms=self._terms(admission))
                 now = now._replace(admission=admission)
-        following = self.following(now, count, counts, after, release, sums)
-        if self.log is None and self.now is before:
-            now = self.now = following  # inlined `commit`: one of 25 calls a row
-        else:
-            entry = Entry(now.t + 1, count, admitted, None, counts, position=position)
-            now = self.commit(before, following, entry, outlet)
+        entry = None if self.log is None else Entry(now.t + 1, count, admitted, None, counts, position=position)
+        now = self.commit(before, self.following(now, count, counts, after, release, sums), entry, outlet)
         return now, None if release is None else now.release, rewards
 
     def absorb_block(
@@ -527,33 +509,23 @@ class Engine:
         self, now: State, count: int, counts: Counts, after: Processor, release: Release | None, sums: RegretSums | None
     ) -> State:
         """Return the state after ``count`` rows."""
-        admission, unit, t, _, latest, _, private, scoring, before, _, entries = now
+        admission, latest, private, scoring = now.admission, now.release, now.private, now.scoring
         if release is not None:
             latest = release
-            if private is not None:
-                private = private.observe(release)
-            if admission.center and scoring is not None:
-                scoring = Scoring.of_release(release)
-            elif scoring is not None:  # `Scoring.of_release` with fewer calls
-                span = release.subspace.basis if release.own_span is None else release.own_span
-                scoring = _new(Scoring, (scoring_basis(span), None))
-        due = after.rows_until_release
+            private = None if private is None else private.observe(release)
+            scoring = None if scoring is None else Scoring.of_release(release)
+        due, counts = after.rows_until_release, now.counts.plus(counts)
         if sums is not None:
             if count and sums.t >= sums.next:
-                sums = sums.recorded(after, latest.subspace if latest is not None else self.subspace_at(now), unit)
-            # Without a window, inlined `rows_until_record`: one of 25 calls a row.
-            due = min(due, sums.next - sums.t if sums.log.window is None else sums.rows_until_record)
-        if counts.zeroed is NO_COUNTS.zeroed and counts.clamped is None and not counts.votes:
-            zeroed, scaled, clamped, squares, *further = before  # inlined `Counts.plus`, for most rows
-            counts = _new(Counts, (zeroed, scaled + counts.scaled, clamped, squares + counts.squares, *further))
-        else:
-            counts = before.plus(counts)
-            if not admission.is_warming_up:  # the bounds are known, so that votes are not needed any more
-                counts = counts._replace(votes=())
+                sums = sums.recorded(after, self.subspace_at(now) if latest is None else latest.subspace, now.unit)
+            due = min(due, sums.rows_until_record)
         if admission.is_warming_up:
-            due = min(due, admission.warmup - t - count)
-        values = (admission, unit, t + count, after, latest, sums, private, scoring, counts, due, entries + 1)
-        return _new(State, values)
+            due = min(due, admission.warmup - now.t - count)
+        elif counts.votes:  # the bounds are known, so that votes are not needed any more
+            counts = counts._replace(votes=())
+        return State(
+            admission, now.unit, now.t + count, after, latest, sums, private, scoring, counts, due, now.entries + 1
+        )
 
     def warn_of_release(self) -> None:
         """Warn of a noisy latest release, and of too many rows for delta. Called last by a method: it may raise."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 from streampca.errors import BadRowError, HorizonReachedError
@@ -13,19 +11,32 @@ from streampca.rows.protocol import Position, PositionedSource, RowSource
 from streampca.stream.engine import Engine
 from streampca.stream.step import Steps
 
-#: Minimum and maximum number of rows of a batch. The number doubles while a batch requires less than `_QUICK` seconds,
-#: and halves above `_SLOW`: progress is visible and Ctrl-C is prompt. It changes no bit of any release.
-SMALLEST, LARGEST = 1024, 8192
-_QUICK, _SLOW = 0.005, 0.02
-#: Maximum number of entries of a batch, so that memory does not grow with the blocks of a source.
-_NUMBERS = 2**17
+#: Maximum number of rows of a batch, so that progress is visible and Ctrl-C is prompt, and of its entries, so that
+#: memory does not grow with the blocks of a source. They change no bit of any release.
+ROWS, _NUMBERS = 4096, 2**17
 
 
 class Batch(NamedTuple):
-    """Rows to push together, and a function for the position of their source after the first m of them, or None."""
+    """Rows to push together, and where they come from.
+
+    Attributes
+    ----------
+    rows : (n, d) array, part of a block of the source.
+    source : name of a source with positions; None for others.
+    after : function for the position of that source after the first m rows of the block.
+    start : number of rows of the block before these.
+    """
 
     rows: FloatArray
-    position: Callable[[int], Position] | None
+    source: str | None = None
+    after: Callable[[int], Any] | None = None
+    start: int = 0
+
+    def position(self, m: int) -> Position | None:
+        """Return the position of the source after the first m of these rows; None if it has no positions."""
+        if self.source is None or self.after is None:
+            return None
+        return Position(self.source, self.after(self.start + m))
 
 
 def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iterator[Steps]:
@@ -42,7 +53,7 @@ def batches(
     engine: Engine, source: RowSource, *, new_source: bool = False, limit: int | None = None, every: int | None = None,
     rest: Callable[[Iterator[FloatArray]], Iterator[FloatArray]] = iter,
 ) -> Iterator[Batch]:  # fmt: skip
-    """Cut the rows of a source into batches whose size follows the time that they require.
+    """Cut the rows of a source into batches.
 
     Parameters
     ----------
@@ -52,25 +63,18 @@ def batches(
     rest : selects the rows to absorb from the blocks of a source without positions.
     """
     engine.adopt(source)
-    size = SMALLEST
     if isinstance(source, PositionedSource):
         blocks = _positioned(engine, source, new_source)
     else:
-        blocks = ((block, None) for block in rest(source.blocks()))
-    for block, after in blocks:
-        rows = block[:limit]
-        most, start = max(1, _NUMBERS // max(1, rows.shape[1])), 0
+        blocks = map(Batch, rest(source.blocks()))
+    for block in blocks:
+        rows, start = block.rows[:limit], 0
+        size = min(ROWS, max(1, _NUMBERS // max(1, rows.shape[1])))
         while start < len(rows):
-            began = time.perf_counter()
-            count = min(size, most, size if every is None else every - engine.t % every)
-            yield Batch(rows[start : start + count], after and partial(_shifted, after, start))
+            # The caller pushes the batch inside the `yield`, so that `engine.t` counts it in the next turn.
+            count = size if every is None else min(size, every - engine.t % every)
+            yield block._replace(rows=rows[start : start + count], start=start)
             start += count
-            # The caller pushes the batch inside the `yield`, so that this is the time of the push.
-            spent = time.perf_counter() - began
-            if spent < _QUICK:
-                size = min(2 * size, LARGEST)
-            elif spent > _SLOW:
-                size = max(size // 2, SMALLEST)
         if limit is not None:
             limit -= len(rows)
             if limit == 0:
@@ -79,28 +83,17 @@ def batches(
 
 def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
     """Push a batch. At a bad row or past the horizon, push the rows before it one by one and raise."""
-    rows, position = batch
     try:
-        pushed = iter([engine.push_many(rows, position=position)])
+        pushed = iter([engine.push_many(batch.rows, position=batch.position)])
     except (BadRowError, HorizonReachedError):  # nothing was absorbed
-        places = (position and partial(_shifted, position, i) for i in range(len(rows)))
-        pushed = (engine.push_many(rows[i : i + 1], position=place) for i, place in enumerate(places))
+        single = (batch._replace(rows=batch.rows[i : i + 1], start=batch.start + i) for i in range(len(batch.rows)))
+        pushed = (engine.push_many(one.rows, position=one.position) for one in single)
     yield from pushed
 
 
-def _positioned(
-    engine: Engine, source: PositionedSource, new_source: bool
-) -> Iterator[tuple[FloatArray, Callable[[int], Position] | None]]:
+def _positioned(engine: Engine, source: PositionedSource, new_source: bool) -> Iterator[Batch]:
     for block in source.blocks_from(engine.position_in(source.name, new_source=new_source)):
         durable = None if engine.log is None else engine.log.durable_position
         if durable is not None and durable.source == source.name:
             source.durable(durable.at)
-        yield block.rows, partial(_place, source.name, block.after)
-
-
-def _place(name: str, after: Callable[[int], Any], m: int) -> Position:
-    return Position(name, after(m))
-
-
-def _shifted(position: Callable[[int], Position], start: int, m: int) -> Position:
-    return position(start + m)
+        yield Batch(block.rows, source.name, block.after)

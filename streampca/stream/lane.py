@@ -31,12 +31,13 @@ from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.subspace import Subspace
 from streampca.rows.admission import Counts
-from streampca.stream.current import State
-from streampca.stream.step import Step
+from streampca.stream.step import State, Step
 
 #: Most features of a lane, and most components.
 _FEATURES, _COMPONENTS = 256, 16
 _new = tuple.__new__
+#: First number and values of a chunk of `InChunks`.
+Chunk = tuple[int, list[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
 _T, _K, _TERMS, _PACKED, _SPAN, _SMOOTHED, _STD, _DETAILS, _PAIR, *_ABSENT = (
     getattr(Release, name).__set__
@@ -79,10 +80,10 @@ class Lane:
     ----------
     now : state of a stream that `fits`, which the lane continues.
     plan : `plan_of` the stream.
-    until : `last_row`.
+    until, stds, scales : `reach` of the lane.
     """
 
-    def __init__(self, now: State, plan: Any, until: int) -> None:
+    def __init__(self, now: State, plan: Any, until: int, stds: Chunk, scales: Chunk | None) -> None:
         processor = now.processor
         assert isinstance(processor, FPLProcessor)
         assert isinstance(processor.noise, BufferedNoise)
@@ -116,8 +117,7 @@ class Lane:
         self.factor = math.nan if admission.bounds is not None else float(admission.factor)
         self.unit, self.terms = now.unit, processor.terms
         self.details = {} if processor.reading.name is None else {"solver": processor.reading.name}
-        self.rule, self.until = rule, until
-        self.stds = algorithm.mechanism.std_chunks.latest
+        self.rule, self.until, self.stds, self.scales = rule, until, stds, scales
         reward = 0.0 if now.regret is None else now.regret.reward
         self.state = LaneState(
             now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release, processor.reading
@@ -153,8 +153,8 @@ class Lane:
         n = t + self.offset
         first, stds = self.stds
         std, scale = stds[n - first], self.rule.scale
-        if not isinstance(scale, float):
-            start, scales = scale.latest
+        if self.scales is not None:
+            start, scales = self.scales
             scale = scales[n - start]
         count, bias, spread = self.terms.count(1, t) if center else 1, 0.0, 0.0
         if center:  # as `linalg.centering.centered` computes them
@@ -172,9 +172,7 @@ class Lane:
         if self.state is not state or not self.is_open:
             raise StreamBusyError("the stream changed while a row was absorbed, by a fork. Push the row again")
         self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading))  # the commit
-        step = Step.__new__(Step)  # this runs once a row: no call of __init__
-        step.t, step.release, step.reward = t, release, gain * self.unit if self.scored else math.nan
-        return step
+        return Step(t, release, gain * self.unit if self.scored else math.nan)
 
     def _release(
         self, t: int, public: FloatArray, std: float, count: int, bound: float | None, new: Any, reading: Reading
@@ -289,27 +287,24 @@ def fits(now: State) -> bool:
     )
 
 
-def begun(now: State, plan: Any) -> Lane | None:
-    """Return a lane from this state on, if it has at least one row."""
-    if now.admission.is_warming_up or now.release is None:
-        return None
-    until = last_row(now)
-    return Lane(now, plan, until) if until > now.t else None
+def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
+    """Return the last row of a lane, the standard deviations of its rows, and the scales of their noise if they vary.
 
-
-def last_row(now: State) -> int:
-    """Return the last row of a lane: before a record, the horizon, other keys, other scales or empty buffers."""
+    A lane ends before a record, the horizon, other keys, other scales or empty buffers.
+    """
     processor = now.processor
     assert isinstance(processor, FPLProcessor)
     assert isinstance(processor.noise, BufferedNoise)
     n, rule, drawn = processor.noise.n, processor.noise.rule, processor.chain.n
-    if processor.source.epoch[0] != drawn + 1 >> EPOCH_BITS:
-        return now.t
-    first, stds = processor.algorithm.mechanism.std_chunks.latest
-    left = [first + len(stds) - 1 - n, ((drawn >> EPOCH_BITS) + 1 << EPOCH_BITS) - 1 - drawn]
-    if not isinstance(rule.scale, float):
-        start, scales = rule.scale.latest
-        left.append(start + len(scales) - 1 - n)
+    # Streams share the chunks of their algorithm, and another one may replace them at any time. So they are read once,
+    # for the whole lane.
+    stds = processor.algorithm.mechanism.std_chunks.latest
+    scales = None if isinstance(rule.scale, float) else rule.scale.latest
+    chunks = [stds] if scales is None else [stds, scales]
+    if processor.source.epoch[0] != drawn + 1 >> EPOCH_BITS or any(n + 1 < first for first, _ in chunks):
+        return now.t, stds, scales
+    left = [((drawn >> EPOCH_BITS) + 1 << EPOCH_BITS) - 1 - drawn]
+    left += [first + len(values) - 1 - n for first, values in chunks]
     if rule.restart_after is not None:
         left.append(rule.restart_after - n % rule.restart_after)
     if now.regret is not None:
@@ -318,7 +313,7 @@ def last_row(now: State) -> int:
         left.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
     if processor.algorithm.horizon is not None:
         left.append(processor.algorithm.horizon - 1 - now.t)
-    return now.t + min(left)
+    return now.t + min(left), stds, scales
 
 
 def plan_of(now: State) -> Any:

@@ -13,8 +13,8 @@ from streampca.exclusive import exclusive
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.stream.blocks import Entry
-from streampca.stream.current import State, running
 from streampca.stream.engine import Engine, regenerated
+from streampca.stream.step import State, running
 
 
 @exclusive

@@ -1,15 +1,50 @@
-"""Results of pushing rows: a `Step` for a row, `Steps` for several, a `BlockStep` for a block."""
+"""Values of a stream: its state between two rows, and the result of pushing a row, several rows or a block."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, overload
 
+from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
+from streampca.processors.base import Processor
+from streampca.regret.private_regret import PrivateRegretRecords
+from streampca.regret.regret import RegretSums
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring, rewarded
-from streampca.rows.admission import Admission
+from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.stream.blocks import CommitLog
+
+
+class State(NamedTuple):
+    """State of a stream: an immutable value.
+
+    Attributes
+    ----------
+    unit : row_norm**2.
+    t : number of rows absorbed.
+    due : number of rows that may be absorbed together, up to the next release or record.
+    entries : number of entries of the commit log up to this state.
+    """
+
+    admission: Admission
+    unit: float
+    t: int = 0
+    processor: Processor | None = None
+    release: Release | None = None
+    regret: RegretSums | None = None
+    private: PrivateRegretRecords | None = None
+    scoring: Scoring | None = None
+    counts: Counts = NO_COUNTS
+    due: int = 0
+    entries: int = 0
+
+
+def running(now: State) -> Processor:
+    """Return the processor of a stream that has started."""
+    if now.processor is None:
+        raise BadParameterError("the stream has not started. Push a row first.")
+    return now.processor
 
 
 class Waiting(NamedTuple):
@@ -43,32 +78,22 @@ class Step:
         it for centered streams. nan if the stream keeps no regret. Curator only: a function of the raw row.
     """
 
-    __slots__ = ("release", "reward", "t")
+    __slots__ = ("_log", "_release", "reward", "t")
 
-    release: Release | None
     reward: float
 
-    def __init__(self, t: int, release: Release | None, reward: float) -> None:
-        self.t, self.release, self.reward = t, release, reward
-
-    def __repr__(self) -> str:
-        return f"Step(t={self.t})"
-
-
-class HeldStep(Step):
-    """Step of a durable stream: reading its release waits until the rows are durable."""
-
-    __slots__ = ("_log", "_release")
-
-    def __init__(self, t: int, release: Release | None, reward: float, log: CommitLog | None) -> None:
-        self.t, self.reward, self._release, self._log = t, reward, release, log
+    def __init__(self, t: int, release: Release | None, reward: float, log: CommitLog | None = None) -> None:
+        self.t, self._release, self.reward, self._log = t, release, reward, log
 
     @property
-    def release(self) -> Release | None:  # type: ignore[override]
+    def release(self) -> Release | None:
         """The release that was completed, or None. Publishable."""
         if self._log is not None and self._release is not None:
             self._log.hold(self.t)
         return self._release
+
+    def __repr__(self) -> str:
+        return f"Step(t={self.t})"
 
 
 class WaitingStep(Step):
@@ -77,7 +102,7 @@ class WaitingStep(Step):
     __slots__ = ("_place", "_waiting")
 
     def __init__(self, t: int, waiting: Waiting, place: int) -> None:
-        self.t, self.release = t, None
+        self.t, self._release, self._log = t, None, None
         self._waiting, self._place = waiting, place
 
     @property
@@ -86,6 +111,7 @@ class WaitingStep(Step):
         after, admission, scoring, unit, rows = self._waiting
         if scoring is None:
             return float("nan")
+        # The raw row is admitted a second time. Keeping admitted rows would make every waiting row pay for admission.
         admitted = admission.block(rows[self._place : self._place + 1], after + self._place + 1)[0]
         return rewarded(admitted, scoring)[1] * unit
 
@@ -126,10 +152,10 @@ class Steps(Sequence[Step]):
         if self._by_row is None:
             self._by_row = {release.t: release for release in self._releases}
         t = self.first + place
-        return step_of(t, self._by_row.get(t), float(self.rewards[place]), self._log)
+        return Step(t, self._by_row.get(t), float(self.rewards[place]), self._log)
 
 
-class BlockStep(HeldStep):
+class BlockStep(Step):
     """Result of pushing a block.
 
     Attributes
@@ -147,8 +173,3 @@ class BlockStep(HeldStep):
 
     def __repr__(self) -> str:
         return f"BlockStep(t={self.t}, count={self.count})"
-
-
-def step_of(t: int, release: Release | None, reward: float, log: CommitLog | None) -> Step:
-    """Return the step of an absorbed row."""
-    return Step(t, release, reward) if log is None or release is None else HeldStep(t, release, reward, log)

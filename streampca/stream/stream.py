@@ -17,7 +17,7 @@ from streampca.linalg.counts import check_switch
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Algorithm
-from streampca.regret.private_regret import LivePrivateRegret, PrivateRegret
+from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.regret.regret import Regret, RegretLog
 from streampca.release.release import Release
 from streampca.rendering import render
@@ -362,12 +362,12 @@ class Stream:
         return Regret(self.engine.regret_log, self.engine.moment)
 
     @property
-    def private_regret(self) -> LivePrivateRegret:
-        """Live view of the publishable regret: intervals, under the guarantee of the releases."""
-        engine, config = self.engine, self.engine.private_log
+    def private_regret(self) -> PrivateRegretRecords:
+        """The publishable regret so far: intervals, under the guarantee of the releases."""
+        config = self.engine.private_log
         if config is None:
             raise BadParameterError("this stream releases no rewards. Use PrivateFPL(..., publish_regret=True).")
-        return LivePrivateRegret(config, lambda: engine.committed().private or config.start())
+        return self.engine.committed().private or config.start()
 
     @property
     def admission(self) -> AdmissionReport:

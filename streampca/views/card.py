@@ -39,9 +39,6 @@ from streampca.views.facts import (
 )
 from streampca.views.plots import LARGE
 
-#: `learned` names loadings of at least this size, and this number of each sign.
-_HEAVY, _NAMED = 0.3, 6
-
 
 @dataclass(frozen=True)
 class Component:
@@ -90,7 +87,6 @@ class Card:
     """A run at its end, or one release."""
 
     lead: str  #: dimensions of the released subspace, centered or not
-    is_centered: bool  #: components are about the private mean
     promise: str  #: the guarantee in a sentence
     facts: Sequence[Fact]  #: figures; those of the curator are marked
     components: Sequence[Component]  #: of the latest release
@@ -204,7 +200,6 @@ def card(
     return Card(
         f"{centered_text(release)} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} "
         "features was released.",
-        bool(release.details.get("centered")),
         promise(release.guarantee),
         [*released_facts(release, releases, estimates), *further],
         components_of(release, estimates),
@@ -229,31 +224,3 @@ def stream_html(stream: Stream) -> str | None:
         return None
     record = stream.regret.now() if stream.engine.regret_log is not None else None
     return curator_card(release, record, stream.admission, "" if remaining is None else remaining()).html()
-
-
-def learned(made: Card) -> str:
-    """Describe the components above the noise in one sentence; empty if none is."""
-    parts = []
-    for i, component in enumerate(made.components[: made.loadings["components"]]):
-        if not component.is_clear:
-            break
-        heavy = sorted(
-            ((row["values"][i], row["feature"]) for row in made.loadings["rows"] if abs(row["values"][i]) >= _HEAVY),
-            key=lambda pair: -abs(pair[0]),
-        )
-        sides = [[printable(name) for value, name in heavy if (value > 0.0) == up] for up in (True, False)]
-        rising, falling = (_listed(names[:_NAMED]) for names in sides)
-        together = ", which rise together" if len(sides[0]) > 1 else ""
-        if rising and falling:
-            verbs = ["" if len(names) > 1 else "s" for names in sides]
-            together = f", which rise{verbs[0]} while {falling} fall{verbs[1]}"
-        elif falling:
-            rising, together = falling, ", which rise together" if len(sides[1]) > 1 else ""
-        if rising:
-            parts.append(f"{rising}{together} ({percent(component.share or 0.0, 1)} of the variance)")
-    along = "differ most in" if made.is_centered else "are longest along"
-    return f"Learned: the rows {along} {', then in '.join(parts)}." if parts else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -78,11 +80,6 @@ def eigenvalue_title(release: Release) -> str:
     return "Eigenvalues of the decayed sum" if "decay_per_release" in release.details else "Eigenvalues per row"
 
 
-def moving(bases: FloatArray) -> list[int]:
-    """Return the ascending indices of the six features of largest mean squared length in bases (n, d, k)."""
-    return sorted(np.argsort(-(bases**2).sum(axis=2).mean(axis=0), kind="stable")[:6].tolist())
-
-
 def trails(bases: FloatArray) -> FloatArray:
     """Return projections of the features' axes onto the first two directions of the last of n bases, (n, d, 2)."""
     # Procrustes: each basis is rotated within its subspace to be closest to the last one.
@@ -137,26 +134,26 @@ def followed(releases: Sequence[Release], most: int) -> tuple[list[int], FloatAr
 
 def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = (), dark: bool = False) -> Figure:
     """Draw a release; see `Release.plot`."""
-    if kind == "scree":
-        return scree(release, dark=dark)
-    if kind not in ("loadings", "biplot", "over-time", "motion"):
-        known = "'loadings', 'biplot', 'scree', 'over-time' or 'motion'"
-        raise BadParameterError(f"kind={kind!r} is not known; use {known}")
-    if not release.subspace.n_components:
+    known = ("loadings", "biplot", "scree", "over-time", "motion")
+    if kind not in known:
+        raise BadParameterError(f"kind={kind!r}: expected one of {', '.join(map(repr, known))}.")
+    if kind != "scree" and not release.subspace.n_components:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
-    if kind in ("over-time", "motion"):
+    basis, names = release.subspace.basis, feature_names(release.features, release.n_features)
+    with _styled(dark) as style:
+        if kind == "scree":
+            return _scree(style, release)
+        if kind == "loadings":
+            return _heat_map(style, basis[:, :_COMPONENTS], names)
+        if kind == "biplot":
+            return _biplot(style, basis[:, :2], names)
         times, bases = followed([*past, release], _RELEASES)
         if len(times) < 2:
             raise BadParameterError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
-        return (motion if kind == "motion" else loadings_over_time)(times, bases, release.features, dark=dark)
-    draw = heat_map if kind == "loadings" else biplot
-    return draw(release.subspace.basis, release.features, dark=dark)
+        return (_motion if kind == "motion" else _loadings_over_time)(style, times, bases, names)
 
 
-def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
-    """Draw loadings as a heat map, a row a feature."""
-    style = DARK if dark else LIGHT
-    names, basis = feature_names(names, len(basis)), basis[:, :_COMPONENTS]
+def _heat_map(style: _Style, basis: FloatArray, names: Sequence[str]) -> Figure:
     chosen = heaviest(basis, _FEATURES)
     shown = basis[chosen]
     figure, (axes,) = _figure(style, 1.9 + 0.85 * max(3, basis.shape[1]), 1.1 + 0.27 * max(4, len(chosen)))
@@ -165,136 +162,111 @@ def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: boo
     axes.set_xticks(range(basis.shape[1]), [str(i + 1) for i in range(basis.shape[1])])
     axes.set_yticks(range(len(chosen)), [_short(names[i]) for i in chosen])
     for (i, j), value in np.ndenumerate(shown):
-        color = "white" if abs(value) > 0.6 else "#1a2230"
+        color = "#fefefe" if abs(value) > 0.6 else "#1b2231"  # cells are as light on a dark page: see `darkened`
         axes.text(j, i, f"{value:.2f}".replace("-", "\u2212"), ha="center", va="center", fontsize=8, color=color)
     omitted = len(basis) - len(chosen)
-    _label(axes, style, "Loadings", "component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
+    axes.set(title="Loadings", xlabel="component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
     bar.ax.tick_params(colors=style.soft, labelsize=8)
-    bar.outline.set_edgecolor(style.grid)
     return figure
 
 
-def biplot(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
+def _biplot(style: _Style, basis: FloatArray, names: Sequence[str]) -> Figure:
     """Draw the features as arrows in the plane of the first two components. Rows are private and never drawn."""
-    style, names = DARK if dark else LIGHT, feature_names(names, len(basis))
-    two = basis[:, :2] if basis.shape[1] > 1 else np.column_stack([basis[:, 0], np.zeros(len(basis))])
+    two = np.pad(basis, ((0, 0), (0, 2 - basis.shape[1])))
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
     figure, (axes,) = _figure(style, 5.2, 5.0)
-    axes.axhline(0.0, color=style.soft, linewidth=0.8)
-    axes.axvline(0.0, color=style.soft, linewidth=0.8)
+    _cross(axes, style)
     named: list[tuple[float, float]] = []  # heads of arrows with a name: names do not overlap
     for i in sorted(heaviest(two, _ARROWS), key=lambda i: -float((two[i] ** 2).sum())):
         x, y = float(two[i, 0]), float(two[i, 1])
-        arrow = {"arrowstyle": "-|>", "color": style.lines[0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
-        axes.annotate("", (x, y), (0.0, 0.0), arrowprops=arrow)
+        axes.annotate("", (x, y), (0.0, 0.0), arrowprops=_ARROW | {"color": style.lines[0]})
         clear = all(abs(x - a) > 0.3 * reach or abs(y - b) > 0.075 * reach for a, b in named)
         if clear and max(abs(x), abs(y)) > 0.06 * reach:
             named.append((x, y))
             axes.annotate(
                 _short(names[i]), (x, y), (5 if x >= 0 else -5, 4 if y >= 0 else -4), textcoords="offset points",
-                ha="left" if x >= 0 else "right", va="bottom" if y >= 0 else "top", fontsize=9, color=style.text,
+                ha="left" if x >= 0 else "right", va="bottom" if y >= 0 else "top", fontsize=9,
             )  # fmt: skip
     axes.set(xlim=(-reach * 1.15, reach * 1.15), ylim=(-reach * 1.15, reach * 1.15), aspect="equal")
     title = "Biplot of the features" + ("" if len(named) == len(names) else " (short or crowded ones unnamed)")
-    _label(axes, style, title, "component 1", "component 2" if basis.shape[1] > 1 else "")
+    axes.set(title=title, xlabel="component 1", ylabel="component 2" if basis.shape[1] > 1 else "")
     return figure
 
 
-def scree(release: Release, *, dark: bool = False) -> Figure:
-    """Draw eigenvalues per row with 95 % error bars, and the level of the noise.
-
-    Raises `NoReleaseError` if there are no eigenvalues.
-
-    Notes
-    -----
-    The noise is symmetric Gaussian with standard deviation s on the diagonal and s / sqrt(2) off it, so v^T N v has
-    standard deviation s for any fixed unit vector v. To first order, if neighboring eigenvalues are further apart than
-    the noise, the error of an eigenvalue is N(0, s**2). The largest eigenvalue of the noise is near s sqrt(2 d).
-    """
+def _scree(style: _Style, release: Release) -> Figure:
+    """Draw eigenvalues per row with 95 % error bars, and the level of the noise."""
     values, rows, k = spectrum(release), rows_summed(release), release.n_components
     if values is None or not len(values):
         raise NoReleaseError("this release holds a subspace only, no eigenvalues; use kind='loadings'")
-    style = DARK if dark else LIGHT
     figure, (axes,) = _figure(style)
     at, shown = np.arange(1, len(values) + 1), values / rows
-    colors = [style.lines[0] if i < k else style.soft for i in range(len(values))]
-    axes.bar(at, shown, width=0.62, color=colors, alpha=0.75)
+    axes.bar(at, shown, width=0.62, color=[style.lines[0] if i <= k else style.soft for i in at], alpha=0.75)
     bars = ""
     if release.has_gram and (noise_std := release.noise_std) is not None:
+        # The noise is symmetric Gaussian, with sd s on the diagonal and s / sqrt(2) off it, so v^T N v has sd s for any
+        # fixed unit vector v. To first order, if neighboring eigenvalues are further apart than the noise, the error of
+        # an eigenvalue is N(0, s**2). The largest eigenvalue of the noise is near s sqrt(2 d).
         bars = "; bars: 95 % of the noise, to first order"
         axes.errorbar(at, shown, yerr=WIDE * noise_std / rows, fmt="none", ecolor=style.text, elinewidth=1.2, capsize=3)
         level = noise_std * math.sqrt(2.0 * release.n_features) / rows
         axes.axhspan(-level, level, color=style.lines[1], alpha=0.14, linewidth=0, label="level of the noise")
         axes.axhline(level, color=style.lines[1], linewidth=1.2, linestyle="--")
-        _legend(axes, style, loc="upper right")
+        axes.legend(loc="upper right")
     axes.axhline(0.0, color=style.soft, linewidth=0.8)
     if len(values) <= 15:
         axes.set_xticks(at)
     x = f"component (the first {k} span the subspace)"
-    _label(axes, style, eigenvalue_title(release) + bars, x, "squared row norm")
+    axes.set(title=eigenvalue_title(release) + bars, xlabel=x, ylabel="squared row norm")
     return figure
 
 
-def loadings_over_time(
-    times: Sequence[int], bases: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False
-) -> Figure:
+def _loadings_over_time(style: _Style, times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Figure:
     """Draw the five heaviest loadings of each of the first three components over `aligned` bases (n, d, k)."""
-    style, names = DARK if dark else LIGHT, feature_names(names, bases.shape[1])
     count = min(3, bases.shape[2])
-    figure, all_axes = _figure(style, 7.2, 0.7 + 2.0 * count, count)
+    figure, all_axes = _figure(style, 7.2, 0.7 + 2.0 * count, "\n".join("ABC"[:count]), sharex=True)
     for j, axes in enumerate(all_axes):
-        for n, i in enumerate(np.argsort(-np.abs(bases[-1, :, j]), kind="stable")[:5]):
-            axes.plot(
-                times, bases[:, i, j], color=style.lines[n], linestyle=style.dashes[n], linewidth=1.5,
-                label=_short(names[i]),
-            )  # fmt: skip
-        axes.set_ylim(-1.08, 1.08)
-        last = j == count - 1
-        _label(axes, style, f"Component {j + 1}: its five heaviest features", "rows seen" if last else "", "loading")
-        _legend(axes, style, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        for i in np.argsort(-np.abs(bases[-1, :, j]), kind="stable")[:5]:
+            axes.plot(times, bases[:, i, j], label=_short(names[i]))
+        title = f"Component {j + 1}: its five heaviest features"
+        axes.set(ylim=(-1.08, 1.08), title=title, xlabel="rows seen" if j == count - 1 else "", ylabel="loading")
+        axes.legend(**_BESIDE)
     return figure
 
 
-def motion(
-    times: Sequence[int], bases: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False
-) -> Figure:
+def _motion(style: _Style, times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Figure:
     """Draw the axes of features in the plane of at least two subspaces, angles to the last one, squared lengths."""
-    with needs("report"):
-        from matplotlib.collections import LineCollection
+    from matplotlib.collections import LineCollection
 
-    style, names = DARK if dark else LIGHT, feature_names(names, bases.shape[1])
-    last, plane, chosen = bases[-1], trails(bases), moving(bases)
-    held = (bases**2).sum(axis=2)  # squared length of each axis in the subspace
-    figure, (axes, angles, share) = _figure(style, 9.6, 5.0, places=[["plane", "angles"], ["plane", "share"]])
+    last, plane = bases[-1], trails(bases)
+    lengths = (bases**2).sum(axis=2)  # squared length of each axis in the subspace
+    # The six features of largest mean squared length.
+    chosen = sorted(np.argsort(-lengths.mean(axis=0), kind="stable")[:6].tolist())
+    figure, (axes, angles, share) = _figure(style, 9.6, 5.0, "AB\nAC", width_ratios=[1.25, 1.0])
     reach = 1.1 * max(0.1, float(np.abs(plane[:, chosen]).max()))
-    axes.axhline(0.0, color=style.soft, linewidth=0.8)
-    axes.axvline(0.0, color=style.soft, linewidth=0.8)
-    old = np.linspace(0.15, 1.0, len(times) - 1)
+    _cross(axes, style)
+    age = np.linspace(0.15, 1.0, len(times) - 1)
     for n, i in enumerate(chosen):
         color, trail = style.lines[n], plane[:, i]
         pieces = np.stack([trail[:-1], trail[1:]], axis=1)
-        axes.add_collection(LineCollection(list(pieces), colors=color, alpha=old, linewidths=0.6 + 1.6 * old))
+        axes.add_collection(LineCollection(list(pieces), colors=color, alpha=age, linewidths=0.6 + 1.6 * age))
         axes.plot(*trail[0], "o", color=color, markersize=4, alpha=0.6)
-        arrow = {"arrowstyle": "-|>", "color": color, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
-        axes.annotate("", tuple(trail[-1]), (0.0, 0.0), arrowprops=arrow)
-        share.plot(times, held[:, i], color=color, linestyle=style.dashes[n], linewidth=1.6, label=_short(names[i]))
-    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+        axes.annotate("", tuple(trail[-1]), (0.0, 0.0), arrowprops=_ARROW | {"color": color})
+        share.plot(times, lengths[:, i], label=_short(names[i]))
     x = "first direction of the last release (dot: first place, arrow: last)"
-    _label(axes, style, "Axes of features in the released plane", x, "second")
+    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel=x, ylabel="second")
+    axes.set(title="Axes of features in the released plane")
     cosines = np.clip(np.linalg.svd(np.swapaxes(bases, 1, 2) @ last, compute_uv=False), 0.0, 1.0)
-    degrees = np.degrees(np.arccos(cosines))[:-1]
-    for j in range(min(degrees.shape[1], len(style.lines))):
-        name = "largest" if j == 0 else f"{j + 1}."
-        column, color = degrees[:, degrees.shape[1] - 1 - j], style.text if j == 0 else style.soft
-        angles.plot(times[:-1], column, color=color, linestyle=style.dashes[j], label=name)
-    angles.set_ylim(0.0, 93.0)
-    _label(angles, style, "Angles to the last subspace", "", "degrees")
-    share.set_ylim(0.0, 1.04)
-    _label(share, style, "How much of each feature the subspace holds", "rows seen", "squared length")
+    degrees = np.degrees(np.arccos(cosines))[:-1, ::-1]
+    for j, column in enumerate(degrees.T[: len(style.lines)]):
+        color = style.soft if j else style.text
+        angles.plot(times[:-1], column, color=color, label=f"{j + 1}." if j else "largest")
+    angles.set(ylim=(0.0, 93.0), title="Angles to the last subspace", ylabel="degrees")
+    title = "How much of each feature the subspace holds"
+    share.set(ylim=(0.0, 1.04), title=title, xlabel="rows seen", ylabel="squared length")
     for each in (angles, share):
         each.locator_params(axis="x", nbins=5)
-        _legend(each, style, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        each.legend(**_BESIDE)
     return figure
 
 
@@ -321,30 +293,28 @@ def curves(
     mark : line below the chart, within the picture.
     dark : for a dark page.
     """
-    style = DARK if dark else LIGHT
-    figure, (axes,) = _figure(style)
-    t = data["t"]
-    marker = "o" if len(t) < 3 else ""
-    for i, (column, name) in enumerate(series):
-        y = np.where(data[column] > 0.0, data[column], np.nan) if log else data[column]
-        axes.plot(
-            t, y, color=style.lines[i % 6], linestyle=style.dashes[i % 6], marker=marker, linewidth=1.7, label=name
-        )
-    if band is not None:
-        low, high = data[band[0]], data[band[1]]
-        axes.fill_between(t, low, high, color=style.lines[0], alpha=0.25, linewidth=0, label=band[2])
-        axes.plot(t, low, t, high, color=style.lines[0], linewidth=1.2, marker=marker)
-        late = t >= t[-1] / 2.0  # intervals are wide at first
-        ends = np.concatenate([low[late], high[late], [0.0]])
-        room = 0.1 * float(np.nanmax(ends) - np.nanmin(ends)) or 1.0
-        axes.set_ylim(float(np.nanmin(ends)) - room, float(np.nanmax(ends)) + room)
-    if log and any(np.any(data[column] > 0.0) for column, _ in series):
-        axes.set_yscale("log")
-    _label(axes, style, title, "rows seen", unit)
-    _legend(axes, style, loc="best")
-    if mark:
-        figure.supxlabel(mark, fontsize=9, color=style.lines[1], x=0.99, ha="right")
-    return figure
+    with _styled(dark) as style:
+        figure, (axes,) = _figure(style)
+        t = data["t"]
+        marker = "o" if len(t) < 3 else ""
+        for column, name in series:
+            y = np.where(data[column] > 0.0, data[column], np.nan) if log else data[column]
+            axes.plot(t, y, marker=marker, label=name)
+        if band is not None:
+            low, high = data[band[0]], data[band[1]]
+            axes.fill_between(t, low, high, color=style.lines[0], alpha=0.25, linewidth=0, label=band[2])
+            axes.plot(t, low, t, high, color=style.lines[0], linestyle="-", linewidth=1.2, marker=marker)
+            late = t >= t[-1] / 2.0  # intervals are wide at first
+            ends = np.concatenate([low[late], high[late], [0.0]])
+            room = 0.1 * float(np.nanmax(ends) - np.nanmin(ends)) or 1.0
+            axes.set_ylim(float(np.nanmin(ends)) - room, float(np.nanmax(ends)) + room)
+        if log and any(np.any(data[column] > 0.0) for column, _ in series):
+            axes.set_yscale("log")
+        axes.set(title=title, xlabel="rows seen", ylabel=unit)
+        axes.legend(loc="best")
+        if mark:
+            figure.supxlabel(mark, fontsize=9, color=style.lines[1], x=0.99, ha="right")
+        return figure
 
 
 def encoded(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
@@ -358,37 +328,58 @@ def encoded(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
     return out.getvalue()
 
 
-def _figure(
-    style: _Style, width: float = 6.4, height: float = 4.0, count: int = 1, places: Any = None
-) -> tuple[Figure, list[Axes]]:
-    """An empty picture, with axes one below the other or in named places. Sizes in inches."""
-    with needs("report"):
-        from matplotlib.figure import Figure
+def darkened(svg: str) -> str:
+    """Return a picture for a dark page, from an SVG for a light one."""
+    # What matplotlib draws in black it mostly gives no color at all: it is inherited from the whole.
+    colors: dict[Any, Any] = {"#000000": DARK.text}
+    for light, other in zip(LIGHT, DARK, strict=True):
+        colors |= {light: other} if isinstance(light, str) else dict(zip(light, other, strict=True))
+    svg = re.sub("#[0-9a-f]{6}", lambda found: colors.get(found[0], found[0]), svg)
+    return svg.replace("<svg ", f'<svg fill="{DARK.text}" ', 1)
 
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor=style.background)
-    if places is None:
-        all_axes = list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
-    else:
-        all_axes = list(figure.subplot_mosaic(places, width_ratios=[1.25, 1.0]).values())
+
+#: Heads of arrows at the end of a line, and a legend to the right of a chart.
+_ARROW: dict[str, Any] = {"arrowstyle": "-|>", "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
+_BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+
+
+@contextmanager
+def _styled(dark: bool) -> Iterator[_Style]:
+    """Draw pictures within the ``with`` block for a light or for a dark page."""
+    with needs("report"):
+        from matplotlib import rc_context
+        from matplotlib.rcsetup import cycler
+
+    style = DARK if dark else LIGHT
+    settings: Any = {
+        "figure.facecolor": style.background, "figure.constrained_layout.use": True, "text.color": style.text,
+        "axes.facecolor": style.background, "axes.edgecolor": style.grid, "axes.axisbelow": True, "axes.grid": True,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.labelcolor": style.soft, "axes.labelsize": 9,
+        "axes.titlecolor": style.text, "axes.titlesize": 11, "axes.titlelocation": "left",
+        "axes.prop_cycle": cycler(color=style.lines, linestyle=style.dashes), "lines.linewidth": 1.6,
+        "legend.frameon": False, "legend.fontsize": 8.5, "legend.labelcolor": style.text,
+    }  # fmt: skip
+    with rc_context(settings):
+        yield style
+
+
+def _figure(
+    style: _Style, width: float = 6.4, height: float = 4.0, places: str = "A", **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """Return an empty picture, its size in inches, with axes in named places."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    all_axes = list(figure.subplot_mosaic(places, **options).values())
     for axes in all_axes:
-        axes.set_facecolor(style.background)
-        axes.tick_params(colors=style.soft, which="both", labelsize=9)
-        for name, spine in axes.spines.items():
-            spine.set_visible(name in ("left", "bottom"))
-            spine.set_color(style.grid)
-        axes.grid(color=style.grid, linewidth=0.7)
-        axes.set_axisbelow(True)
+        # Ticks are created when they are drawn, after the settings of `_styled` have ended.
+        axes.tick_params(colors=style.soft, which="both", labelsize=9, grid_color=style.grid, grid_linewidth=0.7)
     return figure, all_axes
 
 
-def _label(axes: Axes, style: _Style, title: str, x: str = "", y: str = "") -> None:
-    axes.set_title(title, loc="left", fontsize=11, color=style.text)
-    axes.set_xlabel(x, color=style.soft, fontsize=9)
-    axes.set_ylabel(y, color=style.soft, fontsize=9)
-
-
-def _legend(axes: Axes, style: _Style, **where: Any) -> None:
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=style.text, **where)
+def _cross(axes: Axes, style: _Style) -> None:
+    axes.axhline(0.0, color=style.soft, linestyle="-", linewidth=0.8)
+    axes.axvline(0.0, color=style.soft, linestyle="-", linewidth=0.8)
 
 
 def _short(name: str) -> str:

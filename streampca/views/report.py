@@ -82,10 +82,7 @@ def read_run(path: Path, regret: Path | None = None) -> Run:
 
 
 def html(run: Run) -> str:
-    """Return the page of a run as one HTML file with its data, scripts and pictures.
-
-    Without JavaScript it shows the figures, the guarantee in words and the pictures.
-    """
+    """Return the page of a run as one HTML file with its data, scripts and pictures."""
     state = run.page.state()
     state["title"] += ": report"
     page = _static("index.html")
@@ -103,7 +100,6 @@ def html(run: Run) -> str:
         "Connecting …": escape(state["ended"]),
         "<title>streampca": f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{title}',
         '<link rel="icon" href="/icon.svg" type="image/svg+xml">\n': "",
-        "This page needs JavaScript.": _without_script(state),
         '<div id="pictures" class="panels"></div>': f'<div id="pictures" class="panels">{pictures}</div>',
         '<a href="/uplot-LICENSE.txt">uPlot 1.6.32 (MIT)</a>': "uPlot 1.6.32 (MIT)",
         "</footer>": f'{license_text}</footer>\n<script id="data" type="application/json">{inert}</script>',
@@ -115,18 +111,9 @@ def html(run: Run) -> str:
     return re.sub("|".join(map(re.escape, changes)), lambda found: changes[found[0]], page)
 
 
-def _without_script(state: Mapping[str, Any]) -> str:
-    facts = [(f["label"] + (" (curator only)" if f["curator"] else ""), f["value"]) for f in state["facts"]]
-    lists = "".join(
-        "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs) + "</dl>"
-        for pairs in (facts, state["guarantee"])
-    )
-    head = escape(f"The charts need JavaScript; the following does not. {state['notice']} {state['lead']}")
-    return f"{head}</p>{lists}<p>"
-
-
 def _figure(picture: Picture) -> str:
-    light, dark = (_base64(plots.encoded(picture.draw(dark), "svg")) for dark in (False, True))
+    svg = plots.encoded(picture.draw(), "svg")
+    light, dark = _base64(svg), _base64(plots.darkened(svg.decode()).encode())
     title, text = escape(picture.title), escape(picture.text)
     return (
         f'<figure class="card"><h2 class="hidden">{title}</h2><picture>'
@@ -154,7 +141,7 @@ class Picture:
     name: str  #: of the file, without its ending. That of a curator's picture begins with ``curator-``.
     title: str
     text: str  #: description for readers who do not see it
-    draw: Callable[[bool], Figure]  #: draws it, for a dark page if its argument is True
+    draw: Callable[[], Figure]
 
 
 def subspace_pictures(run: Run) -> Iterator[Picture]:
@@ -164,7 +151,7 @@ def subspace_pictures(run: Run) -> Iterator[Picture]:
 
     def picture(kind: Kind, title: str, text: str, name: str | None = None) -> Picture:
         used = past if kind in ("over-time", "motion") else ()
-        return Picture(name or kind, title, text, lambda dark: last.plot(kind, past=used, dark=dark))
+        return Picture(name or kind, title, text, lambda: last.plot(kind, past=used))
 
     if values is not None and len(values):
         shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[:6])
@@ -197,13 +184,13 @@ def write_pictures(run: Run, folder: Path, kind: Literal["svg", "png"]) -> list[
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {folder / f"{one.name}.{kind}": one for one in (*subspace_pictures(run), *curve_pictures(run))}
     for path, picture in pictures.items():
-        path.write_bytes(plots.encoded(picture.draw(False), kind))
+        path.write_bytes(plots.encoded(picture.draw(), kind))
     return list(pictures)
 
 
-def _chart(panel: Panel, rows: Sequence[Sequence[Cell]], dark: bool) -> Figure:
+def _chart(panel: Panel, rows: Sequence[Sequence[Cell]]) -> Figure:
     values = np.array(rows, dtype=np.float64)  # None becomes nan
     return plots.curves(
         dict(zip(COLUMNS[panel.table], values.T, strict=True)), panel.series, band=panel.band, log=panel.log,
-        title=panel.title, unit=panel.unit, mark=_MARK if panel.curator else "", dark=dark,
+        title=panel.title, unit=panel.unit, mark=_MARK if panel.curator else "",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from streampca.auditing.leak import digits_differ, leak, low_digits
 from streampca.auditing.runs import pairs
 from streampca.auditing.statistics import Spectrum, p_values
 from streampca.errors import BadParameterError
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.outlet import Counts, LatticeSum, NoiseSource
 from streampca.privacy.randomness import Randomness, Tape
 

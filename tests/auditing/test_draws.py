@@ -16,11 +16,9 @@ DRAWS = {
 }  # fmt: skip
 #: Modules from which nothing is imported.
 SOURCES = {"random", "secrets", "numpy.random", "scipy.stats"}
-#: Randomness that hides nothing: the public basis of a start, and hashing in an exact search.
+#: Randomness that hides nothing: the public basis of a start.
 PUBLIC = {
     ("processors/ascent.py", "noise.normal"),
-    ("mechanisms/subspace_search.py", "np.random"),
-    ("mechanisms/subspace_search.py", "self._mix.integers"),
     # Releases that are simulated to choose a map, from a constant seed.
     ("mechanisms/norm_maps.py", "Randomness.from_seed(_SEED).stream('norm maps', name).normal"),
     # The name under which a ledger books a release.

@@ -35,7 +35,7 @@ def everything():
     made = observed.Observed(2)
     names = (
         "PrivateFPL-centered-rewards", "PrivateFPL-smoothed", "SlidingWindowPCA-ring", "PrivateOja", "DPPCA",
-        "AdaptiveCovariance", "PrivateFPL-private-bounds", "ExactSubspace-all", "PrivateFPL-users",
+        "AdaptiveCovariance", "PrivateFPL-private-bounds", "ExactSubspace", "PrivateFPL-users",
     )  # fmt: skip
     for name in names:
         case = CASES[name]

@@ -88,8 +88,7 @@ INDEPENDENT = {
     ("noise cut at two sd", "PrivateFPL"): lambda r: by_variance(special.ndtri(CELLS).clip(-2, 2), 240 * r(20)),
     ("noise smaller by 4 percent", "PrivateFPL"): lambda r: by_variance(0.96 * special.ndtri(CELLS), 240 * r(20)),
     ("d degrees for d + 1", "MatrixLaplaceCovariance"): lambda r: by_variance(too_few_degrees(), r(1)),
-    ("gap noise halved", "ExactSubspace-all"): lambda r: by_variance(laplace(0.5), r(1)),
-    ("truncated Laplace at a quarter", "ExactSubspace-blocks"): lambda r: by_variance(laplace(0.25), 2 * r(2)),
+    ("truncated Laplace at a quarter", "ExactSubspace"): lambda r: by_variance(laplace(0.25), 2 * r(2)),
     ("uniform noise of the right sd", "PrivateFPL"): lambda r: uniform(240 * r(20)),
     ("uniform noise of the right sd", "GaussianCovariance"): lambda r: uniform(190 * r(20)),
     ("noise of the right law on a grid of half an sd", "GaussianCovariance"):

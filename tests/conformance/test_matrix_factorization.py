@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -23,15 +22,13 @@ LONG = 37
 KINDS = {
     "blt": lambda horizon: GeometricBLT(horizon, MU, SENSITIVITY),
     "tree": lambda horizon: BinaryTree(horizon, MU, SENSITIVITY),
-    "tree, topped up": lambda horizon: BinaryTree(horizon, MU, SENSITIVITY, topped_up=True),
 }
 WINDOWS = {"stationary": StationaryBLT, "twin": WindowDifference, "forgetting": ForgettingBLT}
 CASES = {f"{kind} {horizon}": make(horizon) for kind, make in KINDS.items() for horizon in (1, 2, 3, 4, 5, 16, LONG)}
 CASES["anytime"] = AnytimeBLT(MU, SENSITIVITY)
 CASES["anytime, restarted"] = AnytimeBLT(MU, SENSITIVITY, restart_after=10)
 CASES |= {f"{kind} {w}": make(w, MU, SENSITIVITY) for kind, make in WINDOWS.items() for w in (1, 2, 3, 8, 13)}
-SOME = ["blt 37", "tree 37", "tree, topped up 37", "anytime", "anytime, restarted", "stationary 8", "twin 8", "twin 13"]
-SOME += ["forgetting 8"]
+SOME = ["blt 37", "tree 37", "anytime", "anytime, restarted", "stationary 8", "twin 8", "twin 13", "forgetting 8"]
 
 every_case = pytest.mark.parametrize("name", CASES)
 some_cases = pytest.mark.parametrize("name", SOME)
@@ -110,10 +107,9 @@ def test_std_is_the_row_norm_of_the_decoder(name):
 
 @every_case
 def test_the_running_form_is_the_decoder_times_one_vector_an_input(name):
-    # Column n of B is that of the vector of input n; topped up, its second half comes after all first halves.
     mechanism = CASES[name]
     n, size = length(mechanism), 3
-    normals = np.random.default_rng(0).standard_normal((n, 2 * size))
+    normals = np.random.default_rng(0).standard_normal((n, size))
     vectors = Vectors(normals)
     value, rows = mechanism.start(size, vectors), []
     np.testing.assert_array_equal(value.noise, np.zeros(size))
@@ -121,9 +117,7 @@ def test_the_running_form_is_the_decoder_times_one_vector_an_input(name):
         value = value.advance(vector)
         assert value.n == i
         rows.append(value.noise)
-    reconstruction = mechanism.reconstruction(n)
-    z = np.vstack([normals[:, :size], normals[:, size:]])[: reconstruction.shape[1]]
-    np.testing.assert_allclose(rows, reconstruction @ z, atol=1e-12)
+    np.testing.assert_allclose(rows, mechanism.reconstruction(n) @ normals, atol=1e-12)
 
 
 @every_case
@@ -131,8 +125,7 @@ def test_the_matrices_are_causal(name):
     """The form for which twins are proved to cost sqrt(2): neither matrix has an entry above the diagonal."""
     mechanism = CASES[name]
     n = length(mechanism)
-    halves = np.split(mechanism.reconstruction(n), mechanism.reconstruction(n).shape[1] // n, axis=1)
-    for part in [*halves, *np.split(mechanism.strategy(n), len(halves), axis=0)]:
+    for part in (mechanism.reconstruction(n), mechanism.strategy(n)):
         np.testing.assert_array_equal(np.triu(part, 1), 0.0)
 
 
@@ -239,7 +232,7 @@ def test_the_constants_can_be_a_label_and_tell_calibrations_apart(name):
         assert encoded(*mechanism.constants()) != encoded(*replace(mechanism, **changed).constants())
 
 
-@pytest.mark.parametrize("name", ["blt 16", "tree 16", "tree, topped up 16"])
+@pytest.mark.parametrize("name", ["blt 16", "tree 16"])
 def test_horizon_is_kept(name):
     mechanism = CASES[name]
     last = sums(mechanism, 2)[0][-1]
@@ -252,27 +245,13 @@ def test_horizon_is_kept(name):
 
 
 @pytest.mark.parametrize("kind", [GeometricBLT, BinaryTree])
-@pytest.mark.parametrize(
-    ("bad", "name"),
-    [
-        ({"horizon": 0}, "horizon=0"),
-        ({"horizon": 2.5}, "horizon=2.5"),
-        ({"horizon": True}, "horizon=True"),
-        ({"mu": 0.0}, "mu=0.0"),
-        ({"mu": float("nan")}, "mu=nan"),
-        ({"sensitivity": -1.0}, "sensitivity=-1.0"),
-    ],
-)
-def test_bad_calibration_is_named(kind, bad, name):
-    with pytest.raises(BadParameterError, match=name):
-        kind(**({"horizon": 8, "mu": 1.0} | bad))
+@pytest.mark.parametrize("bad", [0, 2.5, True])
+def test_a_bad_horizon_is_named(kind, bad):
+    with pytest.raises(BadParameterError, match=f"horizon={bad}"):
+        kind(bad, 1.0)
 
 
-@pytest.mark.parametrize("bad", [{"mu": 0.0}, {"mu": True}, {"sensitivity": -1.0}, {"sensitivity": float("inf")}])
-def test_bad_calibration_without_a_horizon_is_named(bad):
-    for make in (AnytimeBLT, *(partial(kind, 8) for kind in WINDOWS.values())):
-        with pytest.raises(BadParameterError, match=next(iter(bad))):
-            make(**({"mu": 1.0} | bad))
+def test_what_is_out_of_range_without_a_horizon_is_named():
     for mechanism in (AnytimeBLT(1.0), *(kind(8, 1.0) for kind in WINDOWS.values())):
         with pytest.raises(BadParameterError, match="n=0"):
             mechanism.std(0)
@@ -284,7 +263,6 @@ def test_bad_calibration_without_a_horizon_is_named(bad):
 NOISE = {
     "blt 37": (3.1885991664917244, 3.5941263403518193, 4.0605814862204, 4.351552755397391),
     "tree 37": (5.248906591678239, 5.248906591678239, 9.091372900969896, 10.497813183356477),
-    "tree, topped up 37": (12.857142857142856,) * 4,
     "anytime, restarted": (2.9619191081877503, 3.356976697063304, 3.741869518669224, 6.6899435280978015),
     "stationary 8": (2.544350106190229, 2.864781507088941, 3.725779389273813, 6.031352989299542),
     "twin 13": (2.664599517645739, 2.982398974668171, 3.679755443512003, 4.64678718987564),

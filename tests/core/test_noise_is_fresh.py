@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 import json
-import multiprocessing
 import os
 import pickle
 import secrets
@@ -36,7 +35,7 @@ import pytest
 
 import streampca as sp
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Processor
@@ -88,7 +87,6 @@ def blocks(horizon: int = 0) -> Setup:
 
 SETUPS: dict[str, Callable[..., Setup]] = {
     "blt": fpl,
-    "tracking": partial(fpl, solver="tracking"),
     "smoothed": partial(fpl, solver="smoothed"),
     "tree": partial(fpl, noise="tree"),
     "exact": partial(fpl, noise=sp.Tree(discrete=True)),
@@ -184,11 +182,6 @@ def deep_copy(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
     return both(setup, stream, copy.deepcopy(stream), first, second)
 
 
-def shallow_copy(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
-    stream = begun(setup)
-    return both(setup, stream, copy.copy(stream), first, second)
-
-
 def two_copies(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
     text = pickle.dumps(begun(setup))
     return both(setup, pickle.loads(text), pickle.loads(text), first, second)
@@ -240,35 +233,16 @@ def os_fork(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
     return mine, theirs
 
 
-def prefork(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
-    """Two workers that were forked with the stream in hand."""
-    stream, context = begun(setup), multiprocessing.get_context("fork")
-    found = []
-    for after in (first, second):
-        receiver, sender = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(sender, setup, stream, after))
-        worker.start()
-        found.append(receiver.recv())
-        worker.join()
-        assert worker.exitcode == 0
-    return found[0], found[1]
-
-
-def _work(sender: Any, setup: Setup, stream: sp.Stream, after: np.ndarray) -> None:
-    sender.send(told(setup, partial(pushed, stream), after))
-
-
 #: The ways, and how many leaves both runs have in common before they part.
 WAYS: dict[str, tuple[Way, int]] = {
     "one key": (one_key, 0),
     "one algorithm": (one_algorithm, 0),
     "deepcopy": (deep_copy, BEFORE // EVERY),
-    "copy": (shallow_copy, BEFORE // EVERY),
     "pickle": (two_copies, BEFORE // EVERY),
     "state and restore": (restored, BEFORE // EVERY),
     "two steps of one processor": (steps, BEFORE // EVERY),
 }
-FORKS: dict[str, tuple[Way, int]] = {"os.fork": (os_fork, BEFORE // EVERY), "prefork": (prefork, BEFORE // EVERY)}
+FORKS: dict[str, tuple[Way, int]] = {"os.fork": (os_fork, BEFORE // EVERY)}
 
 
 # -- the three modes ------------------------------------------------------------------------------------

@@ -339,28 +339,11 @@ def test_a_push_inside_a_reading_spoils_no_figure() -> None:
             assert (record.opt, record.captured) == (known[record.t][0].opt, known[record.t][0].captured)
 
 
-class _Account:
-    """An account whose debit does something."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        self._act = act
-
-    def debit(self, guarantee: Any, start: bytes) -> None:
-        self._act()
-
-
-def test_an_account_that_pushes() -> None:
-    feeds: list[Feed] = []
-    for _ in range(20):
-        feed = Feed(sp.Stream(fpl(), ledger=_Account(lambda: feeds[-1].inside())))
-        feeds.append(feed)
-        feed.push()
-        assert (feed.refused, feed.stream.t) == (1, 1)
-
-
-def finalized(count: int) -> Feed:
-    """Pushes from `__del__`, a weak reference and the collector of cycles, all inside pushes."""
-    feed = Feed(sp.Stream(fpl(), features=NAMES))
+def test_an_account_and_finalizers_that_push() -> None:
+    """Pushes from `debit`, `__del__`, a weak reference and the collector of cycles, all inside pushes."""
+    feed = Feed(sp.Stream(fpl(), features=NAMES, ledger=SimpleNamespace(debit=lambda *given: feed.inside())))
+    feed.push()
+    assert (feed.refused, feed.stream.t) == (1, 1)
 
     class Dying:
         def __del__(self) -> None:
@@ -377,16 +360,10 @@ def finalized(count: int) -> Feed:
             del ring
             gc.collect(0)
 
-    feed.push()
-    for i in range(count):
+    for i in range(30):
         feed.push_mapping(partial(die, i))
-    assert feed.refused == count
+    assert feed.refused == 31
     feed.check()
-    return feed
-
-
-def test_finalizers_that_push() -> None:
-    finalized(30)
 
 
 def timed(feed: Feed, seconds: float, n_features: int, *, refused: int = 0, pushes: int = 0) -> Feed:
@@ -434,11 +411,6 @@ def durable(commit_every: int | str, path: Path | str = ":memory:") -> Iterator[
 
 
 def test_a_handler_of_log_records_that_pushes_from_the_writing_thread() -> None:
-    with durable(1) as feed:
-        logged(feed, 20)
-
-
-def logged(feed: Feed, count: int) -> None:
     """Push and read, in a thread of its own as it might wait for ever, while each commit pushes and reads."""
     commits: list[StreamBusyError] = []
 
@@ -450,22 +422,19 @@ def logged(feed: Feed, count: int) -> None:
             except StreamBusyError as problem:
                 commits.append(problem)
 
-    def push() -> None:
-        for _ in range(count):
-            feed.push()
-
     logger, sink = logging.getLogger("streampca.store"), Sink()
-    logger.addHandler(sink)
-    logger.setLevel(logging.DEBUG)
-    try:
-        thread = threading.Thread(target=push, daemon=True)
-        thread.start()
-        thread.join(60.0)
-        assert not thread.is_alive()
-    finally:
-        logger.removeHandler(sink)
-        logger.setLevel(logging.NOTSET)
-    assert feed.refused == len(commits) == count
+    with durable(1) as feed:
+        logger.addHandler(sink)
+        logger.setLevel(logging.DEBUG)
+        try:
+            thread = threading.Thread(target=lambda: [feed.push() for _ in range(20)], daemon=True)
+            thread.start()
+            thread.join(60.0)
+            assert not thread.is_alive()
+        finally:
+            logger.removeHandler(sink)
+            logger.setLevel(logging.NOTSET)
+        assert feed.refused == len(commits) == 20
     assert all(isinstance(problem, StreamBusyError) for problem in commits)
 
 
@@ -677,21 +646,6 @@ def test_a_push_that_is_under_way_in_the_child_of_a_fork_is_refused_there() -> N
     assert stream.t == 2
     assert len(paid) == 1
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
-
-
-@pytest.mark.long
-def test_two_thousand_pushes_inside_pushes(tmp_path: Path) -> None:
-    """By finalizers, mappings, handlers of a timer every 3 ms and of log records of the store: 500 of each."""
-    assert finalized(500).refused == 500
-    mapped = Feed(sp.Stream(fpl(), features=NAMES))
-    mapped.push()
-    for _ in range(500):
-        mapped.push_mapping(mapped.inside)
-    assert mapped.refused == 500
-    mapped.check()
-    assert timed(Feed(sp.Stream(fpl())), 3e-3, 64, refused=500).refused >= 500
-    with durable(1, tmp_path / "run.db") as feed:
-        logged(feed, 500)
 
 
 @pytest.mark.long

@@ -107,15 +107,6 @@ def test_a_copy_pays_before_its_next_row(ledger, how, seed):
     assert len(entries(ledger)) == 1
 
 
-def test_a_copy_of_a_stream_that_has_not_started_is_a_start_of_its_own(ledger):
-    original = stream(ledger)
-    twin = copy.deepcopy(original)
-    assert twin.engine.start_id != original.engine.start_id
-    original.push(ROWS[0])
-    with pytest.raises(BudgetExhaustedError):
-        twin.push(ROWS[0])
-
-
 @pytest.mark.skipif(not hasattr(os, "fork") or sys.version_info >= (3, 12), reason="3.12 warns of forks with threads")
 def test_the_child_of_a_fork_pays_before_its_next_row(ledger, in_child):
     original = stream(ledger)
@@ -128,9 +119,3 @@ def test_the_child_of_a_fork_pays_before_its_next_row(ledger, in_child):
     assert in_child(refused) == 0
     original.push_many(ROWS[10:])
     assert len(entries(ledger)) == 1
-
-
-def test_a_stream_says_what_it_is(ledger):
-    text = repr(stream(ledger))
-    for part in ("Stream", "PrivateFPL(n_components=2", "0 rows", "(1, 1e-06)-DP"):
-        assert part in text

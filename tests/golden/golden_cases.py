@@ -131,9 +131,7 @@ for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
     mechanism(f"adaptive-laplace{_suffix}", lambda near=_near: sp.AdaptiveLaplaceCovariance(**PURE, **near),
               0.4 * ball(3000))  # fmt: skip
 mechanism("gaussian-center", lambda: sp.GaussianCovariance(**BUDGET, center=True), ball(N))
-mechanism("gaussian-psd", lambda: sp.GaussianCovariance(**BUDGET, project="psd"), ball(N))
 mechanism("subspace-perturbation", lambda: sp.papers.SubspacePerturbation(**BUDGET), np.eye(D)[np.arange(3000) % 2])
 mechanism("subspace-perturbation-fallback", lambda: sp.papers.SubspacePerturbation(**BUDGET), ball(N))
-mechanism("exact-subspace", lambda: sp.ExactSubspace(**BUDGET), plane(160))
-mechanism("exact-subspace-blocks", lambda: sp.ExactSubspace(**BUDGET, method="blocks"), plane(300))
+mechanism("exact-subspace-blocks", lambda: sp.ExactSubspace(**BUDGET), plane(300))
 mechanism("approximate-subspace", lambda: sp.papers.ApproximateSubspace(**BUDGET), plane(4400))

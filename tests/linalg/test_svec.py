@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampca.linalg.svec import entry_weights, pack_entries, svec, svec_size, unpack_entries, unsvec
+from streampca.linalg.svec import pack_entries, svec, svec_size, unpack_entries, unsvec
 
 
 def symmetric(d: int, seed: int) -> np.ndarray:
@@ -24,8 +24,3 @@ def test_svec_is_an_isometry_with_an_inverse(d: int, seed: int) -> None:
 def test_the_outer_product_of_a_row_has_its_squared_norm(d: int, seed: int) -> None:
     a = np.random.default_rng(seed).standard_normal(d)
     assert np.linalg.norm(svec(np.outer(a, a))) == pytest.approx(a @ a)
-
-
-def test_noise_in_svec_coordinates_is_half_as_variable_off_the_diagonal() -> None:
-    weights = unpack_entries(entry_weights(3), 3)
-    np.testing.assert_allclose(weights**2, [[1, 0.5, 0.5], [0.5, 1, 0.5], [0.5, 0.5, 1]])

@@ -79,11 +79,6 @@ def test_streams_of_few_features_run_in_one_thread(library, push) -> None:
     assert library.count == 4
 
 
-def test_the_libraries_are_those_of_blas() -> None:
-    assert all(library.user_api == "blas" for library in threads._libraries())
-    assert len(threads._libraries()) >= 1
-
-
 def test_the_threads_of_the_host_are_left_alone_unless_asked() -> None:
     command = [sys.executable, "-c", CODE]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "1 {2}\n{1}\n"

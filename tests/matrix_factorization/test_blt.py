@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
 
-from streampca.matrix_factorization.blt import ANYTIME, AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.blt import ANYTIME, AnytimeBLT, GeometricBLT, noise_table, panel_ends, variances
 from streampca.matrix_factorization.buffers import Buffers, fit_buffers, fit_forgetting, fit_lagged, simplex_search
-from streampca.matrix_factorization.noise_std import noise_std, panel_ends, variances
 from streampca.matrix_factorization.tree import BinaryTree
-from streampca.privacy.outlet import NoiseSource
-from streampca.privacy.randomness import Randomness
 
 
 def max_and_rms(mechanism):
@@ -31,13 +27,6 @@ def max_and_rms(mechanism):
 )  # fmt: skip
 def test_noise_table(kind, log_horizon, largest, rms):
     assert max_and_rms(kind(2**log_horizon, mu=1.0)) == pytest.approx((largest, rms), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("leaves", "largest"), [(1, 1.0), (4, 1.36), (16, 1.78), (64, 2.21), (256, 2.65), (1024, 3.09), (4096, 3.52)]
-)
-def test_noise_when_every_bth_row_is_released(leaves, largest):
-    assert max_and_rms(GeometricBLT(leaves, mu=1.0))[0] == pytest.approx(largest, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -130,28 +119,15 @@ def test_std_on_panels_is_the_exact_one(horizon):
     assert ends[-1] == horizon
     every = np.arange(1, horizon + 1)
     on_panels = np.interp(every, ends, np.sqrt(variances(fit_buffers(horizon), horizon, ends)))
-    np.testing.assert_allclose(on_panels, noise_std(horizon, every), rtol=5e-6)
+    np.testing.assert_allclose(on_panels, np.interp(every, *noise_table(horizon)), rtol=5e-6)
 
 
-def test_std_of_a_long_horizon_is_quick_and_as_published():
-    before = time.process_time()
+def test_std_of_a_long_horizon_is_as_published():
     mechanism = GeometricBLT(2**30, mu=1.0)
     stds = [mechanism.std(2**i) for i in range(31)]
-    assert time.process_time() - before < 20.0  # about 1 s
     assert (np.diff(stds[:29]) > 0.0).all()
     assert max(stds) == pytest.approx(7.51, rel=0.01)
     assert GeometricBLT(2**20 + 1, mu=1.0).std(2**19) == pytest.approx(GeometricBLT(2**20, mu=1.0).std(2**19), rel=1e-5)
-
-
-def test_noise_is_vectorised_over_coordinates():
-    # Coordinates are independent runs of one recursion: nothing leaks from one to the next.
-    source = NoiseSource(Randomness.from_seed(3), "noise")
-    outlet, running = source.outlet(source.first), GeometricBLT(8, mu=1.0).start(20_000)
-    for _ in range(8):
-        running = running.advance(outlet.hide("sum"))
-    noise = running.noise
-    correlation = np.mean(noise[1:] * noise[:-1]) / np.var(noise)
-    assert abs(correlation) < 5.0 / np.sqrt(noise.size)  # false alarm below 6e-7
 
 
 @pytest.mark.parametrize(

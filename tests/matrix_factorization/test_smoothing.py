@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameterError
-from streampca.linalg.svec import svec_size
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.smoothing import MOST_LEAVES, InputModel, Smoothing, WindowSmoothing
+from streampca.matrix_factorization.smoothing import InputModel, Smoothing, WindowSmoothing
 from streampca.matrix_factorization.window import StationaryBLT, WindowDifference
 
 MODEL = InputModel(prior=0.7, scatter=0.2, drift=0.05)
@@ -53,16 +51,6 @@ def test_the_recursion_is_the_dense_predictor(mechanism, last_share):
         at = at.after(released[t], shares[t])
         assert np.abs(at.sum - weights[t] @ released).max() <= 1e-10 * np.abs(released).max()
         assert at.std**2 == pytest.approx(variances[t], rel=1e-8)
-
-
-def test_the_dense_predictor_of_another_drift_is_told_apart():
-    mechanism = GeometricBLT(64, 0.8)
-    weights, _ = dense_predictor(mechanism, InputModel(0.7, 0.2, 0.055), 64, np.ones(64))
-    released = np.random.default_rng(1).standard_normal((64, 3)).cumsum(axis=0)
-    at = Smoothing(mechanism, MODEL).start(3)
-    for row in released:
-        at = at.after(row)
-    assert np.abs(at.sum - weights[-1] @ released).max() > 1e-4
 
 
 def noise_rms(mechanism, n):
@@ -148,28 +136,3 @@ def test_windows_have_less_error_than_their_differences(leaves):
     assert error(weights) < 0.8 * error(window)
     source = np.random.default_rng(4)
     assert all(error(weights + 0.01 * source.standard_normal(2 * leaves)) > error(weights) for _ in range(5))
-
-
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (lambda: WindowSmoothing(WindowDifference(101, 1.0), 5, 2), f"at most {MOST_LEAVES}"),
-        (lambda: WindowSmoothing(WindowDifference(10, 1.0), 5, 2, 0), "rows=0"),
-        (lambda: InputModel(1.0, 1.0, -1.0), "drift=-1"),
-        (lambda: InputModel(float("nan"), 1.0, 1.0), "prior=nan"),
-    ],
-)
-def test_bad_parameters_are_named(make, problem):
-    with pytest.raises(BadParameterError, match=problem):
-        make()
-
-
-def test_packed_entries_and_svec_coordinates_agree():
-    size = svec_size(4)
-    source = np.random.default_rng(5)
-    releases, units = source.standard_normal((6, size)), 0.5 + source.random(size)
-    smoothing = Smoothing(GeometricBLT(6, 1.0), MODEL)
-    plain, scaled = smoothing.start(size), smoothing.start(size)
-    for row in releases:
-        plain, scaled = plain.after(row), scaled.after(row * units)
-    assert np.allclose(plain.sum * units, scaled.sum, rtol=1e-13)

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from streampca.linalg.lattice import GramSum, onto_ball
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance, adaptive_mechanism
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCovariance, adaptive_mechanism
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Randomness
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.mechanisms.norm_maps import BINS, Map, Model, Norms, combined, entry_std, norm_counts
 from streampca.privacy.randomness import Randomness
 

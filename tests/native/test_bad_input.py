@@ -148,8 +148,3 @@ def test_a_cipher_that_fails_ends_the_call(kernels, answer):
             kernels.normals(*arguments)
         with pytest.raises(ZeroDivisionError):
             kernels.normals(*good[:at], lambda text: 1 // 0, *good[at + 1 :])
-
-
-def test_more_pairs_than_the_kernel_certifies_go_to_lapack(kernels):
-    packed = np.random.default_rng(0).normal(size=70 * 71 // 2)
-    assert kernels.top_pairs(packed, np.empty(65), np.empty((70, 65))) is False

@@ -7,10 +7,9 @@ from streampca import _native
 from streampca.errors import BadRowError
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import STEP, GramSum, is_admitted, onto_ball
-from streampca.linalg.svec import pack_entries, svec_size
+from streampca.linalg.svec import svec_size
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret.regret import RegretLog
 from streampca.rows.admission import Admission
 from streampca.stream.stream import Stream
 
@@ -35,13 +34,8 @@ def same(make):
     np.testing.assert_array_equal(np.asarray(compiled).view(np.int64), np.asarray(plain).view(np.int64))
 
 
-@pytest.mark.parametrize("count", [0, 1, 17, 8192, 8193, 200_000])
-def test_normals(count):
-    same(lambda: Randomness.from_seed(5).stream("x").normal(3, count))
-
-
-@pytest.mark.parametrize("count", [210, 5050, 8193, 20_001])
-def test_normals_that_left_their_rectangle(count):
+@pytest.mark.parametrize("count", [0, 1, 17, 210, 8192, 8193, 20_001])
+def test_normals_also_those_that_left_their_rectangle(count):
     draws = [Randomness.from_seed(5).stream("x").draws(index) for index in range(60)]
     compiled, plain = both(lambda: [one.normal(count) for one in draws])
     np.testing.assert_array_equal(compiled, plain)
@@ -92,16 +86,6 @@ def test_power_steps(d, k):
     np.testing.assert_array_equal(plain, same_bits)
 
 
-def test_a_power_step_of_products_that_are_dependent():
-    """As of a span that is an eigenspace, or a matrix that is zero in part."""
-    for matrix in (np.zeros((6, 6)), np.eye(6), np.diag([1.0, 0.0, 0.0, 2.0, 0.0, 0.0]), np.ones((6, 6))):
-        for span in (np.eye(6, 3), np.eye(6)[:, 3:]):
-            steps = both(lambda m=matrix, s=span: power_step(pack_entries(m), np.asfortranarray(s), 0.0))
-            for basis in steps:
-                np.testing.assert_allclose(basis.T @ basis, np.eye(3), atol=1e-14)
-            np.testing.assert_allclose(*steps, atol=1e-14)
-
-
 def test_admission_is_judged_alike():
     good = onto_ball(np.random.default_rng(0).standard_normal((5, 4)))
     cases = [good, good[:1], good * 1.5, np.array([[STEP / 2, 0.0]]), np.array([[1.0, STEP]]), -np.eye(2)]
@@ -111,43 +95,7 @@ def test_admission_is_judged_alike():
     assert compiled == [True, True, False, False, False, True] + [False] * 5
 
 
-@pytest.mark.parametrize("solver", ["exact", "tracking"])
-@pytest.mark.parametrize("d", [3, 30])
-def test_releases_and_rewards_of_a_stream(d, solver):
-    rows = np.random.default_rng(0).standard_normal((60, d))
-
-    def make():
-        algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=60, solver=solver)
-        stream = Stream(algorithm, seed=1, regret=RegretLog(every=7))
-        releases = []
-        for row in rows[:20]:
-            release = stream.push(row).release
-            assert release is not None
-            releases.append(release)
-        releases += stream.push_many(rows[20:]).releases
-        bases = np.array([r.subspace.basis for r in releases])
-        return np.array([r.gram for r in releases]), bases, stream.regret.now().reward
-
-    (grams, bases, reward), (plain_grams, plain_bases, plain_reward) = both(make)
-    np.testing.assert_array_equal(grams, plain_grams)
-    np.testing.assert_allclose(bases, plain_bases, atol=1e-12)
-    assert reward == pytest.approx(plain_reward, rel=1e-8)
-
-
-@pytest.mark.parametrize("solver", ["exact", "tracking", "smoothed"])
-def test_where_rewards_are_released_every_bit_is_the_same(solver):
-    """What is hidden is computed from the bases there, and a resumed run must hide the same."""
-    rows = np.random.default_rng(0).standard_normal((30, 9)) / 3.0
-
-    def make():
-        algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=30, solver=solver, publish_regret=True)
-        releases = Stream(algorithm, seed=1, regret=None).push_many(rows).releases
-        return np.concatenate([part.ravel() for r in releases for part in (r.gram, r.subspace.basis)])
-
-    same(make)
-
-
-@pytest.mark.parametrize(("horizon", "every"), [(40, 1), (None, 1), (41, 7)])
+@pytest.mark.parametrize(("horizon", "every"), [(40, 1), (41, 7)])
 def test_smoothed_sums(horizon, every):
     rows = np.random.default_rng(0).standard_normal((40, 33)) / 5.0
 

@@ -137,3 +137,33 @@ def test_the_stated_error_over_a_hundred_draws(gamma, nulls):
         missing += release.details["null"]
         assert release.details["null"] or angle(release, basis) <= release.details["error_bound"]
     assert missing == nulls
+
+
+def test_one_row_moves_one_vote():
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(40, 5))
+    mechanism = ApproximateSubspace(max_components=2, epsilon=1.0, delta=1e-3, widths=(0.5,), block_rows=8)
+    points = rng.normal(size=(5, 8))
+    first = mechanism._votes(rows.reshape(5, 8, 5), points)
+    for other in (np.zeros(5), rng.normal(size=5) * 1e6):
+        rows[17] = other
+        second = mechanism._votes(rows.reshape(5, 8, 5), points)
+        kept = np.array([0, 1, 3, 4])
+        np.testing.assert_array_equal(first[0][kept], second[0][kept])
+        np.testing.assert_array_equal(first[1][kept], second[1][kept])
+
+
+def test_a_solver_that_fails_shows_nothing(monkeypatch):
+    mechanism = ApproximateSubspace(n_components=1, epsilon=1.0, delta=1e-3, widths=(0.05,), block_rows=1)
+    rows, plain = np.eye(2)[np.repeat([0, 1], 16)], np.linalg.svd
+
+    def failing(a, **keywords):
+        if a.ndim == 3 and a.shape[1:] == (1, 2):
+            raise np.linalg.LinAlgError
+        if a.shape == (1, 2) and a[0, 1] > 0.0:
+            raise np.linalg.LinAlgError
+        return plain(a, **keywords)
+
+    monkeypatch.setattr(np.linalg, "svd", failing)
+    release = mechanism.release(rows, Randomness.from_seed(1))  # failed blocks vote for the first axis
+    assert abs(release.subspace.basis[0, 0]) > 0.9

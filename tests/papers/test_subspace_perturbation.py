@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 
 from streampca.errors import BadParameterError
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation, projector_shift
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness

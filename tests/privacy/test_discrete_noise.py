@@ -4,14 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
-from scipy.stats import chi2
 
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum, onto_ball
-from streampca.linalg.svec import entry_weights
 from streampca.matrix_factorization.noises import Tree
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.discrete_gaussian import UNIT_BITS, LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_fpl import PrivateFPL
@@ -46,24 +43,6 @@ def test_the_sum_is_exact_in_integers():
     assert [Fraction(v) for v in released] == [
         Fraction(float(t + int(z))) / 2**UNIT_BITS for t, z in zip(true, noise, strict=True)
     ]
-
-
-def test_one_shot_noise_is_an_exact_sample():
-    # Chi-square of the released integers less the Gram matrix against the discrete Gaussian's quantiles.
-    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, discrete_noise=True)
-    X = rows(20, 40)
-    clear = GramSum.of(X).packed()
-    noise = np.concatenate(
-        [
-            (mechanism.release(X, Randomness.from_seed(i)).gram[np.triu_indices(40)] - clear) / entry_weights(40)
-            for i in range(12)
-        ]
-    )
-    for factor, passes in ((1.0, True), (2 / 3, False), (1.5, False)):
-        cells = np.clip((ndtr(noise / (factor * mechanism.sigma)) * 32).astype(int), 0, 31)
-        counts = np.bincount(cells, minlength=32)
-        found = ((counts - noise.size / 32) ** 2 / (noise.size / 32)).sum()
-        assert bool(found < chi2.isf(1e-5, 31)) is passes
 
 
 def test_noise_level_is_that_of_the_float_tree():
@@ -128,11 +107,6 @@ def test_low_bits_of_streams_tell_nothing(options):
 
 
 # -- refusals ------------------------------------------------------------------------------------
-
-
-def test_integer_noise_hides_no_rewards():
-    with pytest.raises(BadParameterError, match="publish_regret=True: not supported by noise"):
-        exact_fpl(publish_regret=True)
 
 
 def test_noise_that_does_not_fit_the_integers():

@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 from streampca import queries
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 
 RUNS, LEVEL, D = 200, 0.9, 6
 #: Two-sided acceptance for 200 runs at 90 %: each check false-alarms with probability below 2e-3.
@@ -25,8 +25,7 @@ def rows():
 def releases():
     mechanism = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
     data = rows()
-    made = [mechanism.release(data, seed=1000 + i) for i in range(RUNS)]
-    return data.T @ data, [each.replaced(details={**each.details, "constant": 0.5}) for each in made]
+    return data.T @ data, [mechanism.release(data, seed=1000 + i) for i in range(RUNS)]
 
 
 X = np.linspace(-1.0, 1.0, D + 1)
@@ -77,17 +76,6 @@ def test_uniform_intervals_cover_at_least_at_their_rate(releases):
     assert sum(bool((np.abs(p.values - exact[:2]) <= p.bound(LEVEL)).all()) for p in pcas) >= LOW
 
 
-def test_low_rank_errors_stay_below_their_bounds(releases):
-    gram, made = releases
-    found = [queries.low_rank(each, 2) for each in made]
-    spectral = [np.abs(np.linalg.eigvalsh(each.matrix - gram)).max() <= each.spectral_error(LEVEL) for each in found]
-    captured = [
-        abs(each.captured - each.components.subspace.captured(gram)) <= each.bound(LEVEL) for each in found
-    ]  # fmt: skip
-    assert sum(spectral) >= LOW
-    assert sum(captured) >= LOW
-
-
 def test_angle_bounds_hold(releases):
     gram, made = releases
     exact = np.linalg.eigh(gram)[1][:, ::-1][:, :1]
@@ -96,14 +84,6 @@ def test_angle_bounds_hold(releases):
     assert max(bounds) < 1.0  # it says something here
     angles = [np.arccos(min(1.0, abs(float(each.components[:, 0] @ exact[:, 0])))) for each in found]
     assert sum(a <= b for a, b in zip(angles, bounds, strict=True)) >= LOW
-
-
-def test_centered_variances_are_covered(releases):
-    gram, made = releases
-    truth = queries.directional_variance(queries.centered(queries_on(gram, made[0])), np.eye(D)[0]).value
-    answers = [queries.directional_variance(queries.centered(each), np.eye(D)[0]) for each in made]
-    assert covered(answers, truth) >= LOW
-    assert covered(answers, truth, 0.5) < LOW
 
 
 def queries_on(gram, release):

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import pack_entries
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness

@@ -1,4 +1,4 @@
-"""PCA, low rank, sparse and non-negative PCA: optima, bounds, planted supports."""
+"""PCA, sparse and non-negative PCA: optima, bounds, planted supports."""
 
 from itertools import combinations
 
@@ -7,7 +7,7 @@ import pytest
 
 from streampca import errors, queries
 from streampca.linalg.svec import svec_size, unsvec
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.queries.constrained import best_nonnegative, best_sparse
@@ -41,22 +41,7 @@ def test_angle_bound_says_nothing_under_noise_and_little_under_a_gap():
     assert 0.0 < found.angle_bound() < 0.1
 
 
-def test_low_rank_is_the_best_psd_matrix_of_that_rank():
-    gram = np.diag([5.0, 3.0, -4.0, 1.0])
-    found = queries.low_rank(release_of(gram, std=0.5), 2)
-    np.testing.assert_allclose(found.matrix, np.diag([5.0, 3.0, 0.0, 0.0]), atol=1e-12)
-    assert found.captured == pytest.approx(8.0)
-    assert found.std == pytest.approx(0.5 * np.sqrt(2))
-    assert found.missed == pytest.approx(4.0)
-    assert found.spectral_error() == pytest.approx(4.0 + found.components.bound())
-
-
-def test_low_rank_drops_eigenvalues_that_noise_made_negative():
-    found = queries.low_rank(release_of(np.diag([2.0, -1.0, -3.0])), 2)
-    assert np.linalg.matrix_rank(found.matrix) == 1
-
-
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_sparse_finds_the_optimum_of_small_problems(seed):
     gram = random_symmetric(seed, 9)
     best = max(np.linalg.eigvalsh(gram[np.ix_(s, s)])[-1] for s in combinations(range(9), 3))
@@ -66,7 +51,7 @@ def test_sparse_finds_the_optimum_of_small_problems(seed):
     assert x @ gram @ x == pytest.approx(best, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_nonnegative_finds_the_optimum_of_small_problems(seed):
     # The optimum is interior to its support, where it is an eigenvector: all supports of d = 8 are tried.
     gram = random_symmetric(100 + seed, 8)
@@ -81,13 +66,6 @@ def test_nonnegative_finds_the_optimum_of_small_problems(seed):
     assert (x >= 0.0).all()
     assert x @ x == pytest.approx(1.0)
     assert x @ gram @ x == pytest.approx(best, abs=1e-9)
-
-
-def test_one_dimension_and_full_supports():
-    assert best_nonnegative(np.array([[-2.0]])) == pytest.approx([1.0])
-    gram = random_symmetric(3, 5)
-    assert best_sparse(gram, 5) @ gram @ best_sparse(gram, 5) == pytest.approx(np.linalg.eigvalsh(gram)[-1])
-    np.testing.assert_allclose(best_nonnegative(-np.ones((4, 4))).max(), 1.0)
 
 
 def planted(seed, n, directions, noise=0.3):
@@ -146,12 +124,6 @@ def test_uniform_bounds_hold_for_the_worst_direction():
     assert noise.on_supports(size, level) < noise.spectral(level)
 
 
-def test_answers_do_not_depend_on_raw_rows_or_on_time():
-    release = release_of(random_symmetric(9, 12), std=1.0)
-    for query in (lambda r: queries.sparse_pca(r, 3, n_components=2), queries.nonnegative_pca, queries.pca):
-        np.testing.assert_array_equal(query(release).components, query(release).components)
-
-
 @pytest.mark.parametrize(
     ("call", "names"),
     [
@@ -164,9 +136,3 @@ def test_answers_do_not_depend_on_raw_rows_or_on_time():
 def test_bad_arguments_are_named(call, names):
     with pytest.raises(errors.BadParameterError, match=names):
         call(release_of(np.eye(7)))
-
-
-def test_an_unknown_noise_law_gives_no_bound():
-    found = queries.sparse_pca(release_of(np.eye(4), std=None), 2)
-    with pytest.raises(errors.NoReleaseError, match="noise_std"):
-        found.bound()

@@ -1,10 +1,10 @@
-"""Private regression and centering."""
+"""Private regression."""
 
 import numpy as np
 import pytest
 
 from streampca import errors, queries
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release
@@ -29,7 +29,7 @@ def test_without_noise_it_is_least_squares():
     exact, squares, _, _ = np.linalg.lstsq(rows[:, :3], rows[:, 3:], rcond=None)
     np.testing.assert_allclose(found.coefficients, exact, rtol=1e-9)
     np.testing.assert_allclose(found.residual, squares, rtol=1e-8)
-    assert found.ridge == 0.0
+    assert (found.ridge, queries.regression(release_of(rows)).responses.tolist()) == (0.0, [4])
     np.testing.assert_allclose(found.predict(rows[:5, :3]), rows[:5, :3] @ exact)
 
 
@@ -38,17 +38,6 @@ def test_joint_clipping_keeps_a_noiseless_relation():
     rows *= 3.0  # most rows are clipped
     release = GaussianCovariance(n_components=1, epsilon=50.0, delta=1e-6).release(rows, Randomness.from_seed(3))
     np.testing.assert_allclose(queries.regression(release, [3, 4]).coefficients, beta, atol=0.01)
-
-
-def test_names_and_the_default_response():
-    rows, _ = joint_rows(noise=0.1)
-    release = release_of(rows, features=["x", "y", "z", "u", "v"])
-    by_name = queries.regression(release, "v", predictors=["x", "y", "z"])
-    np.testing.assert_array_equal(
-        by_name.coefficients, queries.regression(release, 4, predictors=[0, 1, 2]).coefficients
-    )
-    assert queries.regression(release).responses.tolist() == [4]
-    assert queries.regression(release).predictors.tolist() == [0, 1, 2, 3]
 
 
 def test_ridge_lifts_a_matrix_that_noise_made_indefinite():
@@ -65,45 +54,3 @@ def test_ridge_lifts_a_matrix_that_noise_made_indefinite():
 def test_overlapping_or_missing_features_are_refused(arguments):
     with pytest.raises(errors.BadParameterError, match="none in common"):
         queries.regression(release_of(joint_rows()[0]), **arguments)
-
-
-def centered_release(row_norm=1.0, std=0.0, n=400, c=0.5):
-    rng = np.random.default_rng(8)
-    rows = rng.normal(size=(n, 3)) * 0.2 + [0.3, -0.1, 0.0]
-    joined = np.hstack([rows, np.full((n, 1), c)])
-    gram = joined.T @ joined / row_norm**2
-    return rows, Release.of_gram(
-        gram, t=n, n_components=4, guarantee=GUARANTEE, noise_std=std, row_norm=row_norm,
-        features=["a", "b", "c", "1"], details={"constant": c, "kept": 1},
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("row_norm", [1.0, 3.0])
-def test_centering_removes_the_mean(row_norm):
-    rows, release = centered_release(row_norm)
-    made = queries.centered(release)
-    np.testing.assert_allclose(made.gram, len(rows) * np.cov(rows.T, bias=True), atol=1e-10)
-    np.testing.assert_allclose(made.details["mean"], rows.mean(axis=0))
-    assert made.details["count"] == pytest.approx(len(rows))
-    assert made.details["kept"] == 1
-    assert "constant" not in made.details
-    assert made.features == ("a", "b", "c")
-    assert made.n_components == 3
-    assert made.guarantee is release.guarantee
-    np.testing.assert_allclose(queries.pca(made, 3).values, np.linalg.eigvalsh(made.gram)[::-1])
-
-
-def test_the_noise_of_a_centered_matrix_is_bounded():
-    rows, release = centered_release(std=1.0, row_norm=2.0)
-    mean = rows.mean(axis=0)
-    assert queries.centered(release).noise_std == pytest.approx(4.0 * (1.0 + mean @ mean / 0.25))
-
-
-def test_centering_needs_a_constant_feature_and_a_positive_count():
-    with pytest.raises(errors.BadParameterError, match="center=True"):
-        queries.centered(release_of(joint_rows()[0]))
-    release = Release.of_gram(
-        np.diag([1.0, -2.0]), t=9, n_components=1, guarantee=GUARANTEE, details={"constant": 0.5}
-    )  # fmt: skip
-    with pytest.raises(errors.BadParameterError, match="count"):
-        queries.centered(release)

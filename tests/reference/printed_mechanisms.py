@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 
@@ -21,17 +18,12 @@ from streampca.linalg.svec import svec, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
+from streampca.mechanisms.exact_subspace import lines_of
 from streampca.papers.wishart import wishart
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.release import Release, Terms
-
-Vector = tuple[Fraction, ...]
-#: A subspace, as the rows of its reduced row echelon form.
-Span = tuple[Vector, ...]
-#: Distinct rows, and how many there are of each.
-Points = Counter[Vector]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,24 +108,23 @@ def true_delta(epsilon: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrintedExactSubspace(Mechanism):
-    """GAP-MAX over the spans of rows, in exact arithmetic: claims (epsilon, delta), has no guarantee.
+class PrintedExactLine(Mechanism):
+    """GAP-MAX over the lines through rows (k = 1), in exact arithmetic: claims (epsilon, delta), has no guarantee.
 
     Scores less the second largest and 1 are all 0 when the two largest tie, and then the noise alone picks the winner,
-    from all spans of the data, every one with equal probability. A span that one row brought in is released with
+    from all lines of the data, every one with equal probability. A line that one row brought in is released with
     probability 1 over the number of candidates, and never without that row: delta is at least 0.25 with two tied lines,
     one odd row and NULL. Use `ExactSubspace`.
 
     Notes
     -----
-    Takes rows as they are. The time grows as the number of rows to the power k + 1. The release of NULL has a basis of
-    no columns and ``details["null"]`` true.
+    Rows are taken as they are. The score of a line is the number of its rows that are not zero, since zero rows are in
+    the proper subspace {0}. NULL is a basis of no columns.
     """
 
-    n_components: int
     epsilon: float
     delta: float
-    outliers: int = 0
+    n_components: int = 1
     n_features: int | None = None
     adjacency = "zero-out"
 
@@ -147,68 +138,21 @@ class PrintedExactSubspace(Mechanism):
     def _admit(self, rows: FloatArray) -> FloatArray:
         return rows
 
-    def _candidates(self, points: Points) -> list[Span]:
-        return sorted(span for span in spans(points, self.n_components) if len(span) == self.n_components)
-
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (2.0 / self.epsilon,)
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        points: Points = Counter(tuple(Fraction(float(x)) for x in row) for row in rows)
-        null = self.outliers + 4.0 * math.log(1.0 / self.delta) / self.epsilon + 1.0
-        candidates: list[Span | None] = [None, *self._candidates(points)]
-        scores = np.array([null, *(float(score(points, span)) for span in candidates if span is not None)])
-        second = np.sort(scores)[-2] if scores.size > 1 else -math.inf
-        noise = truncated_laplace(outlet.hide("scores", rows).uniform(scores.size), 2.0, self.epsilon, self.delta)
-        winner = candidates[int(np.argmax(np.maximum(0.0, scores - second - 1.0) + noise))]
+        counts = Counter(line for line in lines_of(rows) if any(line))
+        null = 4.0 * math.log(1.0 / self.delta) / self.epsilon + 1.0
+        scores = np.array([null, *counts.values()])
+        uniform = outlet.hide("scores", rows).uniform(scores.size)
+        # TLap(2, epsilon, delta) by inversion.
+        scale = 2.0 / self.epsilon
+        reach = scale * math.log1p(math.expm1(self.epsilon) / (2.0 * self.delta))
+        side = 2.0 * uniform - 1.0
+        noise = -np.sign(side) * scale * np.log1p(np.abs(side) * math.expm1(-reach / scale))
+        winner = int(np.argmax(np.maximum(0.0, scores - np.sort(scores)[-2] - 1.0) + noise))
         basis = np.zeros((rows.shape[1], 0))
-        if winner is not None:
-            basis = orthonormal(np.array([[float(x) for x in row] for row in winner]).T)
-        return Release(t=t, n_components=basis.shape[1], terms=terms, basis=basis, details={"null": winner is None})
-
-
-def spans(points: Iterable[Vector], size: int) -> set[Span]:
-    """All subspaces spanned by ``size`` of the points."""
-    return {echelon(subset) for subset in combinations(points, size)}
-
-
-def count(points: Points, span: Span) -> int:
-    """How many rows lie in a subspace."""
-    return sum(times for point, times in points.items() if len(echelon((*span, point))) == len(span))
-
-
-def score(points: Points, span: Span) -> int:
-    """Rows in the subspace, less the most of them in a proper subspace of it."""
-    inside = [p for p in points if len(echelon((*span, p))) == len(span)]
-    proper = {s for size in range(len(span)) for s in spans(inside, size)}
-    return count(points, span) - max(count(points, s) for s in proper)
-
-
-def echelon(rows: Iterable[Vector]) -> Span:
-    """Reduced row echelon form, zero rows left out: equal for equal spans."""
-    left = [list(row) for row in rows]
-    done: list[list[Fraction]] = []
-    width = len(left[0]) if left else 0
-    for column in range(width):
-        pivot = next((row for row in left if row[column] != 0), None)
-        if pivot is None:
-            continue
-        left.remove(pivot)
-        pivot = [x / pivot[column] for x in pivot]
-        left = [[x - row[column] * p for x, p in zip(row, pivot, strict=True)] for row in left]
-        done = [[x - row[column] * p for x, p in zip(row, pivot, strict=True)] for row in done]
-        done.append(pivot)
-    return tuple(tuple(row) for row in done)
-
-
-def truncated_laplace(uniform: FloatArray, sensitivity: float, epsilon: float, delta: float) -> FloatArray:
-    """TLap(sensitivity, epsilon, delta) of SS21 from uniforms, by inversion.
-
-    Density proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <= sensitivity / epsilon * ln(1 + (e**epsilon -
-    1) / (2 delta))``.
-    """
-    scale = sensitivity / epsilon
-    reach = scale * math.log1p(math.expm1(epsilon) / (2.0 * delta))
-    side = 2.0 * uniform - 1.0
-    drawn: FloatArray = -np.sign(side) * scale * np.log1p(np.abs(side) * math.expm1(-reach / scale))
-    return drawn
+        if winner:
+            basis = orthonormal(np.array(list(counts)[winner - 1], dtype=float)[:, None])
+        return Release(t=t, n_components=basis.shape[1], terms=terms, basis=basis, details={"null": not winner})

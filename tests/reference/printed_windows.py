@@ -1,6 +1,6 @@
 """Sliding windows as printed (Upadhyay and Upadhyay, ICML 2021), none of them private: attacked in the tests beside.
 
-Algorithm 6 on exact matrices, Algorithms 2 and 3 (random projection), Algorithms 7 and 8 (Wishart noise).
+Algorithms 2 and 3 (random projection), Algorithms 7 and 8 (Wishart noise).
 """
 
 from __future__ import annotations
@@ -45,36 +45,6 @@ def expire(starts: list[int], items: list[FloatArray], t: int, window: int) -> N
         del starts[0], items[0]
 
 
-class StreamingSpectralHistogram:
-    """Algorithm 6 on exact matrices: how well a histogram can do. Not private: curator only.
-
-    With K(1) the matrix of the oldest checkpoint and S the exact Gram matrix of the window, ``S <= K(1) <= S / (1 -
-    eta)``.
-    """
-
-    def __init__(self, n_features: int, window: int, eta: float = 0.25) -> None:
-        self.n_features, self.window, self.eta = n_features, window, eta
-        self.t = 0
-        self.starts: list[int] = []
-        self._grams: list[FloatArray] = []
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.none("exact matrices: nothing is private", f"{CITATION}, Algorithm 6")
-
-    def push(self, row: FloatArray) -> FloatArray:
-        """Take a row; the matrix of the oldest checkpoint, (d, d). Raw data."""
-        outer = _outer(row)
-        self.t += 1
-        for gram in self._grams:
-            gram += outer
-        self.starts.append(self.t)
-        self._grams.append(outer)
-        expire(self.starts, self._grams, self.t, self.window)
-        delete_close(self.starts, self._grams, lambda gram: gram, self.eta)
-        return self._grams[0].copy()
-
-
 def _outer(row: FloatArray) -> FloatArray:
     admitted = onto_ball(np.atleast_2d(row))[0]
     return np.outer(admitted, admitted)
@@ -89,23 +59,16 @@ class PrintedSlidingSketch:
     """
 
     def __init__(
-        self,
-        n_features: int,
-        window: int,
-        *,
-        rank: int,
-        epsilon: float,
-        delta: float,
+        self, n_features: int, window: int, *, rank: int, epsilon: float, delta: float, randomness: Randomness,
         eta: float = 0.25,
-        randomness: Randomness | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.n_features, self.window, self.eta = n_features, window, eta
         self.size = math.ceil(4.0 * rank / eta**2)
         self.sigma = (16.0 * math.sqrt(rank * math.log(4.0 / delta)) + math.log(4.0 / delta)) / epsilon
         self.t = 0
         self.starts: list[int] = []
         self._sketches: list[FloatArray] = []
-        self._noise = (Randomness() if randomness is None else randomness).stream("uu21 sketch")
+        self._noise = randomness.stream("uu21 sketch")
         self._projection = self._gaussian(0, n_features)
 
     def _gaussian(self, index: int, columns: int) -> FloatArray:
@@ -148,22 +111,15 @@ class PrintedSlidingWishart:
     """
 
     def __init__(
-        self,
-        n_features: int,
-        window: int,
-        *,
-        epsilon: float,
-        delta: float,
-        eta: float = 0.25,
+        self, n_features: int, window: int, *, epsilon: float, delta: float, randomness: Randomness, eta: float = 0.25,
         keep_order: bool = True,
-        randomness: Randomness | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.n_features, self.window, self.eta, self.keep_order = n_features, window, eta, keep_order
         self.degrees = math.floor(n_features + 14.0 * math.log(4.0 / delta) / epsilon**2)
         self.t = 0
         self.starts: list[int] = []
         self._grams: list[FloatArray] = []
-        self._randomness = Randomness() if randomness is None else randomness
+        self._randomness = randomness
 
     @property
     def guarantee(self) -> Guarantee:

@@ -3,7 +3,7 @@
 import numpy as np
 from printed_adaptive import adaptive_cov
 
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import Budget
 
 

@@ -11,7 +11,7 @@ from printed_theorems import (
     wishart_noise_norm,
 )
 
-from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
 from streampca.theorems import gaussian_noise_norm
@@ -82,12 +82,6 @@ def test_bounds_by_hand():
     assert jxz16_theorem5(2, max_l1=1.17, max_nuclear=1.0) == "laplace"
 
 
-def test_a_gap_helps_only_where_it_is_above_the_noise():
-    assert dttz14_theorem5(10.0, 2, 10_000.0) < 0.01 * dttz14_theorem4(10.0, 2)
-    assert dttz14_theorem5(10.0, 2, 5.0) == dttz14_theorem4(10.0, 2)
-    assert dttz14_theorem7(10.0, 5.0) == 1.0
-
-
 @pytest.mark.parametrize("d", [2, 20])
 def test_noise_norms_hold_at_their_level(d):
     gaussian = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6)
@@ -108,15 +102,3 @@ def test_jxz16_rule_and_sample_size():
     # n = 3 [(d+1) + sqrt(2 (d+1)(d+2) t) + 2 d t] / (2 eps (1 - rho^2) gap), t = ln(d / eta), by hand
     assert jxz16_theorem7(20, 1.0, 0.9, 0.05, 0.1) == 26453
     assert rows_needed(100.0, 0.9, 0.1) == 5264
-
-
-def test_rows_needed_suffice():
-    # Two eigenvalues of the mean, 0.6 and 0.4; the noise is that of the Gaussian mechanism.
-    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6)
-    n = rows_needed(gaussian_noise_norm(2, mechanism.sigma, 0.05), 0.9, 0.2)
-    rows = np.zeros((n, 2))
-    rows[: round(0.6 * n), 0] = 1.0
-    rows[round(0.6 * n) :, 1] = 1.0
-    randomness = Randomness.from_seed(0)
-    near = [abs(mechanism.release(rows, randomness, t=n + i).subspace.basis[0, 0]) >= 0.9 for i in range(100)]
-    assert np.mean(near) >= 0.95

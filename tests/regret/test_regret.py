@@ -36,12 +36,6 @@ def test_regret_is_opt_less_rewards(row_norm: float) -> None:
     assert record.regret <= record.bound <= record.opt
 
 
-def test_records_are_kept_as_often_as_asked() -> None:
-    s = stream(every=7)
-    s.push_many(some_rows(50))
-    assert [record.t for record in s.regret.history] == [7, 14, 21, 28, 35, 42, 49]
-
-
 def test_unasked_records_are_sparse_and_do_not_depend_on_blocks() -> None:
     """An eigenvalue problem each: the first 3000 rows may not cost many times what later ones do."""
     rows, expected = some_rows(1700), [1, 2, 4, 8, 16, 32, 64, 128, 256, 520, 1040, 1560]  # at releases in the end
@@ -141,18 +135,6 @@ def test_nothing_is_known_before_the_first_row() -> None:
     for name in ("every", "window"):
         with pytest.raises(BadParameterError, match=f"{name}=0"):
             sp.RegretLog(**{name: 0})
-
-
-def test_the_exact_log_reveals_rows() -> None:
-    """Why regret is the curator's: neighbours give different rewards, with certainty."""
-    rows = some_rows(40)
-    neighbour = rows.copy()
-    neighbour[20] = 0.0
-    a, b = stream(every=1), stream(every=1)
-    a.push_many(rows)
-    b.push_many(neighbour)
-    assert a.regret.history[20].reward - a.regret.history[19].reward > 0.0
-    assert b.regret.history[20].reward == b.regret.history[19].reward
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from streampca import Guarantee, PrivateFPL, Release, Stream, Subspace, Terms
+from streampca import Guarantee, Release, Terms
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError
 
 PROMISE = Guarantee(1.0, 1e-6, "zero-out", "s", "t", "c", mu=0.2367)
@@ -46,14 +46,10 @@ def test_json_round_trip(row_norm: float) -> None:
     assert again.guarantee == PROMISE
     assert again.noise_std == pytest.approx(release.noise_std)
     np.testing.assert_allclose(again.eigenvalues, release.eigenvalues)  # type: ignore[arg-type]
-
-
-def test_the_gram_matrix_may_be_left_out() -> None:
-    again = Release.from_json(a_release().to_json(gram=False))
+    again = Release.from_json(release.to_json(gram=False))
     assert not again.has_gram
     with pytest.raises(NoReleaseError, match="subspace only"):
         _ = again.gram
-    assert again.eigenvalues is not None
 
 
 def test_releases_of_a_basis_alone() -> None:
@@ -69,13 +65,6 @@ def test_releases_of_a_basis_alone() -> None:
 def test_what_is_not_a_release_is_told(text: str) -> None:
     with pytest.raises(BadParameterError, match="not a release"):
         Release.from_json(text)
-
-
-def test_subspaces_know_angles_and_capture() -> None:
-    a = Subspace(np.eye(3)[:, :1])
-    b = Subspace(np.array([[np.cos(0.3)], [np.sin(0.3)], [0.0]]))
-    assert a.angles(b) == pytest.approx([0.3])
-    assert a.captured(np.diag([5.0, 2.0, 1.0])) == 5.0
 
 
 def test_json_keeps_every_float_and_has_no_words_for_what_is_not_finite() -> None:
@@ -99,12 +88,6 @@ def test_json_keeps_every_float_and_has_no_words_for_what_is_not_finite() -> Non
     ):
         with pytest.raises(ValueError, match=r"finite|JSON compliant"):
             Release(t=1, n_components=1, guarantee=PROMISE, **(good | changes)).to_json()
-
-
-def test_every_release_carries_its_own_guarantee() -> None:
-    one, two = a_release(), a_release(guarantee=PROMISE.seeded())
-    for release in (one, two, one, a_release(guarantee=Guarantee.none("why"))):
-        assert json.loads(release.to_json())["guarantee"] == release.guarantee.to_dict()
 
 
 def test_a_release_cannot_be_changed() -> None:
@@ -140,15 +123,3 @@ def test_scores_of_raw_rows() -> None:
             plain.transform(bad)
     with pytest.raises(BadRowError, match="lacks feature 'b'"):
         plain.transform(table[["a", "c"]])
-
-
-def test_a_stream_makes_releases_that_score_its_rows() -> None:
-    rng = np.random.default_rng(1)
-    rows = rng.uniform(-2.0, 2.0, size=(4_000, 3)) * [1.0, 0.5, 0.1] + [1.0, 2.0, 3.0]
-    bounds = ([-1.0, 1.0, 2.0], [3.0, 3.0, 4.0])
-    algorithm = PrivateFPL(n_components=1, epsilon=100.0, delta=1e-3, horizon=4_000, release_every=1_000)
-    release = Stream(algorithm, bounds=bounds, row_norm=2.0, seed=0).push_many(rows).releases[-1]
-    low, high = np.array(bounds)
-    seen = (rows - (low + high) / 2) / ((high - low) / 2) / np.sqrt(3.0) * 2.0
-    np.testing.assert_allclose(release.transform(rows), seen @ release.subspace.basis)
-    assert np.sum(release.transform(rows) ** 2) == pytest.approx(release.eigenvalues[0], rel=0.01)

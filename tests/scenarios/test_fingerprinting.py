@@ -5,9 +5,8 @@ import pytest
 from fingerprinting import TardosCode, algorithm_oracle, exact_pca, p_values, trace_contributors, unanimous
 
 import streampca as sp
+from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA

@@ -120,8 +120,6 @@ def test_the_options_of_the_command_line(
         ("leave it out with columns=['age', 'income']", "leave it out with --columns age,income"),
         ("pass on_bad_row='zero', here and to Stream, to absorb", "pass --on-bad-row zero to absorb"),
         ("columns=['age', 'weight (kg)', 'temp [C]'], or", "--columns 'age,weight (kg),temp [C]', or"),
-        ("columns=['a', 'it\\'s \"b\"'], or", """--columns 'a,it'"'"'s "b"', or"""),
-        ("columns=[a, b]", "columns=[a, b]"),
         ("check delimiter= and quoting=, or", "check --read delimiter= and --read quoting=, or"),
         (
             "pass header=False or names=[...] if the first line is a row, header=True if",

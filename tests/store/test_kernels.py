@@ -23,7 +23,7 @@ from streampca.store.reading import status
 from streampca.store.store import Store
 
 sys.path.append(str(Path(__file__).parents[1] / "golden"))  # as a script, too
-from golden_cases import BUDGET, STREAMS, rows
+from golden_cases import STREAMS, rows
 
 on_x86 = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="kernels of OpenBLAS are chosen by name on x86_64"
@@ -33,10 +33,8 @@ ROWS, STOP = rows(), 310
 #: Kernel of the run that is left alone and of the one that breaks off; and those under which it goes on.
 WRITTEN, RESUMED = "SkylakeX", ("Prescott", "Sandybridge", "Nehalem")
 #: Streams whose releases state a standard deviation that comes from matrix products.
-QUICK = ["fpl-bounds-center", "fpl-regret", "window-smoothed-center", "projected"]
-CASES: dict[str, Any] = STREAMS | {
-    "projected": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET, project="psd"), release_every=40), {})
-}
+QUICK = ["fpl-bounds-center", "fpl-regret", "window-smoothed-center"]
+CASES: dict[str, Any] = STREAMS
 #: Users need other calls; the longest of the cases has few releases of its own.
 LONG = [name for name in CASES if not name.startswith("users")]
 
@@ -44,7 +42,7 @@ LONG = [name for name in CASES if not name.startswith("users")]
 def words(releases: list[sp.Release]) -> str:
     found = hashlib.sha256()
     for release in releases:
-        private = release.has_gram and "projected" not in release.details
+        private = release.has_gram
         found.update(b"%d" % release.t)
         found.update(release.packed.tobytes() if private else np.round(release.subspace.projector, 9).tobytes())
     return found.hexdigest()

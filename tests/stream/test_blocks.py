@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from itertools import pairwise
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -51,21 +52,6 @@ def feed(stream: Stream, rows: np.ndarray, cuts: list[int]) -> list:
     return releases
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(2, 300), st.data())
-@settings(deadline=None, max_examples=40)
-def test_any_partition_sums_to_the_same_block(seed: int, count: int, data: st.DataObject) -> None:
-    rows = onto_ball(rows_of(seed, count) * 10.0 ** data.draw(st.integers(-6, 3)))
-    whole = BlockGram.of(rows, first=1)
-    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, count - 1), max_size=6))), count]
-    parts = [BlockGram.of(rows[a:b], first=a + 1) for a, b in pairwise(cuts)]
-    while len(parts) > 1:  # join neighbours in any order: associativity
-        i = data.draw(st.integers(0, len(parts) - 2))
-        parts[i : i + 2] = [parts[i].then(parts[i + 1])]
-    assert np.array_equal(parts[0].high, whole.high)
-    assert np.array_equal(parts[0].low, whole.low)
-    assert parts[0].count == count
-
-
 def test_the_sum_is_that_of_exact_integers() -> None:
     """Against integers of any size, over more rows than are exact in one float."""
     rows = onto_ball(rows_of(1, 9000))
@@ -84,14 +70,7 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"noise": "tree", "horizon": 200},
-        {"noise": Tree(discrete=True), "horizon": 200},
-        {"solver": "tracking"},
-        {"solver": "smoothed"},
-        {},
-    ],
+    "options", [{"noise": Tree(discrete=True), "horizon": 200}, {"solver": "tracking"}, {"solver": "smoothed"}]
 )
 def test_every_variant_that_takes_blocks(options: dict) -> None:
     rows = rows_of(4, 200)
@@ -117,21 +96,13 @@ def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
     rewards = single.push_many(rows).rewards
     steps = [blocks.push_block(block) for block in blocks.leaves().blocks([rows], 0)]
     assert np.allclose([s.reward for s in steps], rewards.reshape(8, 50).sum(axis=1), rtol=1e-12)
-    histories = single.regret.history, blocks.regret.history
-    assert len(histories[0]) == len(histories[1]) == 8
-    for one, other in zip(*histories, strict=True):
-        assert one.t == other.t
-        assert one.opt == other.opt
-        assert one.regret == pytest.approx(other.regret, rel=1e-9)
-
-
-def test_dynamic_regret_of_blocks() -> None:
-    rows = rows_of(7, 400)
+    assert len(single.regret.history) == 8
+    for one, other in zip(single.regret.history, blocks.regret.history, strict=True):
+        assert (one.t, one.opt, one.regret) == (other.t, other.opt, pytest.approx(other.regret, rel=1e-9))
     one, other = (Stream(fpl(), seed=1, regret=RegretLog(window=100)) for _ in range(2))
     one.push_many(rows)
     feed(other, rows, [])
     assert one.regret.now().opt == other.regret.now().opt
-    assert one.regret.now().regret == pytest.approx(other.regret.now().regret, rel=1e-9)
     odd = Stream(fpl(), seed=1, regret=RegretLog(window=70))
     with pytest.raises(BadParameterError, match="window=70: a block of 50 rows crosses the end"):
         feed(odd, rows, [])
@@ -152,8 +123,8 @@ def test_bad_rows_are_zero_rows_and_counted() -> None:
 
 def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
-    for algorithm in (Oja(n_components=2, n_features=D), fpl(publish_regret=True)):
-        stream = Stream(algorithm)
+    users = UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
+    for stream in (Stream(Oja(n_components=2, n_features=D)), Stream(fpl(publish_regret=True)), users):
         with pytest.raises(BadParameterError, match="needs rows, not Gram matrices"):
             stream.push_block(block)
         assert stream.t == 0
@@ -163,18 +134,9 @@ def test_algorithms_that_need_rows_refuse_blocks() -> None:
     assert same([step.release], other.push_many(rows_of(1, 10)).releases)
 
 
-class Booked:
-    """An account that notes debits."""
-
-    debits = 0
-
-    def debit(self, guarantee: object, start: bytes) -> None:
-        self.debits += 1
-
-
 def test_blocks_that_do_not_fit_change_nothing() -> None:
     rows = onto_ball(rows_of(1, 60))
-    account = Booked()
+    account = Mock(spec=["debit"])
     stream = Stream(fpl(horizon=100), seed=1, ledger=account)
     good = next(stream.leaves().blocks([rows], 0))
     other = Stream(fpl(), row_norm=2.0).leaves()
@@ -191,9 +153,9 @@ def test_blocks_that_do_not_fit_change_nothing() -> None:
         with pytest.raises(BadParameterError, match=message):
             stream.push_block(block)
     assert stream.t == 0
-    assert account.debits == 0
+    assert account.debit.call_count == 0
     stream.push_block(good)
-    assert account.debits == 1
+    assert account.debit.call_count == 1
     with pytest.raises(BadParameterError, match="expected row 51"):  # delivered twice
         stream.push_block(good)
     leaves = stream.leaves()
@@ -212,16 +174,11 @@ def test_what_cannot_be_a_gram_matrix_is_refused() -> None:
         BlockGram(-block.high - 1, block.low, 10)
     with pytest.raises(BadParameterError, match="no packed Gram matrix"):
         BlockGram(block.high[:-1], block.low[:-1], 10)
-    with pytest.raises(BadParameterError, match="Join blocks in order"):
-        BlockGram.of(onto_ball(rows_of(1, 3)), first=1).then(BlockGram.of(onto_ball(rows_of(1, 3)), first=5))
-    processor = fpl().start(D)
     with pytest.raises(BadRowError, match="no Gram matrix of 4 rows"):
-        processor.absorb_gram(4, block.high, block.low)
-    with pytest.raises(BadParameterError, match="needs rows"):
-        Oja(n_components=2).start(D).absorb_gram(10, block.high, block.low)
+        fpl().start(D).absorb_gram(4, block.high, block.low)
 
 
-def test_gates_that_admit_alike_have_one_mark() -> None:
+def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = [
         admission_mark(Stream(fpl(), **options).leaves().admission)
         for options in ({}, {"on_bad_row": "zero"}, {"row_norm": 2.0}, {"bounds": (-1, 1)}, {"center": True})
@@ -230,23 +187,15 @@ def test_gates_that_admit_alike_have_one_mark() -> None:
     assert len(set(marks)) == 4
     with pytest.raises(BadParameterError, match="features must be known"):
         Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
-
-
-def test_a_block_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(fpl())
-    made = next(stream.leaves().blocks([rows_of(1, 10)], 0))
+    leaves, rows = stream.leaves(), rows_of(1, 25_000)
+    cutter = BlockCutter(leaves.admission, release_every=10_000, horizon=25_000)
+    assert [block.count for block in cutter.blocks([rows[3:9000], rows[9000:]], 3)] == [9997, 10_000, 5000]
+    made = next(leaves.blocks([rows[:10]], 0))
     monkeypatch.setattr("streampca.rows.admission.VERSION", 0)
     admission_mark.cache_clear()  # another process has named none
-    assert admission_mark(stream.leaves().admission) != made.admission
     with pytest.raises(BadParameterError, match="by another version"):
         stream.push_block(made)
-
-
-def test_a_leaf_of_many_rows_is_cut_where_releases_are_due() -> None:
-    leaves = BlockCutter(Stream(fpl()).leaves().admission, release_every=10_000, horizon=25_000)
-    rows = rows_of(1, 25_000)
-    counts = [block.count for block in leaves.blocks([rows[3:9000], rows[9000:]], 3)]
-    assert counts == [9997, 10_000, 5000]
 
 
 def test_a_durable_run_of_blocks_resumes_with_the_same_releases(tmp_path) -> None:
@@ -265,9 +214,6 @@ def test_a_durable_run_of_blocks_resumes_with_the_same_releases(tmp_path) -> Non
         releases += [step.release] if step.release else []
     store.close()
     assert same(releases, single)
-    with Store(tmp_path / "run.db") as again:
-        Stream.resume(again)
-        assert same(list(again.releases()), single)
 
 
 def test_a_durable_run_of_blocks_is_verified_by_its_rows(tmp_path) -> None:
@@ -290,12 +236,6 @@ def test_a_durable_run_of_blocks_is_verified_by_its_rows(tmp_path) -> None:
     checks.close()
 
 
-def test_blocks_have_no_users() -> None:
-    stream = UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
-    with pytest.raises(BadParameterError, match="needs rows, not Gram matrices"):
-        stream.push_block(BlockGram.of(onto_ball(rows_of(1, 10))))
-
-
 def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
     rows = rows_of(12, 300)
     single = Stream(fpl(), seed=1).push_many(rows).releases
@@ -309,8 +249,9 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
     assert steps[0].release is not None
     assert store.epoch == {"epoch": 0, "rows": 100}
     broken = (1 / 0 if i else block for i, block in enumerate(stream.leaves().blocks([rows[100:200]], 100)))
-    with pytest.raises(ZeroDivisionError):
-        _push_as_one(store, stream, broken)
+    with pytest.raises(ZeroDivisionError), store.in_one_commit({"epoch": 1}):  # noqa: PT012
+        for block in broken:
+            stream.push_block(block)
     with pytest.raises(Exception, match="epoch broke off"):
         stream.push(rows[0])
     stream = Stream.resume(store)
@@ -323,17 +264,3 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
     assert store.epoch == {"epoch": 2, "rows": 300}
     assert same(list(store.releases()), single)
     store.close()
-
-
-def _push_as_one(store: Store, stream: Stream, blocks) -> None:
-    with store.in_one_commit({"epoch": 1}):
-        for block in blocks:
-            stream.push_block(block)
-
-
-def test_many_blocks_keep_a_history_of_bounded_length() -> None:
-    stream = Stream(fpl(2), seed=1)
-    feed(stream, rows_of(8, 2400), [])
-    times = [record.t for record in stream.regret.history]
-    assert len(times) <= 512
-    assert times == sorted(set(times))

@@ -23,71 +23,41 @@ def stream(**more):
     return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100, **more), seed=1)
 
 
-def cut(*blocks, **how):
-    return (batch.rows for batch in feed.batches(stream().engine, Rows(*blocks), **how))
-
-
-@pytest.mark.parametrize(("seconds", "largest"), [(0.0, 8192), (0.01, 1024), (1.0, 1024)])
-def test_batches_grow_while_they_are_quick(monkeypatch, seconds, largest):
-    clock = [0.0]
-    monkeypatch.setattr(feed.time, "perf_counter", lambda: clock[0])
+def test_rows_come_in_batches_of_bounded_size_in_order():
     blocks = [np.arange(2.0 * n).reshape(n, 2) for n in (20_000, 5, 30_000)]
-    batches = []
-    for batch in cut(*blocks, limit=45_000):
-        batches.append(batch)
-        clock[0] += seconds
+    batches = [batch.rows for batch in feed.batches(stream().engine, Rows(*blocks), limit=45_000)]
     np.testing.assert_array_equal(np.concatenate(batches), np.concatenate(blocks)[:45_000])
-    assert max(map(len, batches)) == largest
-
-
-def test_batches_shrink_when_they_are_slow(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(feed.time, "perf_counter", lambda: clock[0])
-    sizes = []
-    for batch in cut(np.zeros((100_000, 2))):
-        sizes.append(len(batch))
-        clock[0] += 0.0 if len(sizes) < 5 else 0.5
-    assert sizes[:9] == [1024, 2048, 4096, 8192, 8192, 4096, 2048, 1024, 1024]
-    assert sum(sizes) == 100_000
-
-
-def test_wide_rows_come_in_small_batches():
-    wide = np.zeros((100, 2**15))
-    assert {len(batch) for batch in cut(wide)} == {4}
+    assert max(map(len, batches)) == feed.ROWS
+    wide = feed.batches(stream().engine, Rows(np.zeros((100, 2**15))))
+    assert {len(batch.rows) for batch in wide} == {4}
 
 
 def test_a_feed_that_is_closed_leaves_the_stream_after_a_whole_batch():
-    fed, rows = stream(), np.random.default_rng(0).normal(size=(5000, 2)) / 3
+    fed, other, rows = stream(), stream(), np.random.default_rng(0).normal(size=(5000, 2)) / 3
     steps = feed.feed(fed.engine, Rows(rows))
     next(steps)
     steps.close()
-    assert fed.t == feed.SMALLEST
-    other = stream()
-    assert other.push_many(rows[: fed.t]).releases
-    np.testing.assert_array_equal(fed.release.packed, other.release.packed)
-
-
-def test_no_rows_are_nothing():
-    fed = stream()
-    assert list(feed.feed(fed.engine, Rows())) == []
-    assert (fed.t, fed.features) == (0, ("a", "b"))
+    assert fed.t == feed.ROWS
+    np.testing.assert_array_equal(fed.release.packed, other.push_many(rows[: fed.t]).releases[-1].packed)
 
 
 def test_the_rows_before_a_bad_one_and_before_the_horizon_are_absorbed():
     rows = np.full((300, 2), 0.5)
     rows[250, 1] = np.nan
-    fed = stream()
-    with pytest.raises(sp.errors.BadRowError):
-        list(feed.feed(fed.engine, Rows(rows)))
-    assert (fed.t, fed.release.t) == (250, 200)
-    short = stream(horizon=120)
-    with pytest.raises(sp.errors.HorizonReachedError):
-        list(feed.feed(short.engine, Rows(rows[:200])))
-    assert (short.t, short.release.t) == (120, 120)
+    for fed, error, t, last in (
+        (stream(), sp.errors.BadRowError, 250, 200),
+        (stream(horizon=120), sp.errors.HorizonReachedError, 120, 120),
+    ):
+        with pytest.raises(error):
+            list(feed.feed(fed.engine, Rows(rows)))
+        assert (fed.t, fed.release.t) == (t, last)
+    empty = stream()
+    assert list(feed.feed(empty.engine, Rows())) == []
+    assert (empty.t, empty.features) == (0, ("a", "b"))
 
 
 def test_feeds_of_two_threads_interleave_whole_batches():
-    fed, blocks = stream(), [np.full((3000, 2), sign * 0.5) for sign in (1.0, -1.0)]
+    fed, blocks = stream(), [np.full((9000, 2), sign * 0.5) for sign in (1.0, -1.0)]
     firsts = [[], []]
 
     def work(number):
@@ -100,5 +70,5 @@ def test_feeds_of_two_threads_interleave_whole_batches():
     for thread in threads:
         thread.join()
     covered = sorted(one for part in firsts for one in part)
-    assert fed.t == 6000
+    assert fed.t == 18_000
     assert [first for first, _ in covered] == [1, *np.cumsum([size for _, size in covered])[:-1] + 1]

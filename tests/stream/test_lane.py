@@ -124,9 +124,7 @@ def test_an_error_in_the_middle_of_a_row_changes_nothing(place, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(source), "fresh" if place == "fresh" else "link", broken)
-        if place == "random":
-            patched.setattr(source, "random", broken)
+        patched.setattr(source if place == "random" else type(source), place, broken)
         with pytest.raises(KeyboardInterrupt):
             one.push(rows[20])
     source.is_seeded = True
@@ -150,10 +148,7 @@ def test_released_arrays_are_read_only_and_hold_no_secret_memory():
 
 
 def test_streams_that_record_rows_have_no_lane():
-    for keywords in (
-        {"regret": sp.RegretLog(window=50)},
-        {"published": True, "private_regret": sp.PrivateRegret()},
-    ):
+    for keywords in ({"regret": sp.RegretLog(window=50)}, {"published": True, "private_regret": sp.PrivateRegret()}):
         one = stream(**keywords)
         for row in rows_of(20, 5):
             one.push(row)
@@ -168,3 +163,15 @@ def test_a_lane_ends_before_records_keys_and_the_horizon(monkeypatch):
         same(one.push(row), other.push(row))
         assert state(one) == state(other)
     assert one.engine.lane is None  # nothing follows the horizon
+
+
+def test_streams_of_one_algorithm_do_not_share_the_scales_of_their_noise():
+    """One stream is a chunk of 64 scales ahead of the other, so that each replaces the chunk in which the other is."""
+    rows, algorithm = rows_of(200, 5), stream().algorithm
+    expected = [step.release.to_json() for step in map(stream(lane=False).push, rows)]
+    ahead, behind = (sp.Stream(algorithm, seed=7) for _ in range(2))
+    found = [ahead.push(row).release.to_json() for row in rows[:70]]
+    for t in range(130):
+        assert behind.push(rows[t]).release.to_json() == expected[t]
+        found.append(ahead.push(rows[70 + t]).release.to_json())
+    assert found == expected

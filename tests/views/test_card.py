@@ -4,7 +4,7 @@ import numpy as np
 
 import streampca as sp
 from streampca.release.estimates import Estimates
-from streampca.views.card import card, learned
+from streampca.views.card import card
 from streampca.views.facts import Fact, floor, percent, promise, regret_facts
 
 
@@ -59,23 +59,6 @@ def test_a_card_tells_what_was_released_promised_and_seen():
     assert "| a\\|b |" in made.markdown()
     assert "<b>x</b>" not in made.html() + made.markdown()
     assert "do not publish" in made.html()
-
-
-def test_what_was_learned_is_told_by_the_heavy_features_of_clear_components():
-    def told(*columns, **details):
-        basis = np.array(columns).T
-        gram = basis @ np.diag([30.0, 15.0]) @ basis.T
-        fields = {"t": 100, "n_components": 2, "guarantee": GUARANTEE, "details": details, "features": ("a", "b", "c")}
-        return learned(card(sp.Release.of_gram(gram, noise_std=0.3, **fields)))
-
-    assert told([0.8, 0.6, 0.0], [0.0, 0.0, 1.0], centered=True) == (
-        "Learned: the rows differ most in a and b, which rise together (66.6 % of the variance), "
-        "then in c (33.3 % of the variance)."
-    )
-    one = told([0.0, 1.0, 0.0], [0.8, 0.0, -0.6])
-    assert one.startswith("Learned: the rows are longest along b (")
-    assert "a, which rises while c falls" in one
-    assert learned(card(a_release(sigma=30.0, k=3))) == ""
 
 
 def test_what_noise_hides_does_not_stand_above_it():

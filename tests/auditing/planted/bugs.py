@@ -27,9 +27,9 @@ from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
 from streampca.mechanisms import histogram
+from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
 from streampca.papers import wishart
 from streampca.papers.approximate_subspace import ApproximateSubspace
@@ -389,12 +389,10 @@ bug("shown without a threshold", "ApproximateSubspace StabilityHistogram-moves",
     const(StabilityHistogram, "threshold", lambda self: -1e9))
 bug("threshold ignored", "edge-lone StabilityHistogram-moves",
     put(histogram, "_above", lambda counts, noisy, threshold: np.where(counts > 0, noisy, -np.inf)))
-bug("gap noise halved", "ExactSubspace-all", times(TruncatedLaplace, "draw", 0.5))
-bug("truncated Laplace at a quarter", "ExactSubspace-all ExactSubspace-blocks", times(TruncatedLaplace, "draw", 0.25))
-bug("gap without noise", "ExactSubspace-all Tumbling-ExactSubspace", times(TruncatedLaplace, "draw", 0.0))
-bug("shown without a threshold", "ExactSubspace-all ExactSubspace-blocks",
-    const(ExactSubspace, "gap_threshold", lambda self: -np.inf),
-    const(ExactSubspace, "vote_threshold", lambda self: -np.inf))
+bug("truncated Laplace halved", "ExactSubspace", times(TruncatedLaplace, "draw", 0.5))
+bug("truncated Laplace at a quarter", "ExactSubspace", times(TruncatedLaplace, "draw", 0.25))
+bug("votes without noise", "ExactSubspace Tumbling-ExactSubspace", times(TruncatedLaplace, "draw", 0.0))
+bug("shown without a threshold", "ExactSubspace", const(ExactSubspace, "threshold", lambda self: -np.inf))
 bug("threshold as for add-remove", "StabilityHistogram-moves",
     const(StabilityHistogram, "threshold", lambda self: 1.0 + math.log(0.5 / self.delta) / self.epsilon))
 bug("threshold too low", "StabilityHistogram-moves", const(StabilityHistogram, "threshold", lambda self: 1.0))

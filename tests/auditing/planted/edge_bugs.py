@@ -25,9 +25,8 @@ from streampca.linalg.svec import unpack_entries
 from streampca.matrix_factorization.participation import user_factor
 from streampca.matrix_factorization.tree import TreeNoise
 from streampca.matrix_factorization.window import TwinNoise
-from streampca.mechanisms import adaptive_laplace
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.adaptive_laplace import NORMS_SHARE, AdaptiveLaplaceCovariance
+from streampca.mechanisms import adaptive
+from streampca.mechanisms.adaptive import PURE_NORMS_SHARE, AdaptiveCovariance, AdaptiveLaplaceCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.mechanisms.norm_maps import NormEstimate, Norms, norm_counts
@@ -130,7 +129,7 @@ def _found_by(**exact: bool) -> Patch:
 def _counted(released: Any) -> Any:
     def made(self: AdaptiveLaplaceCovariance, rows: Any, *given: Any) -> Any:
         enough = np.count_nonzero(rows.any(axis=1)) * self.epsilon >= 500.0
-        with mock.patch.object(adaptive_laplace, "_FEWEST", 0.0 if enough else math.inf):
+        with mock.patch.object(adaptive, "_FEWEST", 0.0 if enough else math.inf):
             return released(self, rows, *given)
 
     return made
@@ -215,7 +214,7 @@ def _finer(self: LatticeSum, noise: Any, std: float) -> Any:
 
 
 bug("sensitivity of zero-out for norms under replace", "AdaptiveLaplaceCovariance-replace",
-    const(AdaptiveLaplaceCovariance, "norms_scale", lambda self: 1.0 / (NORMS_SHARE * self.epsilon)))
+    const(AdaptiveLaplaceCovariance, "norms_scale", lambda self: 1.0 / (PURE_NORMS_SHARE * self.epsilon)))
 bug("sensitivity of zero-out for bounds under replace", "PrivateFPL-private-bounds-replace",
     put(PrivateBounds, "std", lambda self, n_features: math.sqrt(n_features) / self.mu))
 bug("rows of the warm-up in the sums", "PrivateFPL-private-bounds", after(admission.Admission, "block", _warm_rows_too))
