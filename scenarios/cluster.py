@@ -96,10 +96,10 @@ def ways_of(paths: list[Path], features: int, spark: Any) -> dict[str, Callable[
     frame = spark.read.parquet(*map(str, paths)).select(*names)
     reader = spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", FILES // 2)
 
-    def query(frames: Any, *, files: bool) -> Releases:
+    def query(frames: Any) -> Releases:
         releases: Releases = []
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "run.db") as store:
-            sink = on_spark.EpochSink(stream(store), store, files=files, on_release=releases.append)
+            sink = on_spark.EpochSink(stream(store), store, on_release=releases.append)
             writer = frames.writeStream.foreachBatch(sink).trigger(availableNow=True)
             writer.option("checkpointLocation", str(Path(folder) / "checkpoint")).start().awaitTermination()
         return releases
@@ -111,8 +111,8 @@ def ways_of(paths: list[Path], features: int, spark: Any) -> dict[str, Callable[
         # A filter that keeps all rows: no longer columns of files, which executors could read.
         "filtered": lambda: made(on_spark.absorb_frame(stream(), frame.where("x0 > -1e9"))),
         "floor": lambda: frame.mapInArrow(counted, "rows long").collect()[:0],
-        "paths": lambda: query(on_spark.parquet_paths(spark, folder, files_per_epoch=FILES // 2), files=True),
-        "rows": lambda: query(reader.parquet(folder), files=False),
+        "paths": lambda: query(on_spark.parquet_paths(spark, folder, files_per_epoch=FILES // 2)),
+        "rows": lambda: query(reader.parquet(folder)),
     }
 
 

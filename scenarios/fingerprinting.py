@@ -59,12 +59,12 @@ class TardosCode:
     def draw(cls, length: int, coalition: int, noise: NoiseStream) -> TardosCode:
         """Draw the biases of a code of ``length`` positions against coalitions of that size."""
         cut = math.asin(math.sqrt(1.0 / (300.0 * coalition)))
-        angles = cut + (0.5 * math.pi - 2.0 * cut) * noise.uniform(0, length)
+        angles = cut + (0.5 * math.pi - 2.0 * cut) * noise.draws(0).uniform(length)
         return cls(np.sin(angles) ** 2)
 
     def words(self, count: int, noise: NoiseStream, index: int = 0) -> FloatArray:
         """Draw ``count`` codewords, (count, n) of -1 and +1."""
-        uniform = noise.uniform(index, count * self.biases.size).reshape(count, -1)
+        uniform = noise.draws(index).uniform(count * self.biases.size).reshape(count, -1)
         return np.where(uniform < self.biases, 1.0, -1.0)
 
     def scores(self, words: FloatArray, pirate: FloatArray) -> FloatArray:
@@ -112,7 +112,7 @@ def subspace_pirate(
     """
     m, n = words.shape
     d = n + padding
-    place = int(randomness.stream("place").words(0, 1)[0] % np.uint64(k))
+    place = int(randomness.stream("place").draws(0).words(1)[0] % np.uint64(k))
     blocks = []
     for i in range(k):
         order, signs = _signed_permutation(d, randomness, i)
@@ -121,7 +121,7 @@ def subspace_pirate(
         blocks.append((_padded(members, padding) * signs)[:, order] @ rotation)
         if i == place:
             turn, own_order, own_signs = rotation, order, signs
-    shuffled = randomness.stream("order").permutation(0, k * m)
+    shuffled = np.argsort(randomness.stream("order").draws(0).words(k * m), kind="stable")
     basis = np.empty((d, k))
     basis[own_order] = turn @ oracle(np.concatenate(blocks)[shuffled], k)
     basis *= own_signs[:, None]
@@ -142,8 +142,8 @@ def _padded(words: FloatArray, padding: int) -> FloatArray:
 
 
 def _signed_permutation(d: int, randomness: Randomness, i: int) -> tuple[IntArray, FloatArray]:
-    order = randomness.stream("permutation").permutation(i, d)
-    signs = np.where(randomness.stream("signs").words(i, d) & np.uint64(1), 1.0, -1.0)
+    order = np.argsort(randomness.stream("permutation").draws(i).words(d), kind="stable")
+    signs = np.where(randomness.stream("signs").draws(i).words(d) & np.uint64(1), 1.0, -1.0)
     return order, signs
 
 

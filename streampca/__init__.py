@@ -6,7 +6,7 @@ Feed sensitive rows to a `Stream`; get subspaces that are safe to publish, and t
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streampca.rendering import RENDERERS
+from streampca.tables import RENDERERS
 
 if TYPE_CHECKING:
     from streampca import errors as errors
@@ -63,51 +63,41 @@ __version__ = "0.2.0.dev0"
 
 # Module of each public name. Names are imported when first used, so that the command line starts fast.
 _HOME = {
-    "Algorithm": "processors.base",
-    "Processor": "processors.base",
-    "Regret": "regret.regret",
-    "Terms": "release.release",
-    "AdmissionReport": "rows.report",
-    "Audit": "auditing",
-    "AdaptiveCovariance": "mechanisms.adaptive",
-    "AdaptiveLaplaceCovariance": "mechanisms.adaptive",
-    "adaptive_mechanism": "mechanisms.adaptive",
-    "BLT": "matrix_factorization.noises",
-    "BlockGram": "stream.blocks",
-    "BlockStep": "stream.step",
-    "Budget": "privacy.budget",
-    "DPPCA": "processors.dp_pca",
-    "Exact": "processors.solvers",
-    "ExactSubspace": "mechanisms.exact_subspace",
-    "GaussianCovariance": "mechanisms.covariance",
-    "Guarantee": "privacy.guarantee",
-    "Ledger": "store.ledger",
-    "MatrixLaplaceCovariance": "mechanisms.covariance",
-    "Oja": "processors.oja",
-    "PrivateFPL": "processors.private_fpl",
-    "PrivateOja": "processors.private_oja",
-    "PrivateRegret": "regret.private_regret",
-    "PrivateRegretRecord": "regret.private_regret",
-    "Randomness": "privacy.randomness",
-    "RegretLog": "regret.regret",
-    "RegretRecord": "regret.regret",
-    "Release": "release.release",
-    "RowSource": "rows.protocol",
-    "SlidingWindowPCA": "processors.sliding_window",
-    "Smoothed": "processors.solvers",
-    "Step": "stream.step",
-    "Steps": "stream.step",
-    "Store": "store",
-    "Stream": "stream.stream",
-    "Subspace": "release.subspace",
-    "Tracking": "processors.solvers",
-    "Tree": "matrix_factorization.noises",
-    "Tumbling": "processors.tumbling",
-    "UserStream": "users",
-    "audit": "auditing",
-    "kernels": "_native",
-    "plan": "planning",
-    "read_releases": "release.file",
+    name: module
+    for module, names in {
+        "_native": "kernels",
+        "auditing": "Audit audit",
+        "matrix_factorization.noises": "BLT Tree",
+        "mechanisms.adaptive": "AdaptiveCovariance AdaptiveLaplaceCovariance adaptive_mechanism",
+        "mechanisms.covariance": "GaussianCovariance MatrixLaplaceCovariance",
+        "mechanisms.exact_subspace": "ExactSubspace",
+        "planning": "plan",
+        "privacy.budget": "Budget",
+        "privacy.guarantee": "Guarantee",
+        "privacy.randomness": "Randomness",
+        "processors.base": "Algorithm Processor",
+        "processors.dp_pca": "DPPCA",
+        "processors.oja": "Oja",
+        "processors.private_fpl": "PrivateFPL",
+        "processors.private_oja": "PrivateOja",
+        "processors.sliding_window": "SlidingWindowPCA",
+        "processors.solvers": "Exact Smoothed Tracking",
+        "processors.tumbling": "Tumbling",
+        "regret.private_regret": "PrivateRegret PrivateRegretRecord",
+        "regret.regret": "Regret RegretLog RegretRecord",
+        "release.file": "read_releases",
+        "release.release": "Release Terms",
+        "release.subspace": "Subspace",
+        "rows.protocol": "RowSource",
+        "rows.report": "AdmissionReport",
+        "store": "Store",
+        "store.ledger": "Ledger",
+        "stream.blocks": "BlockGram",
+        "stream.step": "BlockStep Step Steps",
+        "stream.stream": "Stream",
+        "users": "UserStream",
+    }.items()
+    for name in names.split()
 }
 # `streampca.views` is above the releases and streams that it shows; it adds its renderers to the table.
 RENDERERS["views"] = lambda: import_module("streampca.views")

@@ -12,20 +12,12 @@ import weakref
 from collections.abc import Callable
 from functools import wraps
 from threading import RLock, get_ident
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar, cast
 
 from streampca.errors import StreamBusyError
 
-
-class Forkable(Protocol):
-    """An object that must change in the child of a fork."""
-
-    def after_fork(self) -> None:
-        """Change the object, in the child."""
-
-
 #: Objects whose ``after_fork`` the child of a fork calls, for as long as they live.
-_FORKABLE: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_FORKABLE: weakref.WeakSet[Any] = weakref.WeakSet()
 tell_of_forks = _FORKABLE.add
 
 
@@ -84,22 +76,18 @@ class Guard:
         return Guard, (self.name,)
 
 
-class _Guarded(Protocol):
-    @property
-    def guard(self) -> Guard: ...
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-G = TypeVar("G", bound=_Guarded)
-P = ParamSpec("P")
-R = TypeVar("R")
+def exclusive(method: F) -> F:
+    """Make a method wait for other threads, and raise `StreamBusyError` inside another exclusive call of its thread.
 
-
-def exclusive(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-    """Make a method wait for other threads, and raise `StreamBusyError` inside another exclusive call of its thread."""
+    The method's object has a `Guard` as its ``guard``.
+    """
 
     @wraps(method)
-    def call(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        guard = self.guard
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        guard: Guard = self.guard
         if guard.helper and guard.helper == get_ident():
             guard.refuse()
         if guard.inner is not None:
@@ -118,4 +106,4 @@ def exclusive(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G,
             finally:
                 guard.is_busy = False
 
-    return call
+    return cast(F, call)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # processes of the pool start faster without these
     from streampca.stream.stream import Stream
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-#: Rows of a task: about 0.1 s of work at 64 features.
+#: Rows of a task, rounded up to whole row groups: about 0.1 s of work at 64 features.
 TASK_ROWS = 2**16
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -51,13 +51,11 @@ def absorb_parquet(
     *,
     columns: Sequence[str] | None = None,
     processes: int | None = None,
-    rows_per_task: int = TASK_ROWS,
     before: int = 0,
 ) -> Iterator[BlockStep]:
-    """Feed the rows of Parquet files, in order, summed by a pool of processes.
+    """Feed the rows of Parquet files, in order, summed by a pool of processes; yield a `BlockStep` a block.
 
-    Rows that the stream has absorbed are skipped, so a durable stream continues with
-    ``absorb_parquet(Stream.resume(store), the same paths)``.
+    Rows that the stream has absorbed are skipped: a durable stream continues with the same paths.
 
     Parameters
     ----------
@@ -65,12 +63,7 @@ def absorb_parquet(
     paths : one file, or several in the order of rows.
     columns : names of the columns, in the order of features; by default those of the stream, or all.
     processes : number of processes that sum rows; by default one a core. 1 sums them in the calling process.
-    rows_per_task : rows of one task, rounded up to whole row groups of the file. Releases do not depend on it.
     before : rows that the stream absorbed from elsewhere, before these files.
-
-    Yields
-    ------
-    BlockStep : one a block; a release ends a block.
 
     Raises
     ------
@@ -82,8 +75,7 @@ def absorb_parquet(
     count = processes if processes is not None else os.cpu_count() or 1
     check_count("processes", count)
     cutter = stream.leaves()
-    check_count("rows_per_task", rows_per_task)
-    tasks = tasks_of(row_groups(stream, paths, columns, before), rows_per_task)
+    tasks = tasks_of(row_groups(stream, paths, columns, before), TASK_ROWS)
     if count == 1 or len(tasks) < 2:
         for task in tasks:
             yield from map(stream.push_block, task_blocks(cutter, task))

@@ -68,11 +68,6 @@ def reader_blocks(
     reader : number of the reader, from 0.
     rows : rows in a block, the same for all readers.
     number : number of the first block. After a restart, continue with any block that was sent, from its first row.
-
-    Raises
-    ------
-    BadRowError
-        If a row is bad and the admission raises.
     """
 
     def values() -> Iterator[FloatArray]:
@@ -152,7 +147,7 @@ class _Round:
 
 
 def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, close: int = 0) -> Iterator[BlockStep]:
-    """Absorb the blocks of all readers, a round at a time.
+    """Absorb the blocks of all readers, a round at a time; yield a `BlockStep` a round.
 
     Block n of reader r holds its rows n·m + 1 to (n + 1)·m. The rows of the stream are those of round 0, of all readers
     in ascending order, then of round 1, and so on. A round is absorbed when all its blocks have arrived. A repeated
@@ -168,15 +163,10 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     close : rounds before this one are absorbed at the end of the source even if blocks are missing. These count as zero
         rows and are dropped if they arrive later. When to close must not depend on rows.
 
-    Yields
-    ------
-    BlockStep : one a round.
-
     Raises
     ------
     BadParameterError, BadRowError, SourceError
-        If a parameter or a block does not fit, or two blocks of one id differ. The message names the place of the
-        block. Earlier rounds are absorbed.
+        If a parameter or a block does not fit, or two blocks of one id differ. Earlier rounds are absorbed.
 
     Notes
     -----

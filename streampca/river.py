@@ -47,37 +47,25 @@ from streampca.stream.stream import Stream
 
 __all__ = ["PrivateBlockPCA", "PrivateOjaPCA", "PrivatePCA", "PrivateWindowPCA", "RiverAdapter"]
 
-OnUnseen = Literal["ignore", "raise"]
-OnMissing = Literal["fill", "raise"]
-
 
 class _Feed:
     """A stream of rows with the features ``names``, for mappings whose features appear, disappear and change order."""
 
-    def __init__(self, stream: Stream, names: tuple[Hashable, ...], adapter: RiverAdapter) -> None:
+    def __init__(self, stream: Stream, names: tuple[Hashable, ...]) -> None:
         admission = stream.engine.now.admission
-        self.stream, self.names, self._known = stream, names, frozenset(names)
+        self.stream, self.names = stream, names
         self._middle, self._scale = admission.neutral(len(names)), admission.ranges()[1]
         # A missing feature counts as the middle of its bounds, which contributes nothing.
         self._fill: list[float] = self._middle.tolist()
-        self._on_unseen, self._on_missing = adapter.on_unseen, adapter.on_missing
 
     def row(self, x: Mapping[Any, Any]) -> list[Any]:
         """Return the values of one mapping, in order."""
-        # The common case needs no check of names: as many values as features, and none is missing.
-        if len(x) == len(self.names):
-            try:
-                return [x[name] for name in self.names]
-            except KeyError:
-                pass
-        self._check(x)
         return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
 
     def table(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return the columns of a table, in order."""
         if not X.columns.is_unique:
             raise BadRowError("two columns of the table have one name; names must differ")
-        self._check(X.columns)
         known = zip(self.names, self._fill, strict=True)
         return pd.DataFrame({name: X[name] if name in X.columns else fill for name, fill in known}, index=X.index)
 
@@ -97,12 +85,6 @@ class _Feed:
     def _scaled(self, rows: FloatArray) -> FloatArray:
         return rows if self._scale is None else (rows - self._middle) * self._scale
 
-    def _check(self, names: Collection[Any]) -> None:
-        if self._on_unseen == "raise" and (unseen := [name for name in names if name not in self._known]):
-            raise BadRowError(f"unseen feature {unseen[0]!r}; pass on_unseen='ignore' to drop it")
-        if self._on_missing == "raise" and (missing := [name for name in self.names if name not in names]):
-            raise BadRowError(f"feature {missing[0]!r} is missing; pass on_missing='fill' to fill it")
-
 
 @dataclass(eq=False, repr=False)
 class RiverAdapter(base.MiniBatchTransformer):
@@ -112,13 +94,11 @@ class RiverAdapter(base.MiniBatchTransformer):
     ----------
     n_components : number of components.
     epsilon, delta : privacy budget of all releases of the stream.
-    row_norm, bounds, on_bad_row : as in `streampca.Stream`, with public bounds only. ``on_bad_row="zero"`` absorbs a
-        zero row also in place of every record that is refused, and needs ``features``.
+    row_norm, bounds, on_bad_row : as in `streampca.Stream`, with public bounds only. ``on_bad_row="zero"`` needs
+        ``features``, and absorbs a zero row also in place of what is no mapping.
     features : names of the features, in order. By default, those of the first row in alphabetical order. Name them if
-        the set of features of a row is itself a secret, as with bags of words.
-    on_unseen : ``"ignore"`` drops other features, ``"raise"`` refuses such rows.
-    on_missing : ``"fill"`` counts an absent feature as 0 (the middle of its bounds, if any), which contributes
-        nothing; ``"raise"`` refuses such rows.
+        the set of features of a row is itself a secret, as with bags of words. Others are dropped; an absent one counts
+        as 0 (the middle of its bounds, if any), which contributes nothing.
     align : turn each basis within its subspace towards the previous one, so that scores neither flip nor swap. They
         are then not sorted by variance; `components` is. False uses the eigenvectors.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
@@ -147,8 +127,6 @@ class RiverAdapter(base.MiniBatchTransformer):
     row_norm: float = 1.0
     bounds: Bounds | None = None
     features: Sequence[Hashable] | None = None
-    on_unseen: OnUnseen = "ignore"
-    on_missing: OnMissing = "fill"
     on_bad_row: OnBadRow = "raise"
     align: bool = True
     adjacency: Adjacency = "zero-out"
@@ -161,9 +139,6 @@ class RiverAdapter(base.MiniBatchTransformer):
         shared = {field.name for field in fields(RiverAdapter)} - {"n_components", "epsilon", "delta", "adjacency"}
         names = [field.name for field in fields(self) if field.name not in shared]
         self._algorithm = self.algorithm_of(**{name: getattr(self, name) for name in names})
-        for name, other in (("on_unseen", "ignore"), ("on_missing", "fill")):
-            if (value := getattr(self, name)) not in (other, "raise"):
-                raise BadParameterError(f"{name}={short(value)}: expected '{other}' or 'raise'")
         if self.on_bad_row == "zero" and self.features is None:
             raise BadParameterError(
                 "on_bad_row='zero' without features=: the first row would decide which features there are; name them"
@@ -219,7 +194,7 @@ class RiverAdapter(base.MiniBatchTransformer):
                 seed=self.seed,
                 ledger=self._account,
             )
-            self._feed = feed = _Feed(stream, names, self)
+            self._feed = feed = _Feed(stream, names)
         return feed
 
     @exclusive
@@ -274,10 +249,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         return pd.DataFrame(scores, index=X.index, columns=self._labels)
 
     def seen_one(self, x: dict[Any, Any]) -> FloatArray:
-        """Return a row in the units of the stream, neither clamped nor clipped, (d,). As sensitive as the row.
-
-        Raises `NoReleaseError` before the first release.
-        """
+        """Return a row in the units of the stream, neither clamped nor clipped, (d,). As sensitive as the row."""
         return self._released()[0].seen(_mapping(x))
 
     def _basis(self) -> FloatArray | None:
@@ -317,19 +289,13 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     @property
     def components(self) -> pd.DataFrame:
-        """Components of the latest release by descending eigenvalue, a row each. Publishable.
-
-        Raises `NoReleaseError` before the first release.
-        """
+        """Components of the latest release by descending eigenvalue, a row each. Publishable."""
         feed, release = self._released()
         return pd.DataFrame(release.subspace.basis.T, index=self._labels, columns=list(feed.names))
 
     @property
     def explained_variance_ratio(self) -> pd.Series:
-        """Shares of the total variance along the components, see `streampca.Release`. Publishable.
-
-        Raises `NoReleaseError` before the first release, or if no Gram matrix is released.
-        """
+        """Shares of the total variance along the components, see `streampca.Release`. Publishable."""
         return pd.Series(self._released()[1].explained_variance_ratio, index=self._labels)
 
     def _released(self) -> tuple[_Feed, Release]:
@@ -400,8 +366,7 @@ class PrivateWindowPCA(RiverAdapter):
 class PrivateBlockPCA(RiverAdapter):
     """Private PCA of each block of rows independently (`streampca.Tumbling` of `streampca.GaussianCovariance`).
 
-    Blocks are disjoint, so the budget of all releases is that of one (parallel composition).
-    `streampca.river_monitors.SubspaceDrift` tests from them whether the subspace has changed.
+    `streampca.river_monitors.SubspaceDrift` tests from its releases whether the subspace has changed.
 
     Parameters
     ----------

@@ -8,8 +8,8 @@
 (5000, 2)
 
 *Private*: all attributes that end in an underscore; `get_covariance` and `get_precision`. *Not private*: `admission`,
-and the results of `transform`, `score_samples` and `score`. These are functions of raw rows and as sensitive as the
-rows; so are a model that a pipeline trains on them and the choice of a grid search.
+and the results of `transform`, `score_samples` and `score`, which are as sensitive as the rows; so are a model that a
+pipeline trains on them and the choice of a grid search.
 
 *What breaks the guarantee.* If a previous step learns from rows, such as ``StandardScaler``, one row changes all
 others. The guarantee then covers the output of that step and not your rows. Scale with public numbers: ``bounds=`` or
@@ -70,10 +70,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     whiten : divide scores by the standard deviations along their components, which are bounded below by the standard
         deviation of their noise (the root of ``explained_variance_std_``).
     epsilon, delta : budget of one `fit`, or of all calls of `partial_fit` after it.
-    row_norm : public radius. Longer rows are scaled onto the ball; never compute it from the rows.
-    bounds : public ranges of the features, mapped into that ball: ``(lower, upper)``, numbers or arrays, or ``{feature:
-        (lower, upper)}`` for tables. Components and variances are then those of the mapped features. With
-        ``"private"``, for `fit` only, at most a quarter of the rows spend their whole budget on finding ranges.
+    row_norm, bounds : as in `streampca.Stream`; bounds by name are for tables. Components and variances are those of
+        the mapped features. ``"private"`` bounds, for `fit` only, spend the budget of at most a quarter of the rows.
     center : subtract a private mean, of the same release. Increases the noise by 11.8 %.
     adjacency : neighboring tables differ in one row, which is replaced by zero (``"zero-out"``; the number of rows is
         public) or by any row (``"replace"``).
@@ -88,19 +86,12 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     explained_variance_, explained_variance_std_ : private estimates of the variances along them, not below 0, and the
         standard deviation of their noise, to first order. `explained_variance_interval` is simultaneous.
     explained_variance_ratio_ : shares of the total variance, debiased: never nan, with a sum of at most 1.
-    noise_variance_ : mean variance along the other directions, debiased, for `get_covariance` and `score`; 0 if there
-        are none. At least its own standard deviation from the noise.
+    noise_variance_ : mean variance along the other directions, debiased, but at least its own standard deviation from
+        the noise; 0 if there are none.
     mean_, scale_ : private mean (if ``center=False``, the center of public bounds), and the factors of public bounds.
     release_, guarantee_ : the latest `Release` and its privacy guarantee.
     n_samples_seen_ : number of rows, including those for private bounds. Public under either adjacency.
     n_features_in_, feature_names_in_ : as in scikit-learn.
-
-    Raises
-    ------
-    BadParameterError
-        A ``ValueError``: if a parameter does not fit the rows.
-    BudgetExhaustedError
-        If the ledger does not cover a fit. No row was absorbed.
 
     Notes
     -----

@@ -1,33 +1,23 @@
 """Spark: executors admit rows and sum them, the driver creates the releases.
 
-A file, or many (the fast way; the paths are the same on every machine):
-
-    for step in absorb_parquet(stream, spark, paths):
+    for step in absorb_parquet(stream, spark, paths):  # Parquet files, the fast way
         step.release
+    steps = absorb_frame(stream, frame)  # any DataFrame, in the order of its partitions
 
-Any DataFrame, in the order of its partitions:
-
-    steps = absorb_frame(stream, frame)
-
-A stream, exactly once, also after the driver was killed:
+A streaming query, each epoch exactly once, also after the driver was killed:
 
     store = Store("run.db")
     stream = Stream.resume(store) if started else Stream(algorithm, features=names, store=store)
     query = (frames.writeStream.foreachBatch(EpochSink(stream, store))
              .option("checkpointLocation", folder).start())
 
-where ``frames`` is any streaming DataFrame, or `parquet_paths` of a folder (then executors read the files without
-Spark's row format, several times faster).
+``frames`` is any streaming DataFrame, or `parquet_paths` of a folder, which executors read several times faster.
 
 Install the driver's version of streampca on the executors, in the Python that ``PYSPARK_PYTHON`` names. Exact Gram
 matrices of blocks travel to the driver. They are as secret as raw rows: turn on ``spark.network.crypto.enabled`` and
-``spark.io.encryption.enabled``. Executors are trusted as the curator is.
-
-A block of d features is about ``4 d (d + 1)`` bytes, and there is one a release: executors help if ``release_every``
-is several times d. Otherwise the blocks are larger than the rows.
-
-The releases are those of one process whose `Stream` absorbs the same rows in the same order, bit for bit: sums of
-blocks are exact, and noise is drawn on the driver, by position.
+``spark.io.encryption.enabled``. Executors are trusted as the curator is. The releases are those of one process whose
+`Stream` absorbs the same rows in the same order, bit for bit. A block of d features is about ``4 d (d + 1)`` bytes, and
+there is one a release: executors help if ``release_every`` is several times d.
 """
 
 from __future__ import annotations
@@ -36,7 +26,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
 from itertools import chain, pairwise, product
 from typing import Any
@@ -63,10 +53,11 @@ from streampca.stream.blocks import BlockCutter, BlockGram
 from streampca.stream.step import BlockStep
 from streampca.stream.stream import Stream
 
-# Rows of a task: about 50 ms of CPU, the overhead of a Spark task.
+# Rows of a task, rounded up to whole row groups: about 50 ms of CPU, the overhead of a Spark task.
 _TASK_ROWS = 2**18
 # Tasks of a Spark job per slot: the next job runs while the blocks of the previous one are absorbed.
 _WAVE = 2
+_PATHS = ["path", "modificationTime"]  # columns of the frames of `parquet_paths`
 # Spark's and Arrow's names of the types that both read as the same numbers.
 _ARROW = {
     "double": "double", "float": "float", "bigint": "int64", "int": "int32", "smallint": "int16", "tinyint": "int8",
@@ -80,25 +71,21 @@ def absorb_parquet(
     paths: Paths,
     *,
     columns: Sequence[str] | None = None,
-    rows_per_task: int = _TASK_ROWS,
     before: int = 0,
 ) -> Iterator[BlockStep]:
     """Feed the rows of Parquet files, in order, read and summed by executors.
 
-    Rows that the stream has absorbed are skipped, so a durable stream continues with
-    ``absorb_parquet(Stream.resume(store), spark, the same paths)``.
+    Rows that the stream has absorbed are skipped: a durable stream continues with the same paths.
 
     Parameters
     ----------
     spark : the Spark session.
-    rows_per_task : rows of one Spark task, rounded up to whole row groups; fewer if slots would be idle. Releases do
-        not depend on it.
     stream, paths, columns, before : as in `streampca.pool.absorb_parquet`. Paths must be valid on every machine.
 
     Yields and raises the same, but for bad rows, which fail the job.
     """
     cutter, slots = stream.leaves(), spark.sparkContext.defaultParallelism
-    tasks = _tasks(row_groups(stream, paths, columns, before), rows_per_task, slots)
+    tasks = _tasks(row_groups(stream, paths, columns, before), slots)
     waves = [tasks[start : start + _WAVE * slots] for start in range(0, len(tasks), _WAVE * slots)]
     with ThreadPoolExecutor(1) as ahead:
         jobs = (ahead.submit(_run, spark, cutter, wave) for wave in waves)
@@ -112,8 +99,8 @@ def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = 
     """Feed the rows of a DataFrame, in the order of its partitions, summed by executors.
 
     If the frame is the result of ``spark.read.parquet``, or a selection of its columns, executors read the files
-    directly, in the frame's order. Any other plan runs twice, once to count the rows of each partition, and must give
-    the same partitions both times (otherwise, cache it).
+    directly. Any other plan runs twice, once to count the rows of each partition, and must give the same partitions
+    both times (otherwise, cache it).
 
     Parameters
     ----------
@@ -128,6 +115,7 @@ def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = 
     return [stream.push_block(block) for block in _frame_blocks(stream, frame, columns)]
 
 
+@dataclass(eq=False)
 class EpochSink:
     """Function for ``foreachBatch`` that absorbs each epoch of a query once. Curator only.
 
@@ -136,46 +124,35 @@ class EpochSink:
     stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
     store : the `Store` of the stream. Its `releases` are complete, also after a crash.
     columns : as in `streampca.pool.absorb_parquet`.
-    files : whether the frames hold paths of Parquet files, from `parquet_paths`, instead of rows.
     on_release : function of each release, called at most once each, after its epoch is durable.
-    new_query : whether to continue with a query that has another checkpoint than the one in the store. Its rows are
-        new rows.
-
-    Raises
-    ------
-    BadParameterError
-        If the stream accepts no blocks, or its features are unknown.
+    new_query : whether to continue with a query of another checkpoint, all of whose rows are new.
 
     Notes
     -----
-    Spark delivers an epoch at least once: after a crash, it repeats the last one under the same number. An epoch and
-    its number become durable in one commit of the store (`Store.in_one_commit`). A repeated epoch is skipped, and an
-    interrupted one leaves no trace: its rows were part of no release that left the process. So two releases never
-    have the same noise for different rows, even if the engine reorders the rows of a repeated epoch.
+    Spark delivers an epoch at least once: after a crash, it repeats the last one under the same number. An epoch, its
+    number and its releases become durable in one commit of the store, and a repeated epoch is skipped. The rows of an
+    interrupted one were part of no release that left the process, so that two releases never have the same noise for
+    different rows, even if the engine reorders the rows of a repeated epoch.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        store: Store,
-        *,
-        columns: Sequence[str] | None = None,
-        files: bool = False,
-        on_release: Callable[[Release], object] | None = None,
-        new_query: bool = False,
-    ) -> None:
-        stream.leaves()  # raises unless the stream accepts blocks
-        self._stream, self._store, self._columns, self._files = stream, store, columns, files
-        self._on_release, self._new_query = on_release, new_query
+    stream: Stream
+    store: Store
+    _: KW_ONLY
+    columns: Sequence[str] | None = None
+    on_release: Callable[[Release], object] | None = None
+    new_query: bool = False
+
+    def __post_init__(self) -> None:
+        self.stream.leaves()  # raises unless the stream accepts blocks
 
     def __call__(self, frame: Any, epoch: int) -> None:
         """Absorb an epoch, unless it is durable already.
 
         Raises `StoreForkedError` if the epoch is of another query than the store's, or does not follow its last.
         """
-        spark, last = frame.sparkSession, self._store.epoch
+        spark, last = frame.sparkSession, self.store.epoch
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if last is not None and last["query"] != query and not self._new_query:
+        if last is not None and last["query"] != query and not self.new_query:
             raise StoreForkedError(
                 f"the store has absorbed epochs of query {last['query']}, this is query {query}: keep its "
                 "checkpointLocation; or, if all rows of this query are new, pass new_query=True"
@@ -188,25 +165,24 @@ class EpochSink:
             )
         if epoch < due:
             return
-        if self._files:
+        if frame.columns == _PATHS:
             files = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
             filled = [path for _, path in files if _has_rows(path)]
-            groups = row_groups(self._stream, filled, self._columns, self._stream.t) if filled else []
-            blocks = _read(spark, self._stream.leaves(), groups)
+            groups = row_groups(self.stream, filled, self.columns, self.stream.t) if filled else []
+            blocks = _read(spark, self.stream.leaves(), groups)
         else:
-            blocks = _frame_blocks(self._stream, frame, self._columns)
-        # The epoch, its number and its releases become durable together, or not at all.
-        with self._store.in_one_commit({"query": query, "epoch": epoch}):
-            steps = [self._stream.push_block(block) for block in blocks]
-        self._new_query = False
-        if self._on_release is not None:
+            blocks = _frame_blocks(self.stream, frame, self.columns)
+        with self.store.in_one_commit({"query": query, "epoch": epoch}):
+            steps = [self.stream.push_block(block) for block in blocks]
+        self.new_query = False
+        if self.on_release is not None:
             for step in steps:
                 if step.release is not None:
-                    self._on_release(step.release)
+                    self.on_release(step.release)
 
 
 def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None) -> Any:
-    """Stream the paths of Parquet files as they appear in a folder, for ``EpochSink(files=True)``.
+    """Stream the paths of Parquet files as they appear in a folder, for `EpochSink`.
 
     The rows of an epoch are in the order of the files' times, then names. A file must appear whole (write it
     elsewhere, then move it), as for Spark's own reader.
@@ -215,7 +191,7 @@ def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None
     reader = spark.readStream.format("binaryFile").schema(schema).option("pathGlobFilter", "*.parquet")
     if files_per_epoch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_epoch)
-    return reader.load(folder).select("path", "modificationTime")
+    return reader.load(folder).select(*_PATHS)
 
 
 def _has_rows(path: str) -> bool:
@@ -229,9 +205,9 @@ def _has_rows(path: str) -> bool:
         return True  # reading it raises the error
 
 
-def _tasks(groups: list[RowGroup], rows: int, slots: int) -> list[Task]:
-    """Return tasks of ``rows`` rows, or of an equal share of all rows if that is less."""
-    return tasks_of(groups, min(rows, sum(group.count for group in groups) // slots))
+def _tasks(groups: list[RowGroup], slots: int) -> list[Task]:
+    """Return tasks of `_TASK_ROWS` rows, or of an equal share of all rows if that is less: no slot is idle."""
+    return tasks_of(groups, min(_TASK_ROWS, sum(group.count for group in groups) // slots))
 
 
 def _run(spark: Any, cutter: BlockCutter, tasks: list[Task]) -> list[BlockGram]:
@@ -244,7 +220,7 @@ def _run(spark: Any, cutter: BlockCutter, tasks: list[Task]) -> list[BlockGram]:
 
 def _read(spark: Any, cutter: BlockCutter, groups: list[RowGroup]) -> list[BlockGram]:
     """Return the blocks of these row groups, in order, by one Spark job."""
-    return _run(spark, cutter, _tasks(groups, _TASK_ROWS, spark.sparkContext.defaultParallelism))
+    return _run(spark, cutter, _tasks(groups, spark.sparkContext.defaultParallelism))
 
 
 def _task_blocks(cutter: BlockCutter, task: Task) -> list[BlockGram]:

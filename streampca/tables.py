@@ -1,8 +1,11 @@
-"""Tables of figures: HTML for notebooks, and data frames."""
+"""Tables of figures, as HTML for notebooks and as data frames; and the table of the renderers of releases and streams.
+
+Releases and streams are below the views in the order of imports: they find a renderer by its name, and import none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -11,6 +14,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CURATOR_ONLY = "Curator only: do not publish this output."
+#: Renderers by name. Importing `streampca` adds ``"views"``, which imports the module that adds all others.
+RENDERERS: dict[str, Callable[..., Any]] = {}
+
+
+def render(name: str, *parts: Any, **options: Any) -> Any:
+    """Call a renderer. The first call imports `streampca.views`."""
+    if name not in RENDERERS:
+        RENDERERS["views"]()
+    return RENDERERS[name](*parts, **options)
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, warning: str = "", note: str = "") -> str:

@@ -84,6 +84,7 @@ class MeanNoise(NamedTuple):
         """
         d, own = mean.size, std / (MEAN_WEIGHT * count)  # standard deviation of each entry of the mean
         length = float(np.linalg.norm(mean))
+        # `centered` shrinks the raw length r to r - d own**2 / r; this is the larger root of that equation.
         raw = 0.5 * (length + math.sqrt(length**2 + 4.0 * d * own**2))  # before it was shrunk
         unbiased = math.sqrt(max(0.0, raw**2 - d * own**2))
         ratio = mean * (min(1.0, unbiased) / (length * MEAN_WEIGHT) if length > 0.0 else 0.0)
@@ -110,13 +111,10 @@ class Centered(NamedTuple):
 
 
 def centered(packed: FloatArray, count: float, std: float) -> Centered:
-    """Center a private Gram matrix of rows with the constant. Post-processing.
+    """Center a private Gram matrix of rows with the constant, packed, for d + 1 features. Post-processing.
 
-    Parameters
-    ----------
-    packed : packed entries, for d + 1 features; the last one, of the constant only, is not used.
-    count : public number of rows in the sum; in a decayed sum, the sum of their weights.
-    std : standard deviation sigma of a diagonal entry of the noise; 0 for none.
+    ``count`` is the public number of rows in the sum (in a decayed sum, the sum of their weights), and ``std`` the
+    standard deviation sigma of a diagonal entry of the noise, 0 for none. The last entry is not used.
     """
     d = (math.isqrt(8 * packed.size + 1) - 1) // 2 - 1
     inner, last, diagonal = _places(d)

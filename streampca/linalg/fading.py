@@ -21,15 +21,8 @@ ROUNDING = 2.0**-20
 class FadingSum(State):
     """A sum that decays by a fixed factor at each addition: an immutable value. Curator only.
 
-    Parameters
-    ----------
-    n_features : side of the matrices.
-    parts : (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40 and units of 2**-80
-        in [0, 2**40). Zero by default.
-
-    Notes
-    -----
-    Integers give the same bits for every block size, and the rounding is bounded (`ROUNDING`).
+    ``parts`` are (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40 and units of
+    2**-80 in [0, 2**40). Integers give the same bits for every block size, and the rounding is bounded (`ROUNDING`).
     """
 
     __slots__ = ("n_features", "parts")
@@ -42,6 +35,7 @@ class FadingSum(State):
     def after(self, leaf: GramSum, memory: int) -> FadingSum:
         """Return the sum less a ``memory``-th of it, rounded down to a unit of 2**-80, plus the matrix of a leaf."""
         high, low = self.parts
+        # Both parts lose a memory-th. The remainder of the high part goes into the low one, so one rounding remains.
         share, rest = np.divmod(high, memory)
         low = low - ((rest << UNIT_BITS) + low) // memory
         units, rests = leaf.high_low()

@@ -20,16 +20,8 @@ class FrequentDirections(State):
     - the top k eigenvalues of G sum to at least ``top_sum(k)`` and to at most ``top_sum(k) + slack(k)``;
     - a k-dimensional subspace captures at least ``captured(basis)`` of G, and at most ``slack(k)`` more.
 
-    Parameters
-    ----------
-    rows : rows of the sketch, at most 2 l - 1 between two calls.
-    size : l.
-    shrunk : sum of the amounts by which eigenvalues were decreased.
-    energy : trace of G.
-
-    Notes
-    -----
-    The sketch shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks. O(l d) a row.
+    Here l is ``size``, ``rows`` are at most 2 l - 1 between two calls, and ``energy`` is the trace of G. The sketch
+    shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks. O(l d) a row.
 
     Liberty, KDD 2013; Ghashami, Liberty, Phillips and Woodruff, SIAM J. Comput. 45(5), 2016.
     """
@@ -46,7 +38,6 @@ class FrequentDirections(State):
         return cls(Rows(n_features), size)
 
     def emptied(self) -> FrequentDirections:
-        """Return the sketch of no rows."""
         return FrequentDirections.first(self.rows.array.shape[1], self.size)
 
     def add(self, rows: FloatArray) -> FrequentDirections:
@@ -60,6 +51,7 @@ class FrequentDirections(State):
             if held.count == 2 * self.size:
                 # Keep the l leading directions, with eigenvalues decreased by the (l + 1)-th.
                 full = held.array
+                # The (2 l, 2 l) products have the squares of the singular values, and d may be much larger than l.
                 values, vectors = eigh(full @ full.T, driver="evd", overwrite_a=True, check_finite=False)
                 lost = max(0.0, float(values[-self.size - 1]))
                 kept = values[-self.size :]

@@ -183,11 +183,8 @@ def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
 class GramSum(State):
     """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data.
 
-    Attributes
-    ----------
-    n_features : d.
-    parts : (2, d (d + 1) / 2) array, not to be written to: of each packed entry, whole units and the rest, a multiple
-        of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows.
+    ``parts``, (2, d (d + 1) / 2) and not to be written to, has of each packed entry whole units and the rest, a
+    multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows.
     """
 
     __slots__ = ("hidden", "n_features", "parts")
@@ -228,6 +225,7 @@ class GramSum(State):
             some = rows[start : start + EXACT_ROWS]
             rest = (some.T @ some).take(upper(self.n_features))  # BLAS makes one triangle and copies it
             rest += parts[1]
+            # The carry after at most 2**13 - 2 rows keeps the rest exact: a multiple of 2**-40 below 2**13 has 53 bits.
             parts = _carried(parts[0], rest)
         return GramSum(self.n_features, parts)
 
@@ -279,6 +277,7 @@ def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, c
     """
     high, low = sums
     at = mirror(n_features).diagonal()
+    # Python integers: the trace of 2**40 rows in units of 2**-40 exceeds 64 bits.
     trace = (int(high[at].sum()) << UNIT_BITS) + int(low[at].sum())
     if constant:
         squares = count * round(constant / STEP) ** 2

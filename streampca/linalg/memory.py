@@ -50,13 +50,7 @@ class _Shared:
 
 
 class Rows(State):
-    """Rows in order: an immutable value.
-
-    Parameters
-    ----------
-    n_columns : length of a row.
-    dtype : type of its numbers.
-    """
+    """Rows in order: an immutable value."""
 
     __slots__ = ("_shared", "count")
     kept = ("array",)
@@ -94,19 +88,9 @@ class Rows(State):
 
 
 class Recent(State):
-    """The latest items of a sequence: an immutable value.
+    """The ``length`` latest of n items of a sequence, of which the latest is item n: an immutable value.
 
     Items lie in blocks that successive values share; no item is ever overwritten.
-
-    Parameters
-    ----------
-    length : number of the latest items that can be read.
-    shape : of an item.
-    dtype : type of its numbers.
-
-    Attributes
-    ----------
-    n : items so far; the latest is item n.
     """
 
     __slots__ = ("_blocks", "length", "n")
@@ -182,14 +166,9 @@ KEPT = 512
 
 
 class History:
-    """A sample of records in order, at most ``limit`` of them: an immutable value.
+    """A sample of records in order, at most ``limit`` of them (None: no limit): an immutable value.
 
-    At the limit, every other record is dropped and the step between records doubles.
-
-    Parameters
-    ----------
-    limit : most records kept; None for no limit.
-    step : distance of two records.
+    At the limit, every other record is dropped and the ``step`` between records doubles.
     """
 
     __slots__ = ("_records", "count", "limit", "step")

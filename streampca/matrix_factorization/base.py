@@ -35,18 +35,11 @@ Value = TypeVar("Value")
 
 
 class MatrixFactorization(ABC):
-    """The public configuration of a matrix factorization.
+    """The public configuration of a matrix factorization."""
 
-    Attributes
-    ----------
-    mu : Gaussian-DP parameter of the whole output sequence.
-    sensitivity : bound on the norm by which one input may change.
-    horizon : number of inputs that the noise is calibrated for; None if endless.
-    """
-
-    mu: float
-    sensitivity: float
-    horizon: int | None
+    mu: float  # Gaussian-DP parameter of the whole output sequence
+    sensitivity: float  # bound on the norm by which one input may change
+    horizon: int | None  # number of inputs that the noise is calibrated for; None if endless
 
     @abstractmethod
     def std(self, n: int) -> float:

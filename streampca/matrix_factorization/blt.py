@@ -120,6 +120,7 @@ class AnytimeBLT(_BLT):
     def stds(self, first: int, last: int) -> FloatArray:
         n = np.arange(first, last + 1)
         # The variances of the completed sequences, and that of the current one.
+        # Sequences are independent, so variances add: the noise of a completed one stays in every later sum.
         whole = (n - 1) // self.restart_after
         squares = whole * float(ANYTIME.row_square(float(self.restart_after)))
         squares += ANYTIME.row_square((n - whole * self.restart_after).astype(np.float64))
@@ -158,6 +159,7 @@ def variances(blt: Buffers, horizon: int, ends: IntArray) -> FloatArray:
     for start in range(0, ends.size, 2**13):  # bounds the memory of `column_square`
         part = slice(start, start + 2**13)
         squares[part] = blt.column_square(horizon - before[part] - 0.5 * (lengths[part] - 1.0))
+    # The inflation of the column norms is in the noise as drawn, so it is in its standard deviation, too.
     scale = np.sqrt(squares * INFLATION)
     # For each length of m steps that occurs: the decay of a buffer, the share of its start in Y, and the covariance of
     # its end with the part of Y that is drawn within the panel.

@@ -22,20 +22,17 @@ class Noise(ABC):
 
     It is part of the trusted code: columns of the strategy C times the sensitivity must have norm at most mu, and B C
     must be the matrix of prefix sums (`matrix_factorization.base`).
-
-    Attributes
-    ----------
-    citation : publication of the factorization.
-    smooth : whether the standard deviation varies slowly with n, which the regret bound needs.
-    remark : addition to the theorem of the guarantee.
-    arithmetic : converts an exact Gram matrix to the arithmetic of the noise; None for floating point.
-    unsupported : options of `PrivateFPL` that it does not support.
     """
 
+    #: Publication of the factorization.
     citation: ClassVar[str]
+    #: Whether the standard deviation varies slowly with n, which the regret bound needs.
     smooth: ClassVar[bool] = False
+    #: Addition to the theorem of the guarantee.
     remark: str = ""
+    #: Converts an exact Gram matrix to the arithmetic of the noise; None for floating point.
     arithmetic: Callable[[GramSum], Exact[FloatArray]] | None = None
+    #: Options of `PrivateFPL` that it does not support.
     unsupported: frozenset[str] = frozenset()
 
     @abstractmethod

@@ -35,18 +35,10 @@ from streampca.matrix_factorization.tree import BinaryTree
 
 
 def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: int = 1) -> float:
-    """Sensitivity to one user divided by that to one row, at most ``max_rows``.
+    """Sensitivity to one user divided by that to one row, at most ``max_rows``, which is m.
 
-    Parameters
-    ----------
-    mechanism : a `GeometricBLT`, `AnytimeBLT` or `BinaryTree`.
-    max_rows : largest number of rows of a user, m.
-    rows_per_input : rows summed into each input, b.
-
-    Raises
-    ------
-    BadParameterError
-        If no bound is proved for the mechanism.
+    ``rows_per_input`` is b. For `GeometricBLT`, `AnytimeBLT` and `BinaryTree`; others have no proved bound and raise
+    `BadParameterError`.
     """
     b, horizon = rows_per_input, mechanism.horizon
     m = max_rows if horizon is None else min(max_rows, horizon * b)

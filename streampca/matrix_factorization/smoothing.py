@@ -52,16 +52,12 @@ class InputModel:
         """
         # A sum of b rows has ||E H||_F**2 <= b**2. The prior distributes half of that evenly over all d(d+1)/2
         # coordinates. Drift and scatter are concentrated in the p = kd - k(k-1)/2 coordinates of a matrix of rank k.
-        effective = _effective_coordinates(n_features, n_components)
+        effective = n_components * n_features - n_components * (n_components - 1) / 2
         return cls(
             prior=_SIGNAL * rows**2 / svec_size(n_features),
             scatter=_SCATTER * rows / effective,
             drift=drift * rows**2 / effective,
         )
-
-
-def _effective_coordinates(d: int, k: int) -> float:
-    return k * d - k * (k - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -109,12 +105,10 @@ class SmoothedSum(State):
     released: FloatArray  # Y_n, (size,)
 
     def after(self, released: FloatArray, share: float = 1.0) -> SmoothedSum:
-        """Return the estimate after one more release.
+        """Return the estimate after one more release, Y_{n+1}.
 
-        Parameters
-        ----------
-        released : Y_{n+1}, (size,), in svec coordinates or packed entries, because all coordinates have equal weights.
-        share : rows of this input over those of a full one; below 1 for the last one before a horizon.
+        In svec coordinates or packed entries, because all coordinates have equal weights. ``share`` is the rows of this
+        input over those of a full one; below 1 for the last one before a horizon.
         """
         rule, n = self.smoothing, self.n + 1
         omega, theta = rule.mechanism.buffers.omega, rule.mechanism.buffers.theta
@@ -166,6 +160,7 @@ def _step(
     The noise reaches the estimate through w only, where it is white: ``x = (I - K h^T) x + K w``.
     """
     model, omega, theta = rule.model, rule.mechanism.buffers.omega, rule.mechanism.buffers.theta
+    # Predict: M drifts, and H is M times the share of the input, plus its own scatter.
     covariance[0, 0] += model.drift / n
     for matrix in (covariance, response):
         matrix[1] = share * matrix[0]
@@ -173,12 +168,15 @@ def _step(
         matrix[1, 1] = share**2 * matrix[0, 0]
     covariance[1, 1] = share**2 * covariance[0, 0] + share * model.scatter
     h = np.concatenate(([0.0, 1.0 / scale], omega, [0.0]))
+    # Update: h picks the innovation w - h^T x out of the state; its noise is white with variance 1. Sums in NumPy, not
+    # products of BLAS: the gains have the same bits on every machine.
     product = (covariance * h).sum(axis=1)
     variance = float((h * product).sum()) + 1.0
     covariance -= product[:, None] * product / variance
     gain: FloatArray = product / variance
     left = response - gain[:, None] * np.add.reduce(h[:, None] * response, axis=0)
     response[:] = left - (left * h).sum(axis=1)[:, None] * gain + gain[:, None] * gain
+    # Advance: u_i <- theta_i u_i + H / s and G <- G + H, as rows and columns of both symmetric matrices.
     for across in (covariance, covariance.T, response, response.T):
         across[2:-1] = theta[:, None] * across[2:-1] + across[1] / scale
         across[-1] += across[1]
@@ -235,8 +233,8 @@ class WindowSmoothing:
 
     def input_covariance(self, m: int) -> FloatArray:
         """K_H of m increments, (m, m), for each svec coordinate."""
-        b = self.rows
-        effective = _effective_coordinates(self.n_features, self.n_components)
+        b, k = self.rows, self.n_components
+        effective = k * self.n_features - k * (k - 1) / 2
         order = np.arange(m, dtype=np.float64)
         drift = b**3 * _WINDOW_DRIFT / (self.mechanism.window * b)
         mean = (_SIGNAL * b**2 + drift * np.minimum(order[:, None], order)) / effective

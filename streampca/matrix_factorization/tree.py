@@ -23,18 +23,12 @@ from streampca.privacy.randomness import NAME_BYTES, Draws
 class BinaryTree(MatrixFactorization):
     """Binary tree mechanism: a prefix sum is the sum of popcount(n) dyadic blocks with noise.
 
-    Parameters
-    ----------
-    horizon : number of inputs, T.
-    mu : Gaussian-DP parameter of the whole sequence.
-    sensitivity : bound on the norm by which one input may change.
-
     Notes
     -----
-    *Guarantee.* The first input is in L = bit_length(T) published blocks and no other input is in more, so nodes of
-    standard deviation sqrt(L) sensitivity / mu make the sequence mu-GDP per input, also for inputs chosen adaptively
-    (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi and Song 2011; exact Gaussian calibration). Exact calibration
-    makes the extra noise of DTTZ14, Algorithm 4, line 6, unnecessary.
+    *Guarantee.* With T the horizon, the first input is in L = bit_length(T) published blocks and no other input is in
+    more, so nodes of standard deviation sqrt(L) sensitivity / mu make the sequence mu-GDP per input, also for inputs
+    chosen adaptively (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi and Song 2011). Exact calibration makes the
+    extra noise of DTTZ14, Algorithm 4, line 6, unnecessary.
 
     Of the nodes in use, exactly one ends at input n: the block of the last 2**l inputs, with 2**l the largest power of
     two that divides n. Its noise is drawn at input n, so the mechanism is causal.
@@ -78,11 +72,11 @@ class BinaryTree(MatrixFactorization):
 
 
 class Node(NamedTuple):
-    """A node in use."""
+    """A node in use: number and name of its vector, and the sum of its noise and that of all larger nodes in use."""
 
-    n: int  # number of its vector
-    name: bytes  # name of its vector
-    sum: npt.NDArray[Any]  # of its noise and that of all larger nodes in use
+    n: int
+    name: bytes
+    sum: npt.NDArray[Any]
 
 
 @dataclass(eq=False, repr=False)  # the noise is as secret as the rows
@@ -102,6 +96,7 @@ class TreeNoise(RunningNoise):
 
     def with_node(self, n: int, draws: Draws) -> Self:
         """Return the noise of sum n: that of the node that ends at n plus that of the larger nodes of the sum."""
+        # The nodes of sum n are those of n without its last bit, and the one that ends at n.
         kept, noise = self.nodes[: n.bit_count() - 1], self.fresh(draws)
         if kept:
             noise += kept[-1].sum

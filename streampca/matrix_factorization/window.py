@@ -165,8 +165,8 @@ class ForgettingBLT(BufferedFactorization):
 
     def std(self, n: int) -> float:
         self._check(n)
-        if n * self._fade > 40.0:  # equal to the limit in float64
-            return self.limit_std
+        if n * self._fade > 40.0:
+            return self.limit_std  # equal in float64
         return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade, n))
 
     @cached_property
@@ -200,6 +200,7 @@ class TwinNoise(RunningNoise):
         lead, noise = rule.step(draws.normal(self.noise.size), self.lead, self.noise, scale)
         if n > self.names.length:
             item = self.names.item(n - self.names.length).tobytes()
+            # The vector of step n - W, a second time: the noise of the input that leaves is removed exactly.
             gone = self.source.draws(int.from_bytes(item[:8], "little"), item[8:])
             lag, noise = rule.step(gone.normal(noise.size), lag, noise, -scale)
         item = draws.n.to_bytes(8, "little") + draws.name

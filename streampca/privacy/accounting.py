@@ -34,23 +34,14 @@ class Promising(Protocol):
 
 @dataclass(frozen=True)
 class Event:
-    """One access to rows by a private mechanism.
+    """One access to rows by a private mechanism."""
 
-    Attributes
-    ----------
-    what : description.
-    adjacency, unit : neighboring relation of its guarantee.
-    mu : Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian.
-    slack : probability of the event in which mu does not hold, in [0, 1).
-    epsilon, delta : claim of an event that is not Gaussian: finite and >= 0, and in [0, 1).
-    """
-
-    what: str
-    adjacency: str
+    what: str  # description
+    adjacency: str  # neighboring relation of its guarantee, with the unit
     unit: str = "one row"
-    mu: float | None = None
-    slack: float = 0.0
-    epsilon: float = 0.0
+    mu: float | None = None  # Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian
+    slack: float = 0.0  # probability of the event in which mu does not hold, in [0, 1)
+    epsilon: float = 0.0  # claim of an event that is not Gaussian: finite and >= 0, and in [0, 1)
     delta: float = 0.0
 
     def __post_init__(self) -> None:
@@ -87,6 +78,7 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
     Exact if all are Gaussian; otherwise an upper bound. Events for different neighbors raise `BadParameterError`.
     """
     events = tuple(events)
+    # Also raises for events of different neighbors.
     plain = basic_epsilon(events, delta)
     others = sum(event.mu is None for event in events)
     # A lone event of another kind composes with nothing, so its own claim is the best bound.
@@ -107,6 +99,7 @@ def basic_epsilon(events: Iterable[Event], delta: float) -> float:
     if len(kinds) > 1:
         named = " and ".join(sorted(f"{unit} under {short(adjacency)}" for adjacency, unit in kinds))
         raise BadParameterError(f"guarantees for {named} do not add up. Calibrate all alike.")
+    # Exact: a composition of Gaussian mechanisms is a Gaussian mechanism (Dong, Roth and Su 2022, Corollary 2).
     mu = math.hypot(*(event.mu for event in events if event.mu is not None))
     others = [event for event in events if event.mu is None]
     # The part of delta that the others do not use is spent on the Gaussian events.

@@ -98,11 +98,8 @@ class LatticeSum:
 class NoiseSource:
     """The keys of the noise of one start of one run. As secret as the rows.
 
-    Parameters
-    ----------
-    randomness : the master key or the seed.
-    label : every public parameter; runs that differ in one of them have independent noise.
-    start : the 16 bytes of a run that is continued; None for fresh bytes, or with a seed a function of it.
+    ``label`` has every public parameter: runs that differ in one of them have independent noise. ``start`` are the 16
+    bytes of a run that is continued; None for fresh bytes, or with a seed a function of it.
     """
 
     def __init__(self, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
@@ -116,6 +113,7 @@ class NoiseSource:
         if tape is not None:
             start = tape.start(start)
         self.start = start
+        # Four keys of four purposes: no output of one function is an input of another under the same key.
         full = encoded(SCHEME, VERSION, *label, start)
         self._link_key, hash_key, self._draw_key, self._seed_key = (
             randomness.derived("noise", purpose, full) for purpose in ("link", "hash", "draw", "fresh")
@@ -187,6 +185,7 @@ class Outlet:
             fresh = recorded[kept]
         else:
             raise BadParameterError(f"the recorded bytes end before vector {n}. They belong to other rows.")
+        # Kept before the draw: a block that is stored has the fresh bytes of every vector that met its rows.
         self.fresh.append(fresh)
         self.chain, name = source.link(self.chain, kind, fresh, exact)
         if source.tape is not None:
@@ -199,18 +198,10 @@ class Outlet:
         return self.hide(kind)
 
     def running(self, kind: str, exact: Exact[Value], noise: Noise, std: float) -> tuple[Noise, Value]:
-        """Release a running sum with correlated noise.
+        """Release a running sum with noise correlated to ``noise``, that of the sums before.
 
-        Parameters
-        ----------
-        kind : name of the release.
-        exact : the exact sum.
-        noise : the noise of the sums before; `RunningNoise.released` correlates them.
-        std : standard deviation of the noise in this sum, for the grid of the release.
-
-        Returns
-        -------
-        noise, value : the noise after this sum, which is secret, and the sum to be published.
+        Returns the noise after this sum, which is secret, and the sum to be published. ``std`` is the standard
+        deviation of the noise in this sum, for the grid of the release.
         """
         draws, tape = self.hide(kind, *exact.hidden), self._source.tape
         after, value = noise.released(draws, exact, std)
@@ -238,11 +229,8 @@ class Outlet:
 class Counts:
     """Exact counts, to which noise is added without rounding.
 
-    Parameters
-    ----------
-    counts : integers.
-    of : arrays or bytes of which these are the counts; hidden with them.
-    names : the name of each count, where names depend on the rows.
+    ``of`` are arrays or bytes of which these are the counts, hidden with them; ``names`` has the name of each count,
+    where names depend on the rows.
     """
 
     __slots__ = ("counts", "hidden", "names")

@@ -56,6 +56,7 @@ if sys.byteorder != "little":
 _PAIR = struct.Struct("<QQ")
 
 
+# Computed, not stored: every layer has one area, and the bits of the tables are part of VERSION.
 def _ziggurat() -> tuple[list[float], list[float]]:
     """Return the right edges of the layers, and the density at them."""
     edges, density = [0.0] * (_LAYERS + 1), math.exp(-0.5 * _R * _R)
@@ -202,13 +203,10 @@ class Draws:
         the probability of each cell is off by up to 2**-54: pure epsilon holds up to the delta of
         `guarantee.laplace_delta`.
         """
+        # The last bit is the sign. It is not among the 53 leading bits, which make the magnitude.
         words = self.words(count)
         signs = np.where(words & np.uint64(1), -1.0, 1.0)
         return signs * -np.log(_open_uniform(words))
-
-    def permutation(self, count: int) -> npt.NDArray[np.int64]:
-        """Return a uniform permutation of ``range(count)`` (ties have probability below count**2 / 2**65)."""
-        return np.argsort(self.words(count), kind="stable").astype(np.int64)
 
     def normal(self, count: int) -> FloatArray:
         """Return ``count`` independent standard normals."""
@@ -244,11 +242,9 @@ class Tape:
     A key created while a tape records (`recording`) refers to it, and so do all streams, threads, copies and resumed
     runs that draw from the key. ``notes`` has one note a vector of noise, in order.
 
-    Parameters
-    ----------
-    forced : the tape of another run. Keys, starts, fresh bytes and random numbers are then those of that run, and
-        outlets return its values; the exact values of this run are still recorded.
-    seed : for reproducible keys and fresh bytes; None draws them from the system.
+    With the tape of another run, ``forced``, keys, starts, fresh bytes and random numbers are those of that run, and
+    outlets return its values; the exact values of this run are still recorded. ``seed`` makes keys and fresh bytes
+    reproducible; None draws them from the system.
     """
 
     def __init__(self, forced: Tape | None = None, seed: bytes | None = None) -> None:
@@ -303,6 +299,7 @@ class Tape:
 
     def released(self, draws: Draws, exact: Any, noise: Any, value: Any, std: float) -> Any:
         """Record the value released with a vector; return it, or the value that the other run released."""
+        # From the end: the vector is nearly always the latest one.
         place = next(i for i in reversed(range(len(self.notes))) if self.notes[i].draws is draws)
         kind = self.notes[place].kind
         self.notes[place] = Note(kind, draws, exact, noise, copy.deepcopy(value), std)
@@ -337,24 +334,14 @@ class NoiseStream:
         self._keys = DrawKeys(key)
 
     def draws(self, index: int) -> Draws:
+        """Return the numbers of an index."""
         if not 0 <= index < 2**63:
             raise BadParameterError(f"index={index!r}: expected an integer in [0, 2**63).")
         return Draws(self._keys, index, _PAIR.pack(index, 0))
 
-    def words(self, index: int, count: int) -> Words:
-        return self.draws(index).words(count)
-
-    def uniform(self, index: int, count: int) -> FloatArray:
-        return self.draws(index).uniform(count)
-
     def normal(self, index: int, count: int) -> FloatArray:
+        """Return standard normals."""
         return self.draws(index).normal(count)
-
-    def laplace(self, index: int, count: int) -> FloatArray:
-        return self.draws(index).laplace(count)
-
-    def permutation(self, index: int, count: int) -> npt.NDArray[np.int64]:
-        return self.draws(index).permutation(count)
 
 
 @lru_cache(maxsize=64)
@@ -372,6 +359,7 @@ def _finished(field: int, value: float, more: Iterator[int]) -> float:
         layer = field & (_LAYERS - 1)
         if layer == 0:
             break
+        # Uniform between the densities at both edges: below the curve, the number is kept.
         bar = _HEIGHTS[layer] + _unit(next(more)) * (_HEIGHTS[layer + 1] - _HEIGHTS[layer])
         if bar < math.exp(-0.5 * value * value):
             return value

@@ -8,7 +8,7 @@ only, behind a token. A report is a page as one HTML file, with its data inside.
 ``report``.
 """
 
-from streampca.rendering import RENDERERS
+from streampca.tables import RENDERERS
 from streampca.views.card import card, stream_html
 from streampca.views.notebook import Watch
 from streampca.views.plots import plot

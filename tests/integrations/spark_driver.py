@@ -81,7 +81,7 @@ def main() -> None:
         else:
             reader = spark.readStream.schema(spark.read.parquet(str(paths[0])).schema)
             frames = reader.option("maxFilesPerTrigger", 1).parquet(str(given.data))
-        sink = EpochSink(stream, store, files=given.how == "epochs", on_release=report)
+        sink = EpochSink(stream, store, on_release=report)
         writer = frames.writeStream.foreachBatch(sink).trigger(availableNow=True)
         writer.option("checkpointLocation", str(given.run) + ".checkpoint").start().awaitTermination()
     store.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streampca import pool
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.pool import absorb_parquet
 from streampca.processors.oja import Oja
@@ -55,18 +56,22 @@ def releases(steps) -> list[str]:
 
 
 @pytest.mark.parametrize(("processes", "rows_per_task"), [(2, 500), (1, 1)])
-def test_a_pool_gives_the_releases_of_one_process(files: list[Path], processes: int, rows_per_task: int) -> None:
+def test_a_pool_gives_the_releases_of_one_process(
+    files: list[Path], processes: int, rows_per_task: int, monkeypatch
+) -> None:
+    monkeypatch.setattr(pool, "TASK_ROWS", rows_per_task)
     expected = single(files)
     assert len(expected) == 33
-    assert releases(absorb_parquet(stream(), files, processes=processes, rows_per_task=rows_per_task)) == expected
+    assert releases(absorb_parquet(stream(), files, processes=processes)) == expected
 
 
-def test_it_continues_after_any_block(files: list[Path]) -> None:
+def test_it_continues_after_any_block(files: list[Path], monkeypatch) -> None:
+    monkeypatch.setattr(pool, "TASK_ROWS", 300)
     expected = single(files)
     store = Store(":memory:", commit_every=1)
     out = stream(store=store)
     for stop in (7, 19, 10**6):
-        for i, _ in enumerate(absorb_parquet(out, files, processes=1, rows_per_task=300)):
+        for i, _ in enumerate(absorb_parquet(out, files, processes=1)):
             if i == stop:
                 break
         out = Stream.resume(store)
@@ -101,13 +106,14 @@ def test_errors_before_any_row(files: list[Path], out, paths, options, error, me
         next(absorb_parquet(out(), files if paths is None else paths, **options))
 
 
-def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> None:
+def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path], monkeypatch) -> None:
+    monkeypatch.setattr(pool, "TASK_ROWS", 50)
     table = pq.read_table(files[1]).to_pydict()
     table["x2"][100] = None
     pq.write_table(pa.table(table), files[1], row_group_size=50)
     out = stream()
     with pytest.raises(BadRowError, match="row 1335: feature 'x2' is not finite"):
-        list(absorb_parquet(out, files, processes=2, rows_per_task=50))
+        list(absorb_parquet(out, files, processes=2))
     assert out.t == 1334  # where the task before the bad row's ended
     lenient = stream(on_bad_row="zero")
     list(absorb_parquet(lenient, files, processes=1))
@@ -121,7 +127,8 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.stream.stream import Stream
 if __name__ == "__main__":
     stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=5, release_every=100))
-    steps = pool.absorb_parquet(stream, sys.argv[1:], processes=2, rows_per_task=200)
+    pool.TASK_ROWS = 200
+    steps = pool.absorb_parquet(stream, sys.argv[1:], processes=2)
     next(steps)
     print(*[child.pid for child in multiprocessing.active_children()], flush=True)
     time.sleep(60)

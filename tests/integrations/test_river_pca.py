@@ -108,22 +108,6 @@ def test_features_come_and_go() -> None:
     assert model.transform_one({}) == {"pc0": 0.0, "pc1": 0.0}
 
 
-def test_policies() -> None:
-    strict = PrivatePCA(on_unseen="raise", on_missing="raise")
-    strict.learn_one(dict.fromkeys("abc", 0.5))
-    before = strict.release
-    for act, message in (
-        (lambda: strict.learn_one(dict.fromkeys("abcd", 0.5)), r"unseen feature 'd'.*on_unseen='ignore'"),
-        (lambda: strict.learn_one(dict.fromkeys("ab", 0.5)), r"feature 'c' is missing.*on_missing='fill'"),
-        (lambda: strict.learn_many(pd.DataFrame({name: [0.1] for name in "abcz"})), "unseen feature 'z'"),
-        (lambda: strict.transform_one({"a": 1.0}), "feature 'b' is missing"),
-    ):
-        with pytest.raises(BadRowError, match=message):
-            act()
-    assert strict.t == 1
-    assert strict.release is before
-
-
 def test_a_bad_first_row_leaves_no_trace() -> None:
     model = PrivatePCA()
     model.learn_one({})
@@ -147,12 +131,11 @@ def test_a_bad_first_row_leaves_no_trace() -> None:
     assert list(model.components.columns) == ["a", "b"]
 
 
-@pytest.mark.parametrize("bad", [None, [1.0, 2.0], {}, {"a": 1.0}, {"a": 1.0, "b": 1.0, "c": 1.0}, {"z": "x"}])
+@pytest.mark.parametrize("bad", [None, 7, "x", [1.0, 2.0], {"a": "x", "b": 1.0}])
 def test_a_refused_record_is_a_zero_row_the_first_one_too(bad: Any) -> None:
-    options: dict[str, Any] = {"features": ["a", "b"], "on_unseen": "raise", "on_missing": "raise", "seed": 1}
     good = [{"a": 0.1 * i, "b": -0.2} for i in range(6)]
     for at in (0, 3):
-        models = [PrivatePCA(on_bad_row="zero", **options) for _ in range(2)]
+        models = [PrivatePCA(on_bad_row="zero", features=["a", "b"], seed=1) for _ in range(2)]
         one, two = (
             learn(model, [*good[:at], record, *good[at:]])
             for model, record in zip(models, (bad, {"a": float("nan"), "b": 0.0}), strict=True)
@@ -166,8 +149,6 @@ def test_a_refused_record_is_a_zero_row_the_first_one_too(bad: Any) -> None:
     [
         ({"epsilon": 0.0}, "epsilon=0.0"),
         ({"row_norm": -1.0}, "row_norm=-1.0"),
-        ({"on_unseen": "drop"}, "on_unseen='drop'"),
-        ({"on_missing": "drop"}, "on_missing='drop'"),
         ({"on_bad_row": "drop"}, "on_bad_row='drop'"),
         ({"on_bad_row": "zero"}, "on_bad_row='zero' without features="),
         ({"features": ["a"]}, "n_components=2 exceeds the 1 features"),

@@ -85,7 +85,7 @@ def run(frames, sink: EpochSink, checkpoint: Path) -> None:
 def test_files_read_by_executors(spark, folder: Path) -> None:
     expected = single(in_order(folder))
     assert len(expected) == 14
-    assert releases(absorb_parquet(stream(), spark, sorted(folder.iterdir()), rows_per_task=900)) == expected
+    assert releases(absorb_parquet(stream(), spark, sorted(folder.iterdir()))) == expected
     frame = spark.read.parquet(str(folder))
     assert releases(absorb_parquet(stream(), spark, sorted(frame.inputFiles()), columns=frame.columns)) == expected
 
@@ -214,12 +214,12 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
 def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
     store = Store(":memory:")
     out = stream(store)
-    sink = EpochSink(out, store, files=True)
+    sink = EpochSink(out, store)
     run(parquet_paths(spark, str(folder), files_per_epoch=2), sink, tmp_path / "checkpoint")
     assert store.epoch["epoch"] == 1
     assert [release.to_json() for release in store.releases()] == single(in_order(folder))
     with pytest.raises(StoreForkedError, match="epoch=7: expected 0"):
-        EpochSink(out, store, files=True, new_query=True)(spark.range(1), 7)
+        EpochSink(out, store, new_query=True)(spark.range(1), 7)
 
 
 def _seen(world: Path) -> list[str]:

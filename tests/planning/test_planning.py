@@ -81,7 +81,7 @@ def test_everything_that_applies_is_there() -> None:
     assert tumbling <= {p.name for p in WINDOW.predictions}
     lots = plan(**(ASKED | {"n_rows": 100_000, "n_components": 1}))
     assert {p.name for p in lots.predictions if not p.is_certain} == {"DPPCA", "AdaptiveLaplaceCovariance"}
-    assert [row["captured"] for row in lots.table()].count("cannot tell") == 2
+    assert list(lots.to_frame()["captured"]).count("cannot tell") == 2
     lying = plan(**(ASKED | {"spectrum": [0.5, 0.4]}))
     assert any(p.name == "ExactSubspace" and p.captured == 1.0 for p in lying.predictions)
 

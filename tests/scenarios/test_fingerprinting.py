@@ -27,7 +27,7 @@ def traced(oracle, trials=12, length=64, **keywords):
 def test_scores_of_innocents_have_mean_0_and_variance_n():
     code = TardosCode.draw(400, 4, noise())
     assert 1 / 1201 < code.biases.min() < code.biases.max() < 1 - 1 / 1201
-    pirate = np.where(noise("pirate").uniform(0, 400) < 0.5, 1.0, -1.0)
+    pirate = np.where(noise("pirate").draws(0).uniform(400) < 0.5, 1.0, -1.0)
     scores = code.scores(code.words(4000, noise("words")), pirate)
     assert abs(scores.mean()) < 4 * np.sqrt(400 / 4000)
     assert scores.var() == pytest.approx(400, rel=0.2)
@@ -44,7 +44,7 @@ def test_a_coalition_scores_2n_over_pi_for_any_strategy(strategy):
             "majority": np.sign(votes),
             "minority": np.where(np.abs(votes) == 3, np.sign(votes), -np.sign(votes)),
             "first": words[0],
-            "coin": np.where(noise("coin", i).uniform(0, 600) < 0.5, 1.0, -1.0),
+            "coin": np.where(noise("coin", i).draws(0).uniform(600) < 0.5, 1.0, -1.0),
         }[strategy]
         common = unanimous(words)
         totals.append(code.scores(words, np.where(common != 0.0, common, own)).sum() / 600)

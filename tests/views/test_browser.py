@@ -181,57 +181,49 @@ def test_charts_can_be_read_with_the_keyboard(chrome):
     assert quiet(chrome) == []
 
 
-def test_axe_finds_nothing(chrome):
+def fits(chrome, folder, name, width, dark):
+    """The page has the width and the colors of the screen; take a picture of it."""
+    wide, high = chrome.execute_script("return ['scrollWidth', 'scrollHeight'].map(n => document.documentElement[n])")
+    assert wide == width
+    color = chrome.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (color == "rgb(17, 21, 28)") == dark
+    size(chrome, width, dark=dark, height=high)
+    time.sleep(0.3)
+    assert chrome.save_screenshot(str(folder / f"{name}-{width}-{'dark' if dark else 'light'}.png"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = Path(os.environ.get("STREAMPCA_SHOTS") or tmp_path)
+    made.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True), (1280, True), (390, False)])
+def test_it_fits_any_screen_in_light_and_dark_and_axe_finds_nothing(chrome, folder, width, dark):
     axe = files(pytest.importorskip("axe_core_python")).joinpath("axe.min.js").read_text(encoding="utf-8")
     run = Run()
-    run.push(2000)
-    for page, width, dark in ((run.curator, 1280, False), (run.curator, 390, True), (run.public, 1280, True)):
+    run.push(5000)
+    for name, page in (("curator", run.curator), ("public", run.public)):
         with Server(page, port=0) as server:
             size(chrome, width, dark=dark)
             chrome.get("about:blank")
             chrome.get(server.url)
-            until(chrome, reaches(2000))
+            until(chrome, reaches(5000))
+            fits(chrome, folder, name, width, dark)
             chrome.execute_script(OPEN)
             chrome.execute_script(axe)
             found = chrome.execute_async_script("axe.run().then(arguments[0])")
             assert len(found["passes"]) > 20
             assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found["violations"]] == []
-
-
-def test_it_fits_any_screen_in_light_and_dark(chrome, tmp_path):
-    folder = Path(os.environ.get("STREAMPCA_SHOTS") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    run = Run()
-    run.push(20_000)
-    for whose, page in (("curator", run.curator), ("public", run.public)):
-        with Server(page, port=0) as server:
-            for width in (1280, 390):
-                for dark in (False, True):
-                    size(chrome, width, dark=dark)
-                    chrome.get("about:blank")
-                    chrome.get(server.url)
-                    until(chrome, reaches(20_000))
-                    wide, high = chrome.execute_script(
-                        "return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
-                    )
-                    assert wide == width
-                    colour = chrome.execute_script("return getComputedStyle(document.body).backgroundColor")
-                    assert (colour == "rgb(17, 21, 28)") == dark
-                    size(chrome, width, dark=dark, height=high)
-                    time.sleep(0.3)
-                    name = f"{whose}-{width}-{'dark' if dark else 'light'}.png"
-                    assert chrome.save_screenshot(str(folder / name))
-    print("screenshots:", folder)
     assert quiet(chrome) == []
 
 
-def test_a_report_draws_from_its_own_file(chrome, tmp_path):
+def test_a_report_draws_from_its_own_file(chrome, folder, tmp_path):
     pytest.importorskip("matplotlib")
     from streampca.views.report import Run as Finished
     from streampca.views.report import html
 
-    folder = Path(os.environ.get("STREAMPCA_SHOTS") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
     run = Run()
     releases = run.push(3000)
     path = tmp_path / "report.html"
@@ -244,11 +236,5 @@ def test_a_report_draws_from_its_own_file(chrome, tmp_path):
         drawn = chrome.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
         assert len(drawn) == 5
         assert all(drawn)
-        wide, high = chrome.execute_script(
-            "return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
-        )
-        assert wide == width
-        size(chrome, width, dark=dark, height=high)
-        time.sleep(0.3)
-        assert chrome.save_screenshot(str(folder / f"report-{width}.png"))
+        fits(chrome, folder, "report", width, dark)
     assert chrome.get_log("browser") == []
