@@ -19,7 +19,8 @@ from streampca.errors import BadParameterError
 from streampca.processors.base import Algorithm
 from streampca.rows.bounds import NONE_GIVEN, Ranges, read_bounds
 from streampca.rows.names import looks_like_value
-from streampca.sources import BlockSource, from_kafka, from_query, open_rows
+from streampca.rows.protocol import RowSource
+from streampca.sources import from_kafka, from_query, open_rows
 from streampca.sources.base import NameOrPosition
 from streampca.store.ledger import Account, Ledger
 from streampca.store.store import Store
@@ -35,7 +36,7 @@ _MARKS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"
 def open_source(
     source: Path | Address, reading: ReadSettings, columns: str | None = None, *, bounds: Ranges | None = None,
     on_bad_row: Literal["raise", "zero"] = "raise", features: Sequence[str] | None = None,
-) -> BlockSource:  # fmt: skip
+) -> RowSource:  # fmt: skip
     """Open a file, a pattern of files, - for standard input, a topic or a query. ``features`` are default columns."""
     given = {name: value for name, value in asdict(reading).items() if value not in (None, False) or name == "header"}
     has_names = reading.header is not False or reading.names is not None
@@ -78,11 +79,12 @@ def open_source(
     if features is None:
         raise BadParameterError("a topic has no header line; name the numbers of a message with --columns")
     config = dict(parse_qsl(parts.query))  # of the client, but for its group
+    # Readers of one group share the messages of a topic: another group reads all of them.
     group = config.pop("group", "streampca")
     return from_kafka(parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common)
 
 
-def rows_of(source: Path | Address, options: PrivateOptions) -> BlockSource:
+def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
     """Open the source of a run. Refuse rows of unknown scale before they are read."""
     if options.bounds is None and options.row_norm is None:
         raise BadParameterError(NONE_GIVEN + missing_options(source, options))
@@ -156,6 +158,7 @@ def paying(options: PrivateOptions) -> Iterator[Account | None]:
 
 def open_store(path: Path, settings: Settings) -> Store:
     """Open a store."""
+    # A whole number counts rows, and anything else is a time.
     every = settings.store_commit_every
     return Store(
         path, passphrase=passphrase_of(settings), witness=settings.store_witness,
@@ -166,6 +169,7 @@ def open_store(path: Path, settings: Settings) -> Store:
 def passphrase_of(settings: Settings) -> str | None:
     """Read the passphrase in its file, without the end of the line. Raises `BadParameterError` if the file is empty."""
     file = settings.store_passphrase_file
+    # An editor ends the file with a newline. Spaces belong to the passphrase.
     text = None if file is None else file.read_text(encoding="utf-8").rstrip("\r\n")
     if text == "":
         raise BadParameterError(f"{file} is empty; write the passphrase into it")
