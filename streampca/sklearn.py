@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -56,6 +56,7 @@ with needs("sklearn"):
 _DTYPES = [np.float64, np.float32]
 
 
+@dataclass(eq=False, repr=False)
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Private principal component analysis of a whole table or of batches.
 
@@ -104,32 +105,18 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     times mu.
     """
 
-    def __init__(
-        self,
-        n_components: int | float | None = 2,
-        *,
-        whiten: bool = False,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        row_norm: float = 1.0,
-        bounds: Bounds | Literal["private"] | None = None,
-        center: bool = True,
-        adjacency: Adjacency = "zero-out",
-        ledger: str | PathLike[str] | None = None,
-        data_set: str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.whiten = whiten
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_norm = row_norm
-        self.bounds = bounds
-        self.center = center
-        self.adjacency = adjacency
-        self.ledger = ledger
-        self.data_set = data_set
-        self.random_state = random_state
+    n_components: int | float | None = 2
+    _: KW_ONLY
+    whiten: bool = False
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    row_norm: float = 1.0
+    bounds: Bounds | Literal["private"] | None = None
+    center: bool = True
+    adjacency: Adjacency = "zero-out"
+    ledger: str | PathLike[str] | None = None
+    data_set: str | None = None
+    random_state: int | np.random.RandomState | None = None
 
     @exclusive
     def fit(self, X: Any, y: Any = None) -> Self:
