@@ -49,6 +49,7 @@ def table_columns(
 
     Raises ``error`` unless the names are those of the features, each once.
     """
+    # Features have names of text; a frame may have labels of any type.
     named = {str(label): label for label in labels}
     if len(named) != len(labels):
         raise error("two columns of the table have one name. Rename one of them.")
@@ -74,6 +75,7 @@ def frame_values(
         if kind == "c" and mixed:
             values = np.asarray(column)
             values = np.where(values.imag == 0.0, values.real, np.nan)
+        # Leave such cells to the admission, which refuses them one by one without a warning.
         elif kind == "O" and not WARNED_OF.isdisjoint(map(type, np.asarray(column, dtype=object).tolist())):
             values = np.asarray(column, dtype=object)
         elif kind != "c":
@@ -123,6 +125,7 @@ def arrow_reader(table: Any) -> Any:
         import pyarrow as pa
     except ImportError as error:
         raise SourceError("Arrow tables need pyarrow. Install it with pip install 'streampca[parquet]'.") from error
+    # A DuckDB relation of an old version; newer ones have the stream interface.
     if hasattr(table, "fetch_arrow_reader") and not hasattr(table, "__arrow_c_stream__"):
         return table.fetch_arrow_reader()
     try:

@@ -122,6 +122,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def fit(self, X: Any, y: Any = None) -> Self:
         """Create one release of all rows, an array, sparse matrix or table. Discard previous results."""
         X = self._read(X, reset=True)
+        # One release after all rows: the tree and BLT mechanisms of one leaf are the Gaussian mechanism.
         stream = self._new_stream(PrivateFPL, horizon=X.shape[0], release_every=X.shape[0])
         try:
             for block in _blocks(X):
@@ -222,6 +223,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # Variance outside the components. Its noise is that of the trace of the complement's projection.
         left = (float(np.trace(release.gram)) - float(estimates.variances.sum())) / rows
         left_std = noise.through(np.eye(d) - basis @ basis.T) / rows
+        # Post-processing: signs are chosen from releases only.
         components = fix_signs(basis).T
         if before is not None:
             k = min(len(components), len(before))
@@ -251,6 +253,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
+        # Privacy hazard: counts of clipped rows are exact functions of raw rows. Pickles are passed around.
         return {name: value for name, value in state.items() if name not in ("_admission", "_own_guard")}
 
     def explained_variance_interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
@@ -261,6 +264,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         first order in the noise of the mean otherwise).
         """
         check_is_fitted(self)
+        # Intervals of sums of squares; the divisor is public.
         low, high = pca(self.release_).interval(level)
         rows = _divisor(self.release_, self.n_samples_seen_)
         return np.maximum(low / rows, 0.0), np.maximum(high / rows, 0.0)
@@ -269,6 +273,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return scores of rows, (n_rows, n_components_). **Not private**: as sensitive as the rows."""
         check_is_fitted(self)
         X = self._read(X, reset=False)
+        # Scale once the (d, k) axes in place of the (n, k) scores.
         axes = self.components_.T / self._divisors()
         scores = [((block - self.mean_) * self.scale_) @ axes for block in _blocks(X)]
         return np.concatenate(scores).astype(X.dtype, copy=False)
