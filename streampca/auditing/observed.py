@@ -70,7 +70,7 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
 #: Arguments of methods that are called, by class and name.
 ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {
     (Subspace, "captured"): lambda subspace: (np.diag(np.arange(1.0, subspace.n_features + 1.0)),),
-    (Subspace, "angles"): lambda subspace: (Subspace.first_axes(subspace.n_features, subspace.n_components),),
+    (Subspace, "angles"): lambda subspace: (Subspace(np.eye(subspace.n_features, subspace.n_components)),),
     (Terms, "count"): lambda terms: (1, 100),
     (Terms, "of_unit"): lambda terms: (0.5,),
 }

@@ -60,13 +60,14 @@ def plan(
     shown = [p for p in plan.predictions if all_ or p.serves == plan.recommended.serves]
     every = plan.recommended.settings.get("release_every")
     out.print(f"Expected after {n_rows} rows" + (f", released every {every}:" if every else ":"), style="bold")
-    rows = dict(zip(plan.predictions, plan.table(), strict=True))
+    rows = plan.to_frame()
     table = Table("candidate", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.columns[0].min_width = 22
-    for name in list(rows[shown[0]])[1:]:
+    for name in rows.columns[1:]:
         table.add_column(name, justify="right", no_wrap=True)
-    for prediction in shown:
-        table.add_row(*rows[prediction].values(), style="bold" if prediction is plan.recommended else None)
+    for prediction, row in zip(plan.predictions, rows.itertuples(index=False), strict=True):
+        if prediction in shown:
+            table.add_row(*row, style="bold" if prediction is plan.recommended else None)
     out.print(table)
     for name, texts, style in (
         ("assumed", [plan.question.assumed], None),

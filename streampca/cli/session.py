@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from textwrap import indent
 from types import FrameType
 from typing import Any
 
@@ -263,7 +264,7 @@ class Session:
         if self.problem is not None and not progress.t:
             return []
         if card is not None:
-            files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{card.markdown()}")
+            files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{indent(card.text(100), '    ')}\n")
             files.summary.close()
         is_begun = progress.releases or files.releases.is_written
         complete = "the files are complete up to there" if is_begun else "no file was written"

@@ -84,6 +84,7 @@ class MeanNoise(NamedTuple):
         """
         d, own = mean.size, std / (MEAN_WEIGHT * count)  # standard deviation of each entry of the mean
         length = float(np.linalg.norm(mean))
+        # `centered` shrinks the raw length r to r - d own**2 / r; this is the larger root of that equation.
         raw = 0.5 * (length + math.sqrt(length**2 + 4.0 * d * own**2))  # before it was shrunk
         unbiased = math.sqrt(max(0.0, raw**2 - d * own**2))
         ratio = mean * (min(1.0, unbiased) / (length * MEAN_WEIGHT) if length > 0.0 else 0.0)

@@ -155,6 +155,7 @@ def fix_signs(basis: FloatArray) -> FloatArray:
 def orthonormal(matrix: FloatArray) -> FloatArray:
     """Return an orthonormal basis of the column span by Householder QR, positive diagonal of R."""
     q, r = np.linalg.qr(matrix)
+    # The signs of R are arbitrary in LAPACK; positive ones make the basis a function of the columns.
     signs = np.where(np.diagonal(r) < 0.0, -1.0, 1.0)
     return np.ascontiguousarray(q * signs)
 
@@ -172,6 +173,7 @@ def negative_direction(matrix: FloatArray) -> FloatArray | None:
     no more than a success.
     """
     diagonal = np.diagonal(matrix)
+    # A diagonal entry is x^T M x for a coordinate vector x: no factorization is needed.
     if not (diagonal > 0.0).all():
         x = np.zeros(diagonal.size)
         x[int(np.argmin(diagonal))] = 1.0
@@ -183,6 +185,7 @@ def negative_direction(matrix: FloatArray) -> FloatArray | None:
     x = np.zeros(diagonal.size)
     x[k] = 1.0
     if k:
+        # With M = [[A, b], [b^T, c]], x = (-A^-1 b, 1) gives x^T M x = c - b^T A^-1 b, the failed pivot.
         x[:k] = -lapack.dpotrs(factor[:k, :k], matrix[:k, k], lower=1)[0]
     x /= np.linalg.norm(x)
     return x

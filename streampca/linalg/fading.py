@@ -35,6 +35,7 @@ class FadingSum(State):
     def after(self, leaf: GramSum, memory: int) -> FadingSum:
         """Return the sum less a ``memory``-th of it, rounded down to a unit of 2**-80, plus the matrix of a leaf."""
         high, low = self.parts
+        # Both parts lose a memory-th. The remainder of the high part goes into the low one, so one rounding remains.
         share, rest = np.divmod(high, memory)
         low = low - ((rest << UNIT_BITS) + low) // memory
         units, rests = leaf.high_low()

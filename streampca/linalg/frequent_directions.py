@@ -51,6 +51,7 @@ class FrequentDirections(State):
             if held.count == 2 * self.size:
                 # Keep the l leading directions, with eigenvalues decreased by the (l + 1)-th.
                 full = held.array
+                # The (2 l, 2 l) products have the squares of the singular values, and d may be much larger than l.
                 values, vectors = eigh(full @ full.T, driver="evd", overwrite_a=True, check_finite=False)
                 lost = max(0.0, float(values[-self.size - 1]))
                 kept = values[-self.size :]

@@ -225,6 +225,7 @@ class GramSum(State):
             some = rows[start : start + EXACT_ROWS]
             rest = (some.T @ some).take(upper(self.n_features))  # BLAS makes one triangle and copies it
             rest += parts[1]
+            # The carry after at most 2**13 - 2 rows keeps the rest exact: a multiple of 2**-40 below 2**13 has 53 bits.
             parts = _carried(parts[0], rest)
         return GramSum(self.n_features, parts)
 
@@ -276,6 +277,7 @@ def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, c
     """
     high, low = sums
     at = mirror(n_features).diagonal()
+    # Python integers: the trace of 2**40 rows in units of 2**-40 exceeds 64 bits.
     trace = (int(high[at].sum()) << UNIT_BITS) + int(low[at].sum())
     if constant:
         squares = count * round(constant / STEP) ** 2

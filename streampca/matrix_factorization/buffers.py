@@ -34,6 +34,7 @@ class Buffers:
         powers: FloatArray = np.arange(count, dtype=np.float64)
         self.a: FloatArray = alpha * np.power(ratio, powers)
         self.a_hat: FloatArray = self.a * ratio**shift
+        # Residues of C(x) and 1 / C(x): differences of the rates, of which interlacing fixes the signs.
         across = self.a_hat[None, :] - self.a[:, None]  # [i, j] = a^_j - a_i
         self.omega = np.diagonal(across) * _others(across, self.a)
         self.omega_hat = -np.diagonal(across) * _others(-across.T, self.a_hat)
@@ -72,6 +73,7 @@ class Buffers:
 
     def lagged_square(self, lag: int) -> FloatArray:
         """Largest squared row norm of (A - A shifted by lag) C**-1, the noise of a difference of prefix sums."""
+        # Beyond the lag, coefficient b_{k + lag} - b_k: what the exponentials lose in ``lag`` steps.
         q = self.weights * -np.expm1(lag * self.log_theta_hat)
         squares: FloatArray = self.row_square(lag) + (q[:, None] * q / self.gaps_hat).sum(axis=(-2, -1))
         return squares
@@ -84,6 +86,7 @@ class Buffers:
     def faded_row_square(self, fade: float, n: float = math.inf) -> float:
         """Sum over k < n of gamma**2k b_k**2 with gamma**2 = 1 - fade, b_k the coefficients of A C**-1."""
         kept, logs = 1.0 - fade, self.log_theta_hat
+        # A memory of 1 forgets at once: fade = 1.
         log_kept = math.log1p(-fade) if fade < 1.0 else -math.inf
 
         def geometric(log_ratio: FloatArray, gap: FloatArray) -> FloatArray:
@@ -105,6 +108,7 @@ class Buffers:
 
 def _others(across: FloatArray, own: FloatArray) -> FloatArray:
     """For each i, the product over j != i of across[i, j] / (own_j - own_i)."""
+    # The identity avoids a division by zero on the diagonal, which is replaced below.
     factors = across / (own[None, :] - own[:, None] + np.eye(own.size))
     np.fill_diagonal(factors, 1.0)
     products: FloatArray = factors.prod(axis=1)

@@ -160,6 +160,7 @@ def _step(
     The noise reaches the estimate through w only, where it is white: ``x = (I - K h^T) x + K w``.
     """
     model, omega, theta = rule.model, rule.mechanism.buffers.omega, rule.mechanism.buffers.theta
+    # Predict: M drifts, and H is M times the share of the input, plus its own scatter.
     covariance[0, 0] += model.drift / n
     for matrix in (covariance, response):
         matrix[1] = share * matrix[0]
@@ -167,12 +168,15 @@ def _step(
         matrix[1, 1] = share**2 * matrix[0, 0]
     covariance[1, 1] = share**2 * covariance[0, 0] + share * model.scatter
     h = np.concatenate(([0.0, 1.0 / scale], omega, [0.0]))
+    # Update: h picks the innovation w - h^T x out of the state; its noise is white with variance 1. Sums in NumPy, not
+    # products of BLAS: the gains have the same bits on every machine.
     product = (covariance * h).sum(axis=1)
     variance = float((h * product).sum()) + 1.0
     covariance -= product[:, None] * product / variance
     gain: FloatArray = product / variance
     left = response - gain[:, None] * np.add.reduce(h[:, None] * response, axis=0)
     response[:] = left - (left * h).sum(axis=1)[:, None] * gain + gain[:, None] * gain
+    # Advance: u_i <- theta_i u_i + H / s and G <- G + H, as rows and columns of both symmetric matrices.
     for across in (covariance, covariance.T, response, response.T):
         across[2:-1] = theta[:, None] * across[2:-1] + across[1] / scale
         across[-1] += across[1]

@@ -96,6 +96,7 @@ class TreeNoise(RunningNoise):
 
     def with_node(self, n: int, draws: Draws) -> Self:
         """Return the noise of sum n: that of the node that ends at n plus that of the larger nodes of the sum."""
+        # The nodes of sum n are those of n without its last bit, and the one that ends at n.
         kept, noise = self.nodes[: n.bit_count() - 1], self.fresh(draws)
         if kept:
             noise += kept[-1].sum

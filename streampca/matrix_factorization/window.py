@@ -13,7 +13,7 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import RunningNoise, check_length
-from streampca.matrix_factorization.buffered_noise import BufferedFactorization, Recurrence
+from streampca.matrix_factorization.blt import BufferedFactorization, Recurrence
 from streampca.matrix_factorization.buffers import Buffers, fit_forgetting, fit_lagged
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws
@@ -200,6 +200,7 @@ class TwinNoise(RunningNoise):
         lead, noise = rule.step(draws.normal(self.noise.size), self.lead, self.noise, scale)
         if n > self.names.length:
             item = self.names.item(n - self.names.length).tobytes()
+            # The vector of step n - W, a second time: the noise of the input that leaves is removed exactly.
             gone = self.source.draws(int.from_bytes(item[:8], "little"), item[8:])
             lag, noise = rule.step(gone.normal(noise.size), lag, noise, -scale)
         item = draws.n.to_bytes(8, "little") + draws.name

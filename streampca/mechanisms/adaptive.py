@@ -214,6 +214,7 @@ class AdaptiveCovariance(Mechanism):
     def _gram(self, rows: FloatArray, weights: FloatArray, outlet: Outlet, kind: str, std: float) -> FloatArray:
         """Release the Gram matrix of the rows times sqrt(weights), clipped to norm 1, and invert the weights."""
         d, roots = rows.shape[1], np.sqrt(weights)
+        # Clipping comes after the map, so one row moves the matrix by at most 1 whatever the weights are.
         clipped = GramSum.of(onto_ball(rows * roots))
         noisy = unpack_entries(outlet.gram(kind, clipped, svec_size(d), std), d)
         unmapped: FloatArray = noisy / (roots[:, None] * roots)
@@ -298,6 +299,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         (n_rows, d), stages = rows.shape, 0
         estimate = NormEstimate(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
+        # The number of rows is public, so a rule may depend on it.
         if n_rows * self.epsilon >= _FEWEST:
             scales = {"norms": self.norms_scale, "lost": self.lost_scale}
             norms_std, lost_std = (math.sqrt(2.0) * scale for scale in scales.values())
@@ -314,6 +316,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
         matrix = self.on_gram(stages)
         clipped = GramSum.of(onto_ball(rows / radius))
         packed = outlet.release("gram", clipped, lambda draws: matrix.noise(d, draws), matrix.noise_std(d))
+        # The noise of the mechanism is for rows of norm 1; dividing rows by rho multiplies it by rho**2 afterwards.
         packed = coarsen(radius**2 * packed, radius**2 * matrix.noise_std(d))
         details = {"mechanism": type(self).__name__, **estimate.details, "clip_radius": radius}
         return Release(t=t, n_components=self.n_components, terms=terms, packed_gram=packed, details=details)

@@ -152,6 +152,7 @@ class Mechanism(ABC):
             raise BadParameterError(
                 f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, an integer seed, or neither."
             )
+        # The number of features is that before a constant is appended (`center`).
         rows, d = self._admit(rows), rows.shape[1]
         guarantee = self.guarantee_for(d)
         # Debit before any noise exists: a failure in between loses budget, never privacy.

@@ -113,6 +113,7 @@ class ExactSubspace(SubspaceFinder):
         ranks = range(1, most + 1) if self.n_components is None else [self.n_components]
         lines = lines_of(rows)
         spans = (span_of(lines[i : i + size], stop_above=ranks[-1]) for i in range(0, n - size + 1, size))
+        # One entry for each span with a vote. Names depend on rows; a name of one vote never passes the threshold.
         votes = Counter(span for span in spans if len(span) in ranks)
         counts = Counts(np.array(list(votes.values()), dtype=np.int64), rows, names=list(votes))
         noisy = outlet.release("votes", counts, lambda draws: self.noise.draw(draws, len(votes)))
@@ -199,6 +200,7 @@ def primitive(vector: Iterable[int]) -> Line:
 
 def span_of(lines: Iterable[Line], stop_above: int | None = None) -> Span:
     """Return the span of some lines, or of the first of them that exceed the rank ``stop_above``."""
+    # Invariant: rows of the echelon by pivot, each zero at all other pivots.
     echelon: dict[int, Line] = {}
     for line in lines:
         left = list(line)

@@ -78,6 +78,7 @@ class StabilityHistogram:
 
     def shown(self, exact: Counts, outlet: Outlet, kind: str) -> FloatArray:
         """Release noisy counts of bins, rounded by `coarsen`; ``-inf`` where a bin is empty or hidden."""
+        # Only occupied bins have noise: an empty one is never shown, so its noise would decide nothing.
         size, scale = exact.counts.size, self.scale
         noisy = outlet.release(kind, exact, lambda draws: np.rint(scale * draws.laplace(size) / GRID) * GRID, scale)
         return coarsen(_above(exact.counts, noisy, self.threshold), scale)

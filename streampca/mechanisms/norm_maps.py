@@ -102,6 +102,7 @@ class Norms(NamedTuple):
 def norm_counts(rows: FloatArray) -> FloatArray:
     """Return the exact histogram of norms, (BINS,): a row adds 1 to one bin, a zero row to none. Curator only."""
     squares = np.vecdot(rows, rows)
+    # A zero row votes for no bin, so that zeroing a row moves one count.
     squares = squares[squares > 0.0]
     bins = np.clip(np.floor(-0.5 * _PER_OCTAVE * np.log2(squares)), 0, BINS - 1).astype(np.int64)
     return np.bincount(bins, minlength=BINS).astype(np.float64)
@@ -109,6 +110,7 @@ def norm_counts(rows: FloatArray) -> FloatArray:
 
 def lost_energy(rows: FloatArray, radius: float) -> FloatArray:
     """Return the exact energy that clipping to a radius removes, (1,); at most 1 a row. Curator only."""
+    # At most 1 a row, also where rounding leaves a square above 1: the noise is calibrated for that.
     lost = np.minimum(np.maximum(np.vecdot(rows, rows) - radius**2, 0.0), 1.0)
     return np.array([np.floor(lost / GRID).sum() * GRID])
 
@@ -147,6 +149,7 @@ class NormEstimate(NamedTuple):
         lost = float(release("lost", lost_energy(rows, radius))[0])
         details |= {"lost_energy": lost, "lost_energy_std": lost_std, "lost_energy_radius": radius}
         # Long rows too few for the histogram may hold the subspace: if they show, nothing is clipped.
+        # Public numbers only from here on: both terms were released.
         hidden = lost - norms.lost_energy(radius)
         if hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm):
             radius = 1.0
@@ -270,6 +273,7 @@ class Model:
             kept[j] = min(kept[j], np.minimum(rows, 1.0 / weights[j]).sum() / rows.sum())
             start = end
         share = self._hidden / (self._hidden + float(self.spectrum[-1]))
+        # Hidden rows have norm 1 and may all point in the last direction.
         kept[-1] += share * (min(1.0, 1.0 / float(weights[-1])) - kept[-1])
         return kept
 
@@ -316,6 +320,7 @@ class Model:
         with_hidden[-1] += self._hidden
         first_kept = self._kept_if_long(np.full(kept.size, 1.0 / self.radius**2), self._first_kept)
         worst = self._fresh_loss(one, np.diag(with_hidden), self._kept_if_long(one.weights, kept), first_kept, factor)
+        # A mixture: half the weight is on the case that the longest rows hold the subspace, which clipping would lose.
         plug_in += _CAUTION * (worst - plug_in)
         posterior += _CAUTION * (worst - posterior)
         energy = one.weights * self.spectrum
@@ -346,6 +351,7 @@ class Model:
         """Return the map with the least loss; a scalar unless another is better by a tenth in both predictions."""
         tried = [(one, *self.losses(one)) for one in self.maps()]
         safe = min((entry for entry in tried if entry[0].radius is not None), key=lambda entry: entry[1] + entry[2])
+        # A map that is not scalar may clip a direction away, so it must be better by a tenth in both predictions.
         best, best_ratio = safe, 0.9
         for entry in (entry for entry in tried if entry[0].radius is None):
             ratio = max(entry[1] / safe[1], entry[2] / safe[2])

@@ -66,6 +66,7 @@ class Curve:
 
     def captured(self, std_per_row: float | FloatArray) -> FloatArray:
         """Return the captured share by standard deviation of the noise divided by the number of rows."""
+        # Losses are near a power of the noise: interpolation is linear in both logarithms.
         logs = np.interp(np.log(np.maximum(std_per_row, self._stds[0])), np.log(self._stds), self._log_loss)
         return np.asarray(1.0 - np.exp(logs), dtype=np.float64)
 
@@ -86,6 +87,7 @@ class Curve:
 
     def rows_for(self, share: float, std: Callable[[int], float], most: int = 2**44) -> int | None:
         """Return the fewest rows (to 1 %) for which noise of ``std(rows)`` leaves that share; None beyond ``most``."""
+        # Noise per row falls with the number of rows, so the share rises: double, then bisect.
         low, high = 1, 2
         while float(self.captured(std(high) / high)) < share:
             low, high = high, 2 * high

@@ -66,9 +66,11 @@ class Plan:
         """The recommended algorithm or mechanism."""
         return self.recommended.algorithm
 
-    def table(self) -> list[dict[str, str]]:
-        """Return one row of text for each candidate."""
-        return [
+    def to_frame(self) -> pd.DataFrame:
+        """Return the predictions as a pandas frame of text, a row for each candidate."""
+        import pandas as pd
+
+        return pd.DataFrame([
             {
                 "candidate": p.label,
                 "captured": f"{p.captured:.4f}" if p.is_certain else "cannot tell",
@@ -77,13 +79,7 @@ class Plan:
                 "releases": str(p.releases),
             }
             for p in self.predictions
-        ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return `table` as a pandas frame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
+        ])  # fmt: skip
 
     def notes(self) -> list[str]:
         """Return the assumption, the recommendation with its reason, warnings and advice, a line each."""
@@ -96,9 +92,8 @@ class Plan:
         ]
 
     def _repr_html_(self) -> str:
-        rows = self.table()
-        cells, use = (tuple(row.values()) for row in rows), f"Use {self.recommended.code}"
-        return html_table(tuple(rows[0]), cells, warning=use, note=". ".join(self.notes()))
+        table, use = self.to_frame(), f"Use {self.recommended.code}"
+        return html_table(list(table.columns), table.itertuples(index=False), warning=use, note=". ".join(self.notes()))
 
     def __str__(self) -> str:
         limits = [f"{p.label}: {p.note}" for p in self.predictions if p.note]
@@ -189,6 +184,7 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
 def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
     """Return expected failures, with the number of rows that would suffice."""
     texts, k = [], q.n_components
+    # A random subspace captures k / d of the energy, as a share of the best one's.
     chance = float(q.spectrum.sum()) * k / q.n_features / q.best
     if best.captured < min(GOOD, max(DROWNED, 0.5 * (1.0 + chance))):
         texts.append(
@@ -202,6 +198,7 @@ def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
         needed = -(-needed // step) * step
         texts.append(f"for {GOOD:.0%} captured variance{by} about {needed} {whole} are needed; there are {q.rows}")
     if best.noise_std is not None:
+        # Weyl: noise of spectral norm s moves no eigenvalue by more than s.
         noise, signal = best.noise_std * curve.norm / q.row_norm**2, q.rows * q.spectrum[:k]
         if (signal < noise).any():
             first = int(np.argmax(signal < noise))

@@ -118,6 +118,7 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
     gaussian = GaussianCovariance(**question.centered_settings)
     std = float(question.spread(gaussian.noise_std(d), rows))
     yield _once(question, gaussian, question.centered_settings, float(curve.captured(std / rows)), std=std)
+    # Its noise is not GOE: `Curve` has no law for it, so some of it is drawn.
     pure = {key: value for key, value in question.settings.items() if key != "delta"}
     laplace = MatrixLaplaceCovariance(**pure)
     draws = Randomness.from_seed(_SEED).stream("plan", label_of(laplace))
@@ -195,6 +196,7 @@ def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
         leaves, smoothing = -(-n // every), None
         if isinstance(algorithm.solver, Smoothed):
             smoothing = algorithm.solver.smoothing(algorithm.mechanism, d, algorithm.n_components, every)
+        # Shares change slowly with log n, so few times suffice. A smoothed one is simulated step by step.
         ends = np.unique(np.geomspace(1, leaves, _TIMES if smoothing is None else _TIMES // 4).astype(np.int64))
         times = np.minimum(ends * every, n)
         stds = np.array([algorithm.noise_std(int(t)) for t in times])
@@ -207,6 +209,7 @@ def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
         regret = _regret(question, every, ends, shares, stds)
         return Prediction(algorithm, settings, "stream", float(shares[-1]), leaves, note, float(spreads[-1]), regret)
 
+    # Rare releases wait, frequent ones have more noise. Powers of ten are tried.
     every = question.release_every or 0
     if not every:
         steps = sorted({min(n, 10**p) for p in range(int(math.log10(n)) + 1)})
@@ -272,6 +275,7 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
     steps, std = [algorithm.step_end(0)], algorithm.noise_std(d)
     while steps[-1] < n:
         steps.append(algorithm.step_end(steps[-1]))
+    # A random basis captures k / d of the energy.
     values, start = question.spectrum, float(question.spectrum.sum()) * k / d / question.best
     lasts, losses = [], []
     for run in range(int(np.clip(_RUNS // (d * k), 8, 100))):
@@ -289,6 +293,7 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
             basis = orthonormalise(np.asfortranarray(basis + step))
             shares.append(float(values @ (basis**2).sum(axis=1)) / question.best)
         lasts.append(shares[-1])
+        # Rows are scored by the basis before their step.
         losses.append(float(np.diff([0, *steps]) @ (1.0 - np.array(shares[:-1]))))
     note = "O(d k) memory; few releases; for rows in no particular order"
     regret = question.best * float(np.mean(losses)) / n

@@ -78,6 +78,7 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
     Exact if all are Gaussian; otherwise an upper bound. Events for different neighbors raise `BadParameterError`.
     """
     events = tuple(events)
+    # Also raises for events of different neighbors.
     plain = basic_epsilon(events, delta)
     others = sum(event.mu is None for event in events)
     # A lone event of another kind composes with nothing, so its own claim is the best bound.
@@ -98,6 +99,7 @@ def basic_epsilon(events: Iterable[Event], delta: float) -> float:
     if len(kinds) > 1:
         named = " and ".join(sorted(f"{unit} under {short(adjacency)}" for adjacency, unit in kinds))
         raise BadParameterError(f"guarantees for {named} do not add up. Calibrate all alike.")
+    # Exact: a composition of Gaussian mechanisms is a Gaussian mechanism (Dong, Roth and Su 2022, Corollary 2).
     mu = math.hypot(*(event.mu for event in events if event.mu is not None))
     others = [event for event in events if event.mu is None]
     # The part of delta that the others do not use is spent on the Gaussian events.

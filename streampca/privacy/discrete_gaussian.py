@@ -43,7 +43,6 @@ _V_BITS = 52
 _GUIDE_BITS = 14
 _PRECISION = 160
 _LAST_HEIGHT = 44  # bins end where the curve is below 2**-44
-_LIMIT = 2**58
 _GUARD = 24  # further bits in the calculation of exp
 
 #: Factor of sigma that covers the whole difference between discrete and continuous noise.
@@ -76,6 +75,7 @@ def _envelope(variance: Fraction, width_bits: int) -> _Envelope:
     # The curve exp(-i**2 n/p) at the bin edges, n = q 4**width_bits, in units of 2**-160, until it is below 2**-44.
     # Each value is the one before times a factor, which shrinks by a constant factor; errors stay far below 2**-100.
     numerator = q << 2 * width_bits
+    # exp(-(i + 1)**2 x) = exp(-i**2 x) exp(-(2 i + 1) x): the factor of each step is the one before times exp(-2 x).
     factor = exp_bounds(numerator, p, _PRECISION)[0] + 1
     shrink = exp_bounds(2 * numerator, p, _PRECISION)[0] + 1
     curve, value = [], 1 << _PRECISION
@@ -88,6 +88,7 @@ def _envelope(variance: Fraction, width_bits: int) -> _Envelope:
     tail_bits = max(width_bits, (isqrt(int(variance)) + 1).bit_length() - 3)
     tail_widths = 2 << (tail_bits - width_bits)
     last = (1 << _PRECISION) >> _LAST_HEIGHT
+    # The area of all bins and of the tail, whose blocks add up to twice the first one, must fit 52 bits.
     scale = ((1 << _V_BITS) - 4 * bins - 4 * tail_widths - 4) * (1 << _PRECISION) // (sum(curve) + tail_widths * last)
     # The error of the curve is far below a unit, so a margin of one unit gives bounds.
     heights = [(scale * value >> _PRECISION) + 2 for value in curve]
@@ -106,11 +107,8 @@ class DiscreteGaussian:
     """
 
     def __init__(self, sigmas: Sequence[int | Fraction], kinds: IntArray) -> None:
-        for sigma in sigmas:
-            if isinstance(sigma, bool) or not isinstance(sigma, (int, Fraction)) or not 0 < sigma < _LIMIT:
-                raise BadParameterError(f"sigma={sigma!r}: expected a positive integer or Fraction below 2**58.")
-        if max(sigmas) > 4 * min(sigmas):  # they share bins
-            raise BadParameterError(f"sigmas={tuple(sigmas)!r}: expected values within a factor of 4 of each other.")
+        # Kinds share the widths of their bins, and 64 bits hold 2**5 of the largest sigma.
+        assert 0 < max(sigmas) <= 4 * min(sigmas) < 2**60
         self.sigmas = tuple(Fraction(sigma) for sigma in sigmas)
         self._width = max(0, int(min(self.sigmas)).bit_length() - 1 - _FINE)
         self._envelopes = [_envelope(sigma * sigma, self._width) for sigma in self.sigmas]
@@ -138,6 +136,7 @@ class DiscreteGaussian:
         words = draws.words(2 * count)
         first, second = words[:count], words[count:].view(np.int64)
         raw = first >> np.uint64(64 - _V_BITS)
+        # The first 52 bits choose a place under the envelope, hence a bin and a height in it; the last bit is the sign.
         place = raw.view(np.int64)
         far = (raw >= self._sparse).nonzero()[0]
         place += self._shift
@@ -149,6 +148,7 @@ class DiscreteGaussian:
         own = bins - self._own_starts
         values: IntArray = (own << self._width) + (second & ((1 << self._width) - 1))
         negative = (first & np.uint64(1)).view(np.int64)
+        # Zero would have two signs. Half of its draws are made again, so that it has the weight of one integer.
         doubtful |= (values == 0) & (negative == 1)
         for i in doubtful.nonzero()[0].tolist():
             kind = int(self._kinds[i])
@@ -251,6 +251,7 @@ def is_below(whole: int, scale: int, numerator: int, denominator: int, word: Wor
     while True:
         bits += 64
         fraction = fraction << 64 | word()
+        # Bits beyond those of U: the bounds of the curve must be closer than a unit of its last digit.
         low, high = exp_bounds(numerator, denominator, bits + shift)
         uniform = (whole << bits | fraction) << shift
         if uniform + (1 << shift) <= scale * low:

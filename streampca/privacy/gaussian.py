@@ -62,6 +62,7 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 def _bracket(holds: Callable[[float], bool]) -> tuple[float, float]:
     """Return neighboring floats between which ``holds`` changes from true to false."""
+    # Invariant: `holds` is true at low and false at high.
     low, high = 0.0, 1.0
     while holds(high):
         high *= 2.0

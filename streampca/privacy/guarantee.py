@@ -126,6 +126,7 @@ class Guarantee:
             delta = max(self.delta, other.delta) + min(self.slack, other.slack)
             epsilon = gaussian.epsilon_at(mu, delta - slack)
         else:
+            # Slack is a part of each delta already, so the sum of both deltas holds for the sum of the epsilons.
             theorem, slack = "basic adaptive composition", 0.0
             epsilon, delta = self.epsilon + other.epsilon, self.delta + other.delta
         if delta >= 1.0 or math.isinf(epsilon):

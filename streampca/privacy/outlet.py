@@ -113,6 +113,7 @@ class NoiseSource:
         if tape is not None:
             start = tape.start(start)
         self.start = start
+        # Four keys of four purposes: no output of one function is an input of another under the same key.
         full = encoded(SCHEME, VERSION, *label, start)
         self._link_key, hash_key, self._draw_key, self._seed_key = (
             randomness.derived("noise", purpose, full) for purpose in ("link", "hash", "draw", "fresh")
@@ -184,6 +185,7 @@ class Outlet:
             fresh = recorded[kept]
         else:
             raise BadParameterError(f"the recorded bytes end before vector {n}. They belong to other rows.")
+        # Kept before the draw: a block that is stored has the fresh bytes of every vector that met its rows.
         self.fresh.append(fresh)
         self.chain, name = source.link(self.chain, kind, fresh, exact)
         if source.tape is not None:

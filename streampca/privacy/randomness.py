@@ -56,6 +56,7 @@ if sys.byteorder != "little":
 _PAIR = struct.Struct("<QQ")
 
 
+# Computed, not stored: every layer has one area, and the bits of the tables are part of VERSION.
 def _ziggurat() -> tuple[list[float], list[float]]:
     """Return the right edges of the layers, and the density at them."""
     edges, density = [0.0] * (_LAYERS + 1), math.exp(-0.5 * _R * _R)
@@ -202,6 +203,7 @@ class Draws:
         the probability of each cell is off by up to 2**-54: pure epsilon holds up to the delta of
         `guarantee.laplace_delta`.
         """
+        # The last bit is the sign. It is not among the 53 leading bits, which make the magnitude.
         words = self.words(count)
         signs = np.where(words & np.uint64(1), -1.0, 1.0)
         return signs * -np.log(_open_uniform(words))
@@ -297,6 +299,7 @@ class Tape:
 
     def released(self, draws: Draws, exact: Any, noise: Any, value: Any, std: float) -> Any:
         """Record the value released with a vector; return it, or the value that the other run released."""
+        # From the end: the vector is nearly always the latest one.
         place = next(i for i in reversed(range(len(self.notes))) if self.notes[i].draws is draws)
         kind = self.notes[place].kind
         self.notes[place] = Note(kind, draws, exact, noise, copy.deepcopy(value), std)
@@ -332,8 +335,6 @@ class NoiseStream:
 
     def draws(self, index: int) -> Draws:
         """Return the numbers of an index."""
-        if not 0 <= index < 2**63:
-            raise BadParameterError(f"index={index!r}: expected an integer in [0, 2**63).")
         return Draws(self._keys, index, _PAIR.pack(index, 0))
 
     def normal(self, index: int, count: int) -> FloatArray:
@@ -356,6 +357,7 @@ def _finished(field: int, value: float, more: Iterator[int]) -> float:
         layer = field & (_LAYERS - 1)
         if layer == 0:
             break
+        # Uniform between the densities at both edges: below the curve, the number is kept.
         bar = _HEIGHTS[layer] + _unit(next(more)) * (_HEIGHTS[layer + 1] - _HEIGHTS[layer])
         if bar < math.exp(-0.5 * value * value):
             return value

@@ -7,9 +7,9 @@ features.
 """
 
 from streampca.queries.answer import Answer, Components, GramNoise, PrincipalComponents
-from streampca.queries.constrained import nonnegative_pca, sparse_pca
 from streampca.queries.linear import captured_variance, cut, directional_variance, pca
 from streampca.queries.regression import Regression, regression
+from streampca.queries.sparse import sparse_pca
 
 __all__ = [
     "Answer",
@@ -20,7 +20,6 @@ __all__ = [
     "captured_variance",
     "cut",
     "directional_variance",
-    "nonnegative_pca",
     "pca",
     "regression",
     "sparse_pca",

@@ -67,6 +67,7 @@ class GramNoise:
 
     def through(self, matrix: FloatArray) -> float:
         """Return the exact standard deviation of ``<M, E>`` for a matrix fixed in advance."""
+        # E is symmetric, so that <M, E> is that of the symmetric part of M.
         symmetric, (std, mean) = 0.5 * (matrix + matrix.T), self.law or (self.std, None)
         turned = 0.0 if mean is None else 2.0 * float(np.linalg.norm(symmetric @ mean.ratio))
         return std * math.hypot(float(np.linalg.norm(symmetric)), turned)
@@ -86,6 +87,7 @@ class GramNoise:
         """
         check_share("level", level)
         d, s = self.n_features, min(size, self.n_features)
+        # ln C(d, s), which overflows as a number for a few hundred features.
         supports = float(gammaln(d + 1) - gammaln(s + 1) - gammaln(d - s + 1))
         return self.std * (math.sqrt(2.0 * s) + math.sqrt(2.0 * (supports + math.log(2.0 / (1.0 - level)))))
 
@@ -151,6 +153,7 @@ class Components:
         """Return the uniform error: with probability ``level``, no direction's value is further from the exact one."""
         if self.noise is None:
             raise NoReleaseError(UNKNOWN)
+        # Where supports are many, the union bound over them is the larger one.
         return min(self.noise.on_supports(self.n_nonzero, level), self.noise.spectral(level))
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:

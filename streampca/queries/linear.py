@@ -30,10 +30,12 @@ def pca(release: Release, n_components: int | None = None) -> PrincipalComponent
     """
     gram, d = release.gram, release.n_features
     k = check_size("n_components", release.n_components if n_components is None else n_components, d)
+    # Those of a smoothed matrix are not of `gram`, to which the error bars refer.
     if k == release.n_components and release.eigenvalues is not None and release.smoothed is None:
         values, basis = release.eigenvalues, release.subspace.basis
     else:
         values, basis = top_eigh(gram, k)
+    # Eigenvalues ascend here: entry d - k - 1 is eigenvalue k + 1.
     following = np.linalg.eigvalsh(gram)[d - k - 1] if k < d else -np.inf
     return PrincipalComponents(
         components=basis, values=values, std=release.noise_std, n_nonzero=d, noise=GramNoise.of(release),
@@ -77,7 +79,7 @@ def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answ
     return _answer(release, value, basis @ basis.T)
 
 
-def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
+def cut(release: Release, side: Features) -> Answer:
     """Return the weight of the edges between a set of vertices and the rest.
 
     For a stream of edges with rows ``sqrt(w) (e_u - e_v)`` the Gram matrix is the Laplacian L of the graph, and the cut
@@ -88,20 +90,18 @@ def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
     ----------
     release : a release with a Gram matrix of edge rows.
     side : the vertices on one side: names, numbers or a boolean mask.
-    zero_sum : edge rows sum to zero, so L 1 = 0 and any multiple of the ones vector may be added to x. The default adds
-        the multiple with the least noise, ``x - |S|/d``: std is ``noise_std |S| (d - |S|) / d``, at most half of the
-        plain one for a balanced cut, and equal for both sides. It is the least-squares estimate under that constraint.
-        False uses the indicator, with std ``noise_std |S|``.
 
     Returns
     -------
-    Answer whose error bar is exact for a set chosen independently of the release.
+    Answer with std ``noise_std |S| (d - |S|) / d``, exact for a set chosen independently of the release, and equal for
+    both sides.
     """
     members = feature_indices(release, side, "side")
     x = np.zeros(release.n_features)
     x[members] = 1.0
-    if zero_sum:  # the cut of x - |S|/d is the same, and its noise is the least
-        x -= members.size / release.n_features
+    # Edge rows sum to zero, so L 1 = 0 and any multiple of the ones vector may be added to x. This one has the least
+    # noise: it is the least-squares estimate under that constraint.
+    x -= members.size / release.n_features
     return _quadratic(release, x)
 
 

@@ -89,6 +89,7 @@ def regression(
         )
     gram, noise = release.gram, GramNoise.of(release)
     inner = gram[np.ix_(inputs, inputs)]
+    # Weyl: noise moves the smallest eigenvalue by at most this.
     floor = 0.0 if noise is None else GramNoise(noise.std, len(inputs)).spectral(0.95)
     smallest = float(np.linalg.eigvalsh(inner)[0])
     if ridge is None:  # a rule on released numbers only

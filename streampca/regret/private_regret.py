@@ -68,6 +68,7 @@ class PrivateRegretRecord:
             If the release has no rewards, or a parameter is outside its domain.
         """
         check_rows(rows)
+        # Privacy: only released numbers are read below, so that a record is post-processing.
         rewards = release.details.get("rewards")
         noise = release.own_noise_std
         if rewards is None or noise is None or release.packed is None:
@@ -77,6 +78,7 @@ class PrivateRegretRecord:
             )
         # In units of row_norm = 1: the square of a variance overflows for norms near 1e77.
         unit, reward, std = release.row_norm**2, float(rewards["sum"]), float(rewards["std"])
+        # The split of the noise is drawn by a released seed: every reader gets the same interval.
         split = Randomness(int(rewards["split"]).to_bytes(KEY_BYTES, "big")).stream("split")
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
         gram, k = unpack_entries(release.packed, release.n_features), release.n_components
@@ -87,6 +89,7 @@ class PrivateRegretRecord:
             correction = noise**2 / (MEAN_WEIGHT**2 * count)
             gram = gram + np.outer(sums, sums) / count - correction * np.eye(len(gram))
             common |= {"sums": sums, "count": count}
+            # A centered reward is ||a||^2 less a squared distance, of at most (1 + 1)^2 where ||a|| is 1.
             least = -3.0 * most
         opt = best_less_reward(gram, noise, k, split, **common)
         regret = best_less_reward(gram, noise, k, split, reward=reward, reward_std=std, **common)

@@ -148,6 +148,7 @@ class RegretLog:
         """Return the regret before the first row of a processor."""
         d, center = processor.n_features, processor.algorithm.center
         has_matrix, release = processor.curator_gram() is not None, processor.rows_until_release
+        # A second (d, d) matrix would double the memory of algorithms that hold one, and be all of it for others.
         is_sketched = d > _EXACT_FEATURES and not has_matrix and not center
         empty = FrequentDirections.first(d, _SKETCH_ROWS * processor.n_components) if is_sketched else GramSum(d)
         # Records fall on releases, so that no block is cut for them.
@@ -234,6 +235,7 @@ class RegretSums(NamedTuple):
         if own is not None:
             own = own.add(rows)
         if current is not None:
+            # A window ends with its last row, so that its OPT is taken before the first row of the next.
             past_opt, past_slack, current = self._window(current, n_components)
             current = current.add(rows)
         after = (log, t + rewards.size, reward, past_opt, past_slack, history, following, own, current, center)
@@ -279,6 +281,7 @@ class RegretSums(NamedTuple):
             else:
                 most = float(top_pairs(gram.packed(), n_components)[0].sum())
             inside = 0.0 if subspace is None else subspace.captured(matrix)
+        # OPT of all projectors is at least that of `subspace`: the share is at most 1, but for rounding.
         return most + of_mean, slack, inside / (most + slack) if most > 0.0 else 1.0
 
     def recorded(self, processor: Processor, subspace: Subspace, unit: float) -> RegretSums:
@@ -305,6 +308,7 @@ class RegretSums(NamedTuple):
         with OneThread(processor.n_features):
             opt, slack, captured = self._best(gram, processor.n_components, subspace)
         opt, slack = self.past_opt + opt, self.past_slack + slack
+        # The theorems compare with one fixed subspace through 0.
         proved = self.log.window is None and not self.center
         bound = processor.regret_bound(self.t, opt) if proved else None
         reward, best = self.reward * unit, opt * unit
@@ -315,11 +319,13 @@ class RegretSums(NamedTuple):
         """Return the exact Gram matrix of all rows, or a sketch of it; ``waiting`` as for `record`."""
         if self.own is not None:
             return self.own
+        # The processor's own sums are the same integers; keeping them twice would cost d x d numbers.
         exact = processor.curator_gram() or GramSum(processor.n_features)
         return exact if waiting is None else exact.add_high_low(*waiting.high_low())
 
     def snapshot(self) -> dict[str, Any]:
         """Return plain values and arrays for `RegretLog.resume`. As secret as the rows."""
+        # None becomes nan in an array of floats, and back in `RegretRecord.of`.
         records = [tuple(vars(record).values()) for record in self.history.records]
         return {
             "step": self.history.step,

@@ -214,6 +214,7 @@ class Estimates:
         ``min(max(tr Y, variances[0], row_norm**2), n row_norm**2)``, over that sum.
         """
         unit = self.row_norm**2
+        # Noise may make the trace smaller than one variance, or than the mass of one row.
         largest = max(float(self._variances.sum()), float(self._variances[0]), unit)
         shares = _onto_simplex(self._variances / min(largest, self.rows * unit))[: self.n_components]
         # numpy rounds partial sums, so that neither sum may exceed 1.
@@ -242,6 +243,7 @@ class Estimates:
         if adaptive:
             half = self.noise_std * goe_quantile(d, 1.0 - level, mean, norm=True)
             return values - half, values + half
+        # Union bound over k eigenvalues and two sides.
         tail = (1.0 - level) / (2 * k)
         below = np.array([goe_quantile(d - i, tail, mean) for i in range(k)])
         above = np.array([goe_quantile(i + 1, tail, mean) for i in range(k)])
@@ -256,6 +258,7 @@ class Estimates:
         """
         from scipy.special import ndtri
 
+        # Directions depend on the noise, so that only the bound for all directions holds where they are poor.
         low, high = self.interval(level, adaptive=True)
         half = -float(ndtri((1.0 - level) / (2 * self.n_components))) * _APPROXIMATE * self.std
         good = self.direction_quality > _GOOD
@@ -273,6 +276,7 @@ class Estimates:
         from scipy.optimize import isotonic_regression
 
         vectors = self._eigen[1]
+        # Debiasing may exchange neighbors of close values; the order of released eigenvectors is kept.
         shrunk = np.maximum(isotonic_regression(self._variances, increasing=False).x, 0.0)
         matrix: FloatArray = (vectors * shrunk) @ vectors.T
         matrix = 0.5 * (matrix + matrix.T)
@@ -303,6 +307,7 @@ def goe_quantile(size: int, tail: float, mean: float = 0.0, *, norm: bool = Fals
     steps = math.log(size / _DENSE) / math.log(_GROWTH)
     low = round(_DENSE * _GROWTH ** math.floor(steps))
     high = max(low + 1, round(_DENSE * _GROWTH ** (math.floor(steps) + 1)))
+    # Quantiles are nearly linear in sqrt(m), their leading term being sqrt(2 m).
     share = (math.sqrt(size) - math.sqrt(low)) / (math.sqrt(high) - math.sqrt(low))
     return (1.0 - share) * _quantile(low, tail, of_mean, norm) + share * _quantile(high, tail, of_mean, norm)
 
@@ -324,6 +329,7 @@ def _simulated(size: int, mean: int) -> tuple[FloatArray, FloatArray]:
     # block suffices. If u is not 0, the first basis vector is along it: the first entry has variance 1 + 4 ||u||**2,
     # those beside it 1/2 + ||u||**2, and the rest is GOE, which is invariant under rotations of the other coordinates.
     length = min(size, 10 + math.ceil(8.0 * size ** (1.0 / 3.0)))
+    # A fixed seed: the same release has the same intervals in every process.
     source = np.random.default_rng([1609, size])
     diagonal = source.standard_normal((length, _RUNS))
     squares = source.chisquare((size - 1.0 - np.arange(length - 1))[:, None], (length - 1, _RUNS)) / 2.0

@@ -91,6 +91,7 @@ def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
     lines = ReleaseLines(path)
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         for line in file:
+            # A writer may be in the middle of this line; a complete line that is not JSON is an error.
             if not line.endswith("\n"):
                 try:
                     json.loads(line)

@@ -90,6 +90,7 @@ class Terms:
     def from_dict(cls, data: Mapping[str, Any]) -> Terms:
         """Read the terms among the JSON values of a release or of a header."""
         features, row_norm = data["features"], float(data["row_norm"])
+        # Hazard: the square of a larger norm overflows, and gives an infinite matrix with a finite guarantee.
         if not 1e-150 < row_norm < 1e150:  # so that its square is finite, as in `Admission`
             raise ValueError(f"row_norm={row_norm}: expected a positive finite number.")
         map_ = (data.get("middle"), data.get("scale"))
@@ -322,6 +323,7 @@ class Release:
             k = self.n_components
             values, basis = top_pairs(own, k, plain=plain) if span is None else ritz_pairs(own, span, plain=plain)
             basis.setflags(write=False)
+        # Computed once, in one assignment below: threads may both compute it, and store equal bits.
         subspace = Subspace.__new__(Subspace)  # avoids a call of __init__ for each release
         object.__setattr__(subspace, "basis", basis)
         pair = values, subspace
@@ -419,6 +421,7 @@ class Release:
         terms = self.terms
         if terms.scale is not None and terms.middle is not None:
             values = (values - terms.middle) * terms.scale
+        # The map of the bounds comes before the mean, which is in its units.
         scores: FloatArray = (values - self.mean) @ self.subspace.basis
         return scores
 
@@ -483,6 +486,7 @@ class Release:
                 terms = Terms.from_dict(data)
             elif terms is None or data["terms"] != terms.mark:
                 raise ValueError(f"its header of terms {data['terms']} is missing. Read the file with read_releases.")
+            # Lines are in the units of the rows, releases in units of row_norm = 1.
             square = terms.row_norm**2
             d, k = (len(data["basis"]), len(data["basis"][0]))
             std, details = data["noise_std"], dict(data["details"])
@@ -542,6 +546,7 @@ def rows_summed(release: Release) -> int:
 
     Rows of the warm-up do not count.
     """
+    # Public facts only: numbers of rows are public, unlike sums over them.
     details, terms = release.details, release.terms
     if "decay_per_release" in details:
         return 1

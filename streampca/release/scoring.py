@@ -36,6 +36,7 @@ class Scoring(NamedTuple):
             return cls(scoring_basis(basis))
         # ||a||^2 - ||(I - V V^T)(a - m)||^2 = ||V^T a||^2 + 2 u . a - ||u||^2 with u = (I - V V^T) m.
         across = mean - basis @ (basis.T @ mean)
+        # -||u||^2 is a constant of the row, and rows end with CONSTANT: it becomes their last coefficient.
         linear = np.append(across, float(across @ across) * (-0.5 / CONSTANT))
         return cls(scoring_basis(np.vstack([basis, np.zeros(basis.shape[1])])), scoring_basis(linear))
 

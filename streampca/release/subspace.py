@@ -44,8 +44,3 @@ class Subspace:
     def angles(self, other: Subspace) -> FloatArray:
         """Return the principal angles to another subspace, in radians, ascending."""
         return principal_angles(self.basis, other.basis)
-
-    @classmethod
-    def first_axes(cls, n_features: int, n_components: int) -> Subspace:
-        """Return the span of the first coordinate axes, which scores rows before the first release."""
-        return cls(np.eye(n_features, n_components))

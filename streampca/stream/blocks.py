@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -21,7 +21,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.lattice import UNIT_BITS, GramSum, is_plausible
+from streampca.linalg.lattice import LOW, UNIT_BITS, GramSum, is_plausible
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.randomness import encoded
@@ -85,6 +85,7 @@ class BlockGram:
         # Sums of lattice products are integers, so that any order of summation gives these bits.
         high, low = GramSum.of(rows).high_low()
         if counts is None:
+            # Squared norms add up to the trace, in integers: 2**UNIT_BITS steps are one unit.
             diagonal = mirror(rows.shape[1]).diagonal()
             counts = Counts(squares=(int(high[diagonal].sum()) << UNIT_BITS) + int(low[diagonal].sum()))
         return cls(high, low, rows.shape[0], counts, first, admission)
@@ -98,6 +99,7 @@ class BlockGram:
         """Raise `BadParameterError` unless the block has this admission and may begin at row ``first``."""
         if self.first is not None and self.first != first:
             raise BadParameterError(f"first={self.first}: expected row {first}. Push each block once, in order.")
+        # A block of another admission would have another sensitivity, whatever its sums look like.
         expected = admission.admitted_features
         if expected is not None and self.n_features != expected:
             raise BadParameterError(f"block: {self.n_features} features, expected {expected}.")
@@ -105,6 +107,26 @@ class BlockGram:
             raise BadParameterError(
                 "block: admitted with other settings or by another version. Cut rows with stream.leaves()."
             )
+
+    def then(self, other: BlockGram) -> BlockGram:
+        """Join this block and the following one. Exact and associative.
+
+        Raises
+        ------
+        BadParameterError
+            If the other block has other features or another admission, or does not begin where this one ends.
+        """
+        if other.high.size != self.high.size or other.admission != self.admission:
+            raise BadParameterError("block: expected a block of the same features and the same admission.")
+        following = None if self.first is None else self.first + self.count
+        if other.first != following:
+            raise BadParameterError(f"first={other.first}: expected {following}. Join blocks in order.")
+        low = self.low + other.low
+        # Carry the low parts, so that they stay below one unit.
+        return replace(
+            self, high=self.high + other.high + (low >> UNIT_BITS), low=low & LOW,
+            count=self.count + other.count, counts=self.counts.plus(other.counts),
+        )  # fmt: skip
 
     def rewards(self, scoring: Scoring) -> float:
         """Return the sum of the rewards of the rows, equal to that of single rows up to rounding."""
@@ -132,11 +154,7 @@ class Entry(NamedTuple):
 
     Attributes
     ----------
-    first : number of its first row.
-    count : number of rows.
-    rows : admitted rows, (count, d); None for a block.
-    block : the block; None for rows.
-    counts : counts of what admission did to the rows.
+    rows, block : admitted rows, (count, d), or a block; the other is None.
     fresh : 16 fresh bytes for each vector of noise drawn for it.
     link : chain value after it.
     release : the release that it completed, or None.
@@ -227,6 +245,7 @@ class BlockCutter:
         HorizonReachedError
             If there are more rows than the horizon allows.
         """
+        # Blocks end where releases are due, so that no block has to be split after it was summed.
         mark = admission_mark(self.admission)
         gram, first, counts = None, rows + 1, NO_COUNTS
         for chunk in chunks:

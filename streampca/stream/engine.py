@@ -53,15 +53,10 @@ class Engine:
 
     Attributes
     ----------
-    algorithm, regret_log, private_log : public parameters of the stream; None if that regret is not kept.
-    randomness : the master key.
-    account : ledger account that the budget is charged to, or None.
-    log : commit log of a durable stream, or None.
     now : state after the absorbed rows.
     taken : number of accepted rows, including waiting ones; `now.t` if that is more.
     last_row : row of the last release, or None.
     checked : whether `_ready` must run before rows are accepted.
-    guard : lock and busy mark of the methods that change the state.
     start_id : 16 bytes that name this start of a run, for which a ledger is debited once.
     """
 
@@ -111,6 +106,7 @@ class Engine:
         now = self.now
         if now.processor is None:
             now = self._begun(now.admission.fixed_by(row), row, 1)
+        # Invariant: rows `now.t` + 1 to `taken` wait in the buffer, in order.
         t = max(now.t, self.taken)
         place, waiting = t - now.t, self._waiting
         if place == 0 and now.due == 1:  # every row is absorbed on its own
@@ -143,6 +139,7 @@ class Engine:
         """Continue in a lane after a release if the next rows fit one."""
         if self._has_lanes is None:
             self._has_lanes = self.private_log is None and lanes.fits(now)
+        # A log records rows and fresh bytes, which the compiled step does not hand out.
         if not self._has_lanes or self.log is not None or _native.compiled is None:
             return
         reach = lanes.reach(now)
@@ -241,6 +238,7 @@ class Engine:
             return None
         outlet = now.processor.outlet()
         after, release = now.processor.finish(outlet)
+        # Waiting rows were absorbed above; none may follow the end.
         self._waiting = None
         entry = Entry(now.t + 1, 0, None, None, kind="finish")
         self.commit(now, self.following(now, 0, NO_COUNTS, after, release, now.regret), entry, outlet)
@@ -319,6 +317,7 @@ class Engine:
 
     def committed(self) -> State:
         """Return the state once its latest release is durable."""
+        # Releases that a crash would forget must not be seen: after it the same row number could be released again.
         if self._lost:
             raise StoreLockedError(self._lost)
         now = self.now
@@ -335,7 +334,7 @@ class Engine:
         """Return the subspace of the latest release at a state, or the first coordinate axes before any."""
         if now.release is not None:
             return now.release.subspace
-        return Subspace.first_axes(self._known_features(now), self.algorithm.n_components)
+        return Subspace(np.eye(self._known_features(now), self.algorithm.n_components))
 
     def _known_features(self, now: State) -> int:
         if now.admission.n_features is None:
@@ -396,6 +395,7 @@ class Engine:
     ) -> Processor:
         """Create the processor before the first row, or restore that of a snapshot."""
         setting = Setting(self._terms(admission), admission.settings)
+        # Privacy: a start has a name of its own, so that two streams with one key draw independent noise.
         if start is None and not self.randomness.is_seeded:
             start = self.start_id
         d = admission.admitted_features or 0
@@ -500,6 +500,7 @@ class Engine:
             self.now = after
             return after
         release = after.release if after.release is not before.release else None
+        # Log first, state second: a row of the state is never missing in the log.
         log.append(entry._replace(fresh=tuple(outlet.fresh), link=outlet.chain.link, release=release))
         self.now = after
         log.appended()
@@ -556,6 +557,7 @@ class Engine:
     def after_fork(self) -> None:
         """Continue in the child of a fork as another run; a durable stream accepts no more rows there."""
         self.checked = True
+        # Parent and child would release the same row numbers with the same noise, from different rows.
         self.now = self.now._replace()  # a new object, so that a call in progress cannot commit
         if self.log is not None:
             self._lost = (

@@ -85,6 +85,7 @@ def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
     """Push a batch. At a bad row or past the horizon, push the rows before it one by one and raise."""
     try:
         pushed = iter([engine.push_many(batch.rows, position=batch.position)])
+    # One by one, so that rows before the bad one count and the error names its row.
     except (BadRowError, HorizonReachedError):  # nothing was absorbed
         single = (batch._replace(rows=batch.rows[i : i + 1], start=batch.start + i) for i in range(len(batch.rows)))
         pushed = (engine.push_many(one.rows, position=one.position) for one in single)

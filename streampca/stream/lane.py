@@ -21,7 +21,7 @@ from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import UNIT, GramSum, grid_step
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.buffered_noise import BufferedNoise
+from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
 from streampca.privacy.randomness import NAME_BYTES, ziggurat_tables
 from streampca.processors.leader import next_panel_end
@@ -39,28 +39,17 @@ _new = tuple.__new__
 #: First number and values of a chunk of `InChunks`.
 Chunk = tuple[int, list[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
-_T, _K, _TERMS, _PACKED, _SPAN, _SMOOTHED, _STD, _DETAILS, _PAIR, *_ABSENT = (
-    getattr(Release, name).__set__
-    for name in (
-        "t", "n_components", "terms", "packed", "own_span", "own_smoothed", "own_noise_std", "_details", "_pair",
-        "own_basis", "own_eigenvalues", "_gram",
-    )
-)  # fmt: skip
+_T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _GRAM, _PAIR = (
+    getattr(Release, name).__set__ for name in Release.__slots__
+)
 
 
 class LaneState(NamedTuple):
     """State of a stream within a lane: a value, whose arena is never written again.
 
-    Attributes
-    ----------
-    t : rows absorbed.
-    chain : after the latest release.
-    arena : exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`).
-    reward : sum of the rewards, in units of row_norm**2 = 1.
-    squares : lattice squares of the rows since the lane began, which `counts` lacks.
-    counts : of admission.
-    release : the latest.
-    reading : of a solver that observes every release; that of others is in the arena.
+    ``arena`` holds exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`). ``squares`` are the
+    lattice squares of the rows since the lane began, which ``counts`` lacks. ``reading`` is that of a solver that
+    observes every release; others have theirs in the arena.
     """
 
     t: int
@@ -103,6 +92,7 @@ class Lane:
         self.bytes = 8 * (self.scoring + d * k + (d + 1) * int(center))
         self.public = self.packed + d * k * int(self.tracking) + d * int(center)
         arena = np.zeros(self.bytes // 8)
+        # Order of the arena, in units of a packed matrix: exact sums (2), noise (1), buffers, then span and scoring.
         arena[: 2 * size] = processor.gram.parts.reshape(-1)
         arena[2 * size : 3 * size] = noise.noise
         arena[3 * size : self.spans] = noise.buffers.reshape(-1)
@@ -111,6 +101,7 @@ class Lane:
         if self.scored:
             assert now.release is not None
             self._put_scoring(arena, now.scoring or Scoring.of_release(now.release))
+        # The noise counts releases and the stream rows: they differ by the rows of a warm-up.
         self.offset = noise.n - now.t  # of the release's number from the row's
         self.words, self.more = source.epoch[1].first, source.epoch[1].more
         self.root = math.sqrt(2.0 * (d + center))  # the shift of a power step, in standard deviations
@@ -148,6 +139,7 @@ class Lane:
             square, gain = taken
             squares += int(square * UNIT)
         t += 1
+        # Privacy: the noise of a release is keyed by all exact sums and fresh bytes up to it, as in `Outlet`.
         fresh = source.fresh(chain.n + 1) if source.is_seeded else source.random(NAME_BYTES)
         chain, name = source.link(chain, "gram", fresh, (new[: self.hidden],))
         n = t + self.offset
@@ -165,10 +157,12 @@ class Lane:
             name, self.words, self.more, scale, grid_step(std), std * self.root, arena, new, public,
             count, std, bias, spread,
         )  # fmt: skip
+        # From here on the arrays are part of a release, which its reader must not be able to change.
         public.flags.writeable = False
         if self.observing:
             reading = reading.observe(public[: self.packed], 1.0)
         release = self._release(t, public, std, count, bound, new, reading)
+        # A nested call or a fork in between has changed the stream. This row number may be released already.
         if self.state is not state or not self.is_open:
             raise StreamBusyError("the stream changed while a row was absorbed, by a fork. Push the row again")
         self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading))  # the commit
@@ -199,17 +193,6 @@ class Lane:
             estimate = reading.estimate
             assert estimate is not None
             estimate.flags.writeable = False
-        release = Release.__new__(Release)  # this runs once a row: no call of __init__
-        _T(release, t)
-        _K(release, k)
-        _TERMS(release, self.terms)
-        _PACKED(release, packed)
-        _SPAN(release, span)
-        _SMOOTHED(release, estimate)
-        _STD(release, std)
-        _DETAILS(release, details)
-        for put in _ABSENT:
-            put(release, None)
         pair = None
         if span is None and self.scored:
             values, basis, own = np.empty(k), np.empty((d, k)), packed if estimate is None else estimate
@@ -222,6 +205,18 @@ class Lane:
             subspace = Subspace.__new__(Subspace)
             object.__setattr__(subspace, "basis", basis)
             pair = values, subspace
+        release = Release.__new__(Release)  # this runs once a row: no call of __init__
+        _T(release, t)
+        _K(release, k)
+        _TERMS(release, self.terms)
+        _PACKED(release, packed)
+        _BASIS(release, None)
+        _SPAN(release, span)
+        _VALUES(release, None)
+        _STD(release, std)
+        _DETAILS(release, details)
+        _SMOOTHED(release, estimate)
+        _GRAM(release, None)
         _PAIR(release, pair)
         return release
 
@@ -234,6 +229,7 @@ class Lane:
         before = start.processor
         assert isinstance(before, FPLProcessor)
         t, d, k, size = state.t, self.d, self.k, self.hidden // 16
+        # Invariant: an arena is written before its row is committed and never after, so that views of it may be shared.
         arena.flags.writeable = False
         noise = BufferedNoise(
             self.rule, t + self.offset, arena[3 * size : self.spans].reshape(-1, size), arena[2 * size : 3 * size]
@@ -271,6 +267,7 @@ def fits(now: State) -> bool:
     if not isinstance(processor, FPLProcessor) or processor.source.tape is not None:
         return False
     algorithm = processor.algorithm
+    # The lane has the bits of the general path for these settings only.
     # A smoothed sum about the mean needs the released matrix before the mean is taken out, which stays in C.
     solvers = (Exact, Tracking) if algorithm.center else (Exact, Tracking, Smoothed)
     return (

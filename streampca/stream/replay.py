@@ -69,6 +69,7 @@ def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, c
         engine.now = engine.now._replace(admission=admission)
         return
     if state["found"] is not None:
+        # Found bounds were drawn with noise; drawing them again would give others.
         admission = replace(admission, found=tuple(state["found"]))
     # The name of the start is part of the noise key, so that the same noise is drawn again.
     processor = engine.new_processor(admission, bytes.fromhex(state["start"]), state["processor"])
@@ -92,6 +93,7 @@ def replay(engine: Engine, entry: Entry) -> list[Release]:
         # An entry of rows may hold several releases. Each uses the fresh bytes of its own noise.
         rows, counts, used, place = entry.rows, entry.counts, 0, 0
         releases = []
+        # Cut the rows where the first run did, so that each draw of noise gets its own bytes.
         while rows is not None and place < len(rows):
             count = min(now.due, len(rows) - place)
             following, release, _ = engine.absorb(now, rows[place : place + count], counts, entry.fresh[used:])
@@ -121,6 +123,7 @@ def saved(engine: Engine) -> dict[str, Any]:
         raise BadParameterError(
             "a durable stream cannot be copied or pickled. Open it from its store with Stream.resume(store)."
         )
+    # Absorb first: the buffer of waiting rows belongs to the original.
     now = engine.all_absorbed()
     parts = engine.algorithm, engine.randomness, now.admission, engine.regret_log, engine.private_log, engine.account
     return {"parts": parts, "state": committed_state(engine), "release": now.release}

@@ -149,6 +149,7 @@ class Steps(Sequence[Step]):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         place = range(len(self))[i]
+        # Built when first needed: most callers read `releases`, never single steps.
         if self._by_row is None:
             self._by_row = {release.t: release for release in self._releases}
         t = self.first + place

@@ -161,9 +161,11 @@ class Stream:
             row_norm=row_norm, bounds=ranges, on_bad_row=on_bad_row, center=algorithm.center,
             features=None if features is None else tuple(features), n_features=algorithm.n_features,
         )  # fmt: skip
+        # Refuse before anything is paid for. Without known features, the first row is checked in the same way.
         if admission.n_features is not None:
             algorithm.check(admission.n_features)
         warn(settings_warnings(algorithm.guarantee, horizon))
+        # A seed fixes all noise: the guarantee of the stream says so (`Guarantee.seeded`).
         randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
         exact = RegretLog() if isinstance(regret, str) else regret
         private = (private_regret or PrivateRegret()) if publishes else None

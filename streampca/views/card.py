@@ -67,6 +67,7 @@ def components_of(release: Release, estimates: Estimates | None) -> list[Compone
     rows, values = rows_summed(release), release.eigenvalues
     if estimates is None:
         return [] if values is None else [Component(float(value) / rows) for value in values]
+    # Estimates are of the sum over rows, the card is per row.
     interval, ratio = estimates.approximate_interval(), estimates.explained_variance_ratio
     sides, variances = (interval.low / rows, interval.high / rows), estimates.variances / rows
     columns = (variances, *sides, interval.approximate, ratio, np.array(clear_components(estimates)))
@@ -127,6 +128,7 @@ class Card:
     def text(self, width: int = 80) -> str:
         """Return the card for a terminal of this width."""
         lines = [*textwrap.wrap(self.lead, width), *textwrap.wrap(f"Promised: {self.promise}", width), ""]
+        # Labels take at most half of the width, and values wrap beside them.
         column = min(max(len(fact.label) for fact in self.facts), max(12, width // 2))
         for fact in self.facts:
             value = printable(fact.value) + ("  [curator only]" if fact.curator else "")
@@ -136,6 +138,7 @@ class Card:
                 lines.append(f"{left:<{column}}  {right}".rstrip())
         table = self.table()
         if self.loadings["components"]:
+            # All cells are as wide as the widest, so that columns align. Components that do not fit are counted.
             first = min(max(len(row[0]) for row in table), 24)
             cell = max(len(value) for row in table for value in row[1:]) + 2
             fits = max(1, (width - first) // cell)
@@ -148,24 +151,12 @@ class Card:
             lines += textwrap.wrap(note, width)
         return "\n".join(lines)
 
-    def markdown(self) -> str:
-        """Return the card as Markdown."""
-        marks = {True: " (curator only)", False: ""}
-        texts = [(printable(f"{fact.label}: {fact.value}"), fact.curator) for fact in self.facts]
-        facts = "\n".join(f"- {escape(text, quote=False)}{marks[curator]}" for text, curator in texts)
-        table = ""
-        if self.loadings["components"]:
-            cells = [[escape(value, quote=False) for value in row] for row in self.table()]
-            cells = [[value.replace("\\", "\\\\").replace("|", "\\|") for value in row] for row in cells]
-            cells.insert(1, ["---", *["---:"] * (len(cells[0]) - 1)])
-            table = "\n".join(f"| {' | '.join(row)} |" for row in cells)
-        return f"{self.lead}\n\n**Promised:** {self.promise}\n\n{facts}\n\n{table}\n\n{self.note}\n"
-
     def html(self) -> str:
         """Return the card as HTML, for notebooks."""
-        marks = {True: " <em>(curator only)</em>", False: ""}
+        # Names of features come from the head of a file and may hold markup.
         facts = "".join(
-            f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{marks[fact.curator]}</li>" for fact in self.facts
+            f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{' <em>(curator only)</em>' * fact.curator}</li>"
+            for fact in self.facts
         )
         head, *rows = self.table()
         warning = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"

@@ -58,6 +58,7 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     if release.noise_std is not None and release.has_gram:
         # The largest eigenvalue of the noise is near noise_std * sqrt(2 d).
         cells["noise"] = release.noise_std * math.sqrt(2.0 * release.n_features) / rows
+    # The largest angle comes first, although principal angles are ascending.
     if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.n_components:
         cells |= zip(_ANGLES, np.degrees(subspace.angles(before.subspace))[::-1].tolist(), strict=False)
     number = details.get("checkpoints")  # of any type, if another program wrote the release
@@ -69,6 +70,7 @@ def captured_share(release: Release) -> float | None:
     """Return the share of the trace of the released matrix in its subspace; None while noise hides it."""
     if not has_drawable_gram(release):
         return None
+    # The trace of the noise has sd noise_std sqrt(d). Below two of them the trace itself may be noise.
     trace = float(np.trace(release.gram))
     noise = 0.0 if release.noise_std is None else release.noise_std * math.sqrt(release.n_features)
     share = release.subspace.captured(release.gram) / trace if trace > 2.0 * noise else math.inf
@@ -80,35 +82,28 @@ def estimates_of(release: Release, most: int = ESTIMATED) -> Estimates | None:
 
     None, too, if there are more than ``most`` features: estimates require O(d^3) time.
     """
+    # A smoothed release has another law of its noise, which it states apart.
     std = release.noise_std if release.own_smoothed is None else release.details.get("smoothed_noise_std")
     has_law = release.has_gram and std is not None
     return release.component_estimates if has_law and release.n_features <= most and release.n_components else None
 
 
 def loadings(
-    release: Release,
-    basis: FloatArray,
-    estimates: Estimates | None = None,
-    most: int = FEATURES,
-    components: int = COMPONENTS,
+    release: Release, basis: FloatArray, estimates: Estimates | None, most: int, components: int
 ) -> dict[str, Any]:
-    """Return the features with the largest loadings, in their own order, as JSON values.
+    """Return the ``most`` features with the largest loadings, in their own order, as JSON values.
 
     ``basis`` is that of the release, (d, k), perhaps with other signs. ``bars`` are half the widths of approximate 95 %
-    intervals; None without ``estimates``. At most ``most`` features and ``components`` components are listed.
+    intervals; None without ``estimates``.
     """
     basis = basis[:, :components]
     names, chosen = feature_names(release.features, len(basis)), heaviest(basis, most)
     bars = None if estimates is None else np.minimum(1.0, WIDE * estimates.loading_std[:, :components])
-    return {
-        "t": release.t,
-        "components": basis.shape[1],
-        "rows": [
-            {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}
-            for i in chosen
-        ],
-        "omitted": len(basis) - len(chosen),
-    }
+    rows = [
+        {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}
+        for i in chosen
+    ]
+    return {"t": release.t, "components": basis.shape[1], "rows": rows, "omitted": len(basis) - len(chosen)}
 
 
 def parameter_text(value: Any) -> str:
@@ -187,15 +182,16 @@ def regret_facts(record: RegretRecord) -> list[Fact]:
 
 def admission_facts(report: AdmissionReport) -> list[Fact]:
     """Return the shares and the warnings of an admission report. Curator only."""
+    # Four names: with a hundred features a list of all would hide the rest.
     clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
     named = ", ".join(f"{name} {share_text(share)}" for share, name in clamped[:4])
     others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
-    shown = {}
-    if report.share_clamped:
-        shown["Values clamped to their bounds"] = f"{named}{others}" if clamped else "none"
-    shown["Rows scaled onto the ball"] = share_text(report.share_scaled)
-    shown["Mean squared norm, as a share of the ball's"] = share_text(report.ball_used)
-    pairs = [*shown.items(), *(("Warning", text) for text in report.warnings())]
+    pairs = [("Values clamped to their bounds", f"{named}{others}" or "none")] if report.share_clamped else []
+    pairs += [
+        ("Rows scaled onto the ball", share_text(report.share_scaled)),
+        ("Mean squared norm, as a share of the ball's", share_text(report.ball_used)),
+        *(("Warning", text) for text in report.warnings()),
+    ]
     return [Fact(label, value, curator=True) for label, value in pairs]
 
 
@@ -211,6 +207,7 @@ def percent(share: float, digits: int = 3) -> str:
 
 def floor(number: float, digits: int) -> str:
     """Write a number rounded down, so that a share below one never reads as one."""
+    # 1e-9 repairs products such as 0.29 * 100 = 28.999999999999996.
     scale = 10.0**digits
     return f"{math.floor(number * scale + 1e-9) / scale:.{digits}f}"
 
@@ -228,11 +225,6 @@ _ADJACENCY = {
         "two inputs are compared that differ in one row: it holds one set of values in one and any other in the other",
         "The number of rows is treated as public.",
         "any other values in its place",
-    ),
-    "add-remove": (
-        "two inputs are compared that differ in one row: it is present in one and absent in the other",
-        "The number of rows is protected, too.",
-        "that row omitted",
     ),
 }
 
@@ -265,7 +257,9 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
     unknown = f"neighbors under {guarantee.adjacency!r} are compared", "", "a neighbor in its place"
     how, public, other = _ADJACENCY.get(guarantee.adjacency, unknown)
     one_in = f" (1 in {1.0 / delta:,.0f})".replace(",", " ") if 0.0 < delta < 1.0 else ""
+    # Rounded up, as it is a bound.
     found = math.ceil(1000.0 * most_found(guarantee, 0.05)) / 10.0
+    # Group privacy: m-fold mu for mu-GDP (Dong, Roth, Su 2022), but a slack in delta does not scale so.
     several = "the same person in m rows is protected with m times epsilon, and a larger delta"
     if mu is not None:
         several = f"the same person in m rows is protected with m times mu = {mu:.4g}"
@@ -317,5 +311,5 @@ def most_found(guarantee: Guarantee, false_alarms: float) -> float:
 
 
 def _odds(guarantee: Guarantee) -> float:
-    """The factor e**epsilon."""
+    # exp overflows beyond 709.
     return math.exp(guarantee.epsilon) if guarantee.epsilon < 700.0 else math.inf

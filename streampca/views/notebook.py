@@ -49,6 +49,7 @@ class Watch:
 
     def html(self) -> str:
         """Return the current card."""
+        # The row number and the release may be of two moments: a push may happen between. Each is right by itself.
         t, release = self._stream.t, self._stream.release
         shown: str | None = "<p>Nothing has been released yet.</p>"
         if release is not None:
@@ -91,5 +92,6 @@ class Watch:
             self._handle.update(self._show(self.html()))
 
     def _follow(self) -> None:
+        # `wait` returns early when the block ends, so that leaving it never takes ``every`` seconds.
         while not self._ended.wait(self._every):
             self.update()

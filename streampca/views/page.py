@@ -48,9 +48,11 @@ class Thinned(Generic[Item]):
 
     def offer(self, make: Callable[[], Item]) -> None:
         """Count an item; make and keep it if it is its turn."""
+        # A pending item is a function, so that items that are not kept are never computed.
         self._pending = make
         if self._seen % self._step == 0:
             self.finish()
+            # Invariant: kept items are equal steps apart, which `finish` breaks only by the last one.
             if len(self.items) > _MOST:
                 self.items, self._step = self.items[::2], 2 * self._step
         self._seen += 1
@@ -153,6 +155,8 @@ class Page:
         self._count = 0  # of releases
         self._is_private, self._is_published = True, False
         self._drawn: FloatArray | None = None  # the next basis gets the same signs
+        # Reentrant: `message` holds it around `state`. Invariant: `version` grows with each change under the lock, so a
+        # message of a version holds all of it.
         self._lock = threading.RLock()
         self._message = -1, ""  # version, and its JSON
 
@@ -171,6 +175,7 @@ class Page:
         with self._lock:
             if parameters != self._parameters:
                 self._parameters = dict(parameters)
+                # Privacy: the title of a public page follows from public parameters, never from the name of a file.
                 if "processor" in parameters and not self._has_title:
                     k = parameters.get("n_components")
                     self.title = f"streampca · {parameters['processor']}" + (f", k = {k}" if k else "")
@@ -197,6 +202,7 @@ class Page:
 
     def show(self, figures: Sequence[Fact]) -> None:
         """Show further figures, in place of the last ones. Raises `BadParameterError` if they may not be shown."""
+        # Privacy: whether a fact is marked does not matter here. Figures of any kind may be functions of raw rows.
         if not self.curator:
             raise BadParameterError("figures of the curator may not be published")
         with self._lock:
@@ -218,6 +224,7 @@ class Page:
                 raise BadParameterError("a release without a privacy guarantee may not be published")
             self._is_private = False
         self._offer("releases", partial(facts.release_row, release, self.latest))
+        # The interval needs an eigenvalue problem of the Gram matrix, which is unpacked for it.
         has_rewards = release.details.get("rewards") is not None and release.noise_std is not None
         if has_rewards and has_drawable_gram(release):
             self._offer("intervals", lambda: (release.t, *PrivateRegretRecord.of(release).average))
@@ -226,6 +233,7 @@ class Page:
 
     def _add_record(self, record: RegretRecord) -> None:
         self._record = record
+        # An interval has columns of its own: no curve is exact in one place and a lower end in another.
         ends = (None, record.average, record.average_most) if record.is_interval else (record.average, None, None)
         row = (record.t, *ends, record.average_bound, record.opt / record.t, record.captured)
         self._offer("regret", lambda: row)
@@ -263,6 +271,7 @@ class Page:
                 "guarantee": [], "loadings": None,
             }  # fmt: skip
             if self.latest is not None:
+                # Signs of a basis are arbitrary. Kept alike, loadings do not jump between two messages.
                 basis, guarantee = self.latest.subspace.basis, self.latest.guarantee
                 self._drawn = basis if self._drawn is None else signs_like(basis, self._drawn)
                 shown = card(

@@ -108,6 +108,7 @@ def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
     """
     from scipy.optimize import linear_sum_assignment  # loads slowly
 
+    # Backwards in time: the latest components are the ones that other views show.
     out = list(bases)
     for i in range(len(out) - 2, -1, -1):
         after, now = out[i + 1], out[i]
@@ -122,6 +123,7 @@ def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
 
 def followed(releases: Sequence[Release], most: int) -> tuple[list[int], FloatArray]:
     """Return times (n,) and aligned bases (n, d, k) of at most ``most`` releases, evenly spread, with the last."""
+    # Strides are counted from the end, so that the last release is always drawn.
     shape = releases[-1].subspace.basis.shape
     same = [release for release in releases if release.subspace.basis.shape == shape]
     step = -(-len(same) // most)
@@ -256,6 +258,7 @@ def _motion(style: _Style, times: Sequence[int], bases: FloatArray, names: Seque
     x = "first direction of the last release (dot: first place, arrow: last)"
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel=x, ylabel="second")
     axes.set(title="Axes of features in the released plane")
+    # Cosines of principal angles are singular values of V_t^T V_n. Rounding may take them above 1.
     cosines = np.clip(np.linalg.svd(np.swapaxes(bases, 1, 2) @ last, compute_uv=False), 0.0, 1.0)
     degrees = np.degrees(np.arccos(cosines))[:-1, ::-1]
     for j, column in enumerate(degrees.T[: len(style.lines)]):

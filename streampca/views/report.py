@@ -74,6 +74,7 @@ def read_run(path: Path, regret: Path | None = None) -> Run:
     files = RunFiles(path, regret)
     first = files.new_releases()  # with them the parameters are read
     releases = chain(first, chain.from_iterable(iter(files.new_releases, [])))
+    # Records are few: a run keeps one in `regret.every` rows. Releases may be millions, and are thinned as they come.
     records = list(chain.from_iterable(iter(files.new_records, [])))
     return Run.of(releases, records, parameters=files.parameters)
 
@@ -88,6 +89,7 @@ def html(run: Run) -> str:
     page = _static("index.html")
     scripts = {name: _static(name) for name in re.findall(r'<script src="/(.+?)">', page)}
     hashes = " ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts.values())
+    # Scripts are allowed by their hash: a script that a name of a feature smuggled in would not run.
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
     pictures = "".join(_figure(picture) for picture in subspace_pictures(run))
     title = escape(state["title"])

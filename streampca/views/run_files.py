@@ -60,6 +60,7 @@ class RunFiles:
     def new_releases(self) -> list[Release]:
         """Return the next releases, at most some thousands."""
         if self._is_store:
+            # Opened for each look: a read that lasts would keep the write-ahead log of the run from being cut.
             with closing(Database(str(self.path), write=False)) as database:
                 self.parameters = self.parameters or published_parameters(database)
                 releases = list(islice(database.releases(self._at), _MOST))
@@ -92,6 +93,7 @@ class RunFiles:
     def update(self, page: Page) -> bool:
         """Add new releases and records to a page; return False if there are none."""
         events: list[Release | RegretRecord] = [*self.new_releases(), *self.new_records()]
+        # The header is read with the first releases.
         page.describe(self.parameters)
         page.add(events)
         return bool(events)

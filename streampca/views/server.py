@@ -74,8 +74,10 @@ class Server:
             if set(name) & set("*:/"):  # a wildcard would accept the name of any other site
                 raise BadParameterError(f"--name {name}: expected a host name, such as pca.example.org")
         token = secrets.token_urlsafe(24) if page.curator else ""
+        # Privacy: from here on, a page without a token refuses what may not be published.
         if not token:
             page.publish()
+        # uvicorn waits for open answers before it stops, and events have no end of their own.
         self._closing = threading.Event()
         self._socket = _listen(port)
         self.port = int(self._socket.getsockname()[1])
@@ -123,6 +125,7 @@ def _events(page: Page, token: str, closing: threading.Event) -> Callable[[Reque
         yield "retry: 1000\n\n"
         seen, sent = -1, time.monotonic()
         while not closing.is_set():
+            # Polled: the run must not wait for readers, and a page that changes 1000 times a second is sent twice.
             if page.version != seen:
                 seen, sent = page.version, time.monotonic()
                 yield f"data: {await asyncio.to_thread(page.message)}\n\n"
@@ -132,6 +135,7 @@ def _events(page: Page, token: str, closing: threading.Event) -> Callable[[Reque
             await asyncio.sleep(_LOOK_EVERY)
 
     async def events(request: Request) -> Response:
+        # Compared in constant time: the time of an answer tells nothing of the token.
         given = request.headers.get("authorization", "")
         if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             return PlainTextResponse("the token is missing or wrong\n", 401, {"www-authenticate": "Bearer"})

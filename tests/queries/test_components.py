@@ -1,4 +1,4 @@
-"""PCA, sparse and non-negative PCA: optima, bounds, planted supports."""
+"""PCA and sparse PCA: optima, bounds, planted supports."""
 
 from itertools import combinations
 
@@ -10,7 +10,7 @@ from streampca.linalg.svec import svec_size, unsvec
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.queries.constrained import best_nonnegative, best_sparse
+from streampca.queries.sparse import best_sparse
 from streampca.release.release import Release
 
 GUARANTEE = Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
@@ -51,23 +51,6 @@ def test_sparse_finds_the_optimum_of_small_problems(seed):
     assert x @ gram @ x == pytest.approx(best, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_nonnegative_finds_the_optimum_of_small_problems(seed):
-    # The optimum is interior to its support, where it is an eigenvector: all supports of d = 8 are tried.
-    gram = random_symmetric(100 + seed, 8)
-    best = -np.inf
-    for size in range(1, 9):
-        for s in combinations(range(8), size):
-            values, vectors = np.linalg.eigh(gram[np.ix_(s, s)])
-            signs = np.sign(vectors.sum(axis=0))
-            positive = (vectors * signs >= -1e-12).all(axis=0)
-            best = max([best, *values[positive]])
-    x = best_nonnegative(gram)
-    assert (x >= 0.0).all()
-    assert x @ x == pytest.approx(1.0)
-    assert x @ gram @ x == pytest.approx(best, abs=1e-9)
-
-
 def planted(seed, n, directions, noise=0.3):
     """Rows near a few directions, inside the unit ball."""
     rng, d = np.random.default_rng(seed), directions.shape[1]
@@ -87,20 +70,6 @@ def test_planted_sparse_supports_are_recovered_from_a_private_release():
     assert found.support(0).tolist() == [2, 7, 11, 30]
     assert found.support(1).tolist() == [5, 19, 20, 33]
     assert found.bound() < queries.pca(release).bound()
-
-
-def test_a_planted_nonnegative_direction_is_recovered_from_a_private_release():
-    positive = np.zeros((1, 40))
-    positive[0, [1, 8, 9, 21, 35]] = [0.5, 0.4, 0.45, 0.4, 0.48]
-    mixed = np.where(positive == 0.0, np.where(np.arange(40) % 2, 1.0, -1.0), 0.0) / np.sqrt(35)
-    rows = planted(5, 6000, np.vstack([positive, 1.2 * mixed]))
-    release = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(rows, Randomness.from_seed(12))
-    x = queries.nonnegative_pca(release).components[:, 0]
-    assert (x >= 0.0).all()
-    assert x @ positive[0] / np.linalg.norm(positive) > 0.95
-    assert set(np.argsort(-x)[:5]) == {1, 8, 9, 21, 35}
-    # Without the constraint the mixed direction wins.
-    assert abs(queries.pca(release).components[:, 0] @ positive[0]) < 0.2
 
 
 def test_uniform_bounds_hold_for_the_worst_direction():
@@ -130,7 +99,7 @@ def test_uniform_bounds_hold_for_the_worst_direction():
         (lambda r: queries.pca(r, 9), "n_components=9"),
         (lambda r: queries.sparse_pca(r, 0), "n_nonzero=0"),
         (lambda r: queries.sparse_pca(r, 2, n_components=8), "n_components=8"),
-        (lambda r: queries.nonnegative_pca(r, True), "n_components=True"),
+        (lambda r: queries.pca(r, True), "n_components=True"),
     ],
 )
 def test_bad_arguments_are_named(call, names):

@@ -61,6 +61,16 @@ def test_the_sum_is_that_of_exact_integers() -> None:
     assert [(int(h) << 40) + int(low) for h, low in zip(block.high, block.low, strict=True)] == list(total)
 
 
+def test_blocks_join_in_any_order() -> None:
+    rows = onto_ball(rows_of(1, 30))
+    one, two, three = (BlockGram.of(rows[a : a + 10], first=a + 1) for a in (0, 10, 20))
+    for whole in (one.then(two).then(three), one.then(two.then(three))):
+        assert (whole.first, whole.count) == (1, 30)
+        assert np.array_equal([whole.high, whole.low], [BlockGram.of(rows).high, BlockGram.of(rows).low])
+    with pytest.raises(BadParameterError, match="Join blocks in order"):
+        one.then(three)
+
+
 @given(st.lists(st.integers(1, 499), max_size=6))
 @settings(deadline=None, max_examples=15)
 def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
