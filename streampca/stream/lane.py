@@ -21,7 +21,7 @@ from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import UNIT, GramSum, grid_step
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.buffered_noise import BufferedNoise
+from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
 from streampca.privacy.randomness import NAME_BYTES, ziggurat_tables
 from streampca.processors.leader import next_panel_end

@@ -49,7 +49,7 @@ def a_page(public: bool) -> ServedPage:
     served = ServedPage("secret-name.csv", is_public=public, port=0)
     served.open()
     run = Run()
-    views = [PlainView(Console(file=io.StringIO()), "t", run.stream.guarantee, None), *served.views]
+    views = [PlainView(Console(file=io.StringIO()), "t", None), *served.views]
     for view in views:
         view.start()
     served.page.describe({"processor": "PrivateFPL", "n_components": 2})

@@ -22,8 +22,7 @@ from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec
 from streampca.matrix_factorization.base import RunningNoise, next_sum
-from streampca.matrix_factorization.blt import GeometricBLT
-from streampca.matrix_factorization.buffered_noise import BufferedNoise
+from streampca.matrix_factorization.blt import BufferedNoise, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
 from streampca.mechanisms import histogram
