@@ -19,7 +19,8 @@ from streampca.errors import BadParameterError
 from streampca.processors.base import Algorithm
 from streampca.rows.bounds import NONE_GIVEN, Ranges, read_bounds
 from streampca.rows.names import looks_like_value
-from streampca.sources import BlockSource, from_kafka, from_query, open_rows
+from streampca.rows.protocol import RowSource
+from streampca.sources import from_kafka, from_query, open_rows
 from streampca.sources.base import NameOrPosition
 from streampca.store.ledger import Account, Ledger
 from streampca.store.store import Store
@@ -35,7 +36,7 @@ _MARKS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"
 def open_source(
     source: Path | Address, reading: ReadSettings, columns: str | None = None, *, bounds: Ranges | None = None,
     on_bad_row: Literal["raise", "zero"] = "raise", features: Sequence[str] | None = None,
-) -> BlockSource:  # fmt: skip
+) -> RowSource:  # fmt: skip
     """Open a file, a pattern of files, - for standard input, a topic or a query. ``features`` are default columns."""
     given = {name: value for name, value in asdict(reading).items() if value not in (None, False) or name == "header"}
     has_names = reading.header is not False or reading.names is not None
@@ -82,7 +83,7 @@ def open_source(
     return from_kafka(parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common)
 
 
-def rows_of(source: Path | Address, options: PrivateOptions) -> BlockSource:
+def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
     """Open the source of a run. Refuse rows of unknown scale before they are read."""
     if options.bounds is None and options.row_norm is None:
         raise BadParameterError(NONE_GIVEN + missing_options(source, options))

@@ -5,8 +5,9 @@ Any iterable of rows can be streamed; a `RowSource` is faster. `as_source` conve
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,28 +28,41 @@ from streampca.rows.names import NAME_THEM, refuse_values
 Bounds = tuple[FloatArray, FloatArray]
 
 
-@runtime_checkable
-class RowSource(Protocol):
+class RowSource(ABC):
     """Rows of named features that can be read again from the start.
 
     Every call of `blocks` or `iter` starts over and yields the same rows. The cut of rows into blocks has no meaning.
     At a bad row, a source yields every row before it, in order, and then raises `streampca.errors.SourceError`, so that
     the rows read are always an exact prefix.
+
+    Attributes
+    ----------
+    features : names of the features, in the order of the entries of a row.
+    bounds : public lower and upper bounds of each feature, or None.
     """
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features, in the order of the entries of a row."""
+    features: tuple[str, ...]
+    bounds: Bounds | None
 
-    @property
-    def bounds(self) -> Bounds | None:
-        """Public lower and upper bounds of each feature, or None."""
-
+    @abstractmethod
     def blocks(self) -> Iterator[FloatArray]:
         """Yield the rows as non-empty C-contiguous (n, n_features) blocks that the caller may keep."""
 
+    @property
+    def expected_rows(self) -> int | None:
+        """Number of rows from start to end, by the file's own count or estimated from its bytes; else None."""
+        return getattr(self, "n_rows", None)
+
     def __iter__(self) -> Iterator[FloatArray]:
         """Yield the rows one at a time, each of shape (n_features,)."""
+        for block in self.blocks():
+            yield from block
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if hasattr(self, "name") else ""
+        features = ", ".join(self.features[:4]) + (", ..." if len(self.features) > 4 else "")
+        bounds = "" if self.bounds is None else "; with bounds"
+        return f"<{type(self).__name__}{name} {len(self.features)} features: {features}{bounds}>"
 
 
 class Reader:
@@ -100,21 +114,26 @@ class Part(NamedTuple):
     place: Callable[[int], str]
 
 
-@runtime_checkable
-class PositionedSource(RowSource, Protocol):
-    """A `RowSource` that can continue from a position; ``name`` identifies it.
+class PositionedSource(RowSource):
+    """A `RowSource` that can continue from a position; ``name`` identifies it, in any process.
 
-    A durable run keeps the position in the transaction of its rows, so that each row counts once at any kill. The rows
-    after a position must be those that the source would have yielded.
+    A durable stream keeps the position in the transaction of its rows, so that each row counts once at any kill.
+    ``Stream.resume(store).run(source)`` and ``streampca resume`` continue from it. The rows after a position must be
+    those that the source would have yielded.
     """
 
     name: str
 
+    @abstractmethod
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
         """Yield the rows after a position, or from the start."""
 
+    def blocks(self) -> Iterator[FloatArray]:
+        for block in self.blocks_from():
+            yield block.rows
+
     def durable(self, at: Any) -> None:
-        """Note that all rows up to a position are durable. Called from time to time."""
+        """Take note that all rows up to a position are durable; called from time to time."""
 
 
 #: Rows of a table converted at a time.
@@ -158,10 +177,10 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
     return _TableRows(schema.names, features, read)
 
 
-class _TableRows:
-    """A `RowSource` of a table with such columns; ``read`` yields the blocks of columns of these names."""
+class _TableRows(RowSource):
+    """Rows of a table with such columns; ``read`` yields the blocks of columns of these names."""
 
-    bounds: Bounds | None = None
+    bounds = None
 
     def __init__(
         self, labels: Sequence[object], features: Sequence[str] | None,
@@ -174,10 +193,6 @@ class _TableRows:
 
     def blocks(self) -> Iterator[FloatArray]:
         return self._read(self.features)
-
-    def __iter__(self) -> Iterator[FloatArray]:
-        for block in self.blocks():
-            yield from block
 
 
 def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:

@@ -1,8 +1,7 @@
-"""Base classes of all sources: rows in blocks, positions to resume from, the choice of columns, public bounds."""
+"""What all sources share: rows in blocks, positions to resume from, the choice of columns, public bounds."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -15,7 +14,7 @@ from streampca.linalg.types import FloatArray
 from streampca.rows.bounds import Bounds as GivenBounds
 from streampca.rows.bounds import close_names, column_bounds
 from streampca.rows.names import MISSING, refuse_values
-from streampca.rows.protocol import Bounds, PositionedBlock
+from streampca.rows.protocol import PositionedBlock, PositionedSource, RowSource
 
 #: Advice for sources whose columns always have names.
 NAME_THEM = "if they are names, choose the columns by name with columns="
@@ -26,64 +25,13 @@ REMEDY = "pass on_bad_row='zero', here and to Stream, to absorb such rows as zer
 BoundsLike = GivenBounds | None
 
 
-class BlockSource(ABC):
-    """A `streampca.rows.protocol.RowSource` that derives its rows from its blocks.
-
-    ``features`` are the names of the features, and ``bounds`` their public bounds or None.
-    """
-
-    features: tuple[str, ...]
-    bounds: Bounds | None
-
-    @abstractmethod
-    def blocks(self) -> Iterator[FloatArray]:
-        """Yield the rows from the start, as non-empty C-contiguous (n, n_features) blocks."""
-
-    @property
-    def expected_rows(self) -> int | None:
-        """Number of rows from start to end, by the file's own count or estimated from its bytes; else None."""
-        return getattr(self, "n_rows", None)
-
-    def __iter__(self) -> Iterator[FloatArray]:
-        """Yield the rows from the start, one at a time."""
-        for block in self.blocks():
-            yield from block
-
-    def __repr__(self) -> str:
-        name = f" {self.name!r}" if hasattr(self, "name") else ""
-        features = ", ".join(self.features[:4]) + (", ..." if len(self.features) > 4 else "")
-        bounds = "" if self.bounds is None else "; with bounds"
-        return f"<{type(self).__name__}{name} {len(self.features)} features: {features}{bounds}>"
-
-
-class PositionedRows(BlockSource):
-    """A `streampca.rows.protocol.PositionedSource`.
-
-    A durable stream keeps the position in the transaction of its rows. ``Stream.resume(store).run(source)`` and
-    ``streampca resume`` continue from it, so that each row counts once. ``name`` identifies the source, in any process.
-    """
-
-    name: str
-
-    @abstractmethod
-    def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """Yield the rows after a position, or from the start."""
-
-    def blocks(self) -> Iterator[FloatArray]:
-        for block in self.blocks_from():
-            yield block.rows
-
-    def durable(self, at: Any) -> None:
-        """Take note that all rows up to a position are durable; called from time to time."""
-
-
-class NumberedRows(PositionedRows):
+class NumberedRows(PositionedSource):
     """Rows of a source that can be read again; a position is the number of rows before it.
 
     Rows may be appended to the source, such as ``from_csv(...)`` or ``open_rows("day-*.csv")``.
     """
 
-    def __init__(self, rows: BlockSource, name: str) -> None:
+    def __init__(self, rows: RowSource, name: str) -> None:
         self._rows, self.name = rows, name
         self.features, self.bounds = rows.features, rows.bounds
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.types import FloatArray
-from streampca.rows.protocol import PositionedBlock
-from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, PositionedRows, choose_named, numbers, source_bounds
+from streampca.rows.protocol import PositionedBlock, PositionedSource
+from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, choose_named, numbers, source_bounds
 from streampca.sources.reading import Reading
 
 # Addresses whose parts are unambiguous. Drivers quote parts of others, which may be those of a password.
@@ -29,7 +29,7 @@ _NUMBERS = {int, float, bool}
 _POLL = 1.0  # seconds between two looks at the end of a query that is followed
 
 
-class QueryRows(PositionedRows):
+class QueryRows(PositionedSource):
     """Rows of numbers from a query, in the order of a column; exactly once with a durable stream.
 
     Also called `from_query`.

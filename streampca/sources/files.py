@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import BlockSource, BoundsLike
+from streampca.rows.protocol import RowSource
+from streampca.sources.base import BoundsLike
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
 from streampca.sources.parquet import from_parquet
@@ -29,10 +30,10 @@ _ENDINGS: dict[str, Format] = {
 _LONGEST_SLEEP = 3600.0
 
 
-class FileRows(BlockSource):
+class FileRows(RowSource):
     """Rows of several ``files`` with the same features, one after the other; created by `open_rows`."""
 
-    def __init__(self, files: Sequence[BlockSource], names: Sequence[str]) -> None:
+    def __init__(self, files: Sequence[RowSource], names: Sequence[str]) -> None:
         self.files = tuple(files)
         self.features, self.bounds = files[0].features, files[0].bounds
         for source, name in zip(files, names, strict=True):
@@ -49,10 +50,10 @@ class FileRows(BlockSource):
             yield from source.blocks()
 
 
-class PacedRows(BlockSource):
+class PacedRows(RowSource):
     """Rows of a source at ``rate`` rows per second; created by `open_rows`."""
 
-    def __init__(self, source: BlockSource, rate: float) -> None:
+    def __init__(self, source: RowSource, rate: float) -> None:
         if not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
             raise BadParameterError(f"rate={short(rate)}: expected a positive number of rows per second")
         self._source, self._rate = source, rate
@@ -81,7 +82,7 @@ class PacedRows(BlockSource):
 def open_rows(
     path: Readable, *, format: Format | None = None, columns: Sequence[str | int] | None = None,  # noqa: A002
     bounds: BoundsLike = None, rate: float | None = None, **reading: Any,
-) -> BlockSource:  # fmt: skip
+) -> RowSource:  # fmt: skip
     """Open rows of numbers from files or a stream: CSV, TSV, NDJSON or Parquet.
 
     Parameters
@@ -96,7 +97,7 @@ def open_rows(
 
     Returns
     -------
-    BlockSource
+    RowSource
         Rows for ``Stream.run``, with ``features`` and ``bounds``.
 
     Raises

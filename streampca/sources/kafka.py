@@ -14,8 +14,8 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
-from streampca.rows.protocol import Part, PositionedBlock
-from streampca.sources.base import REMEDY, BoundsLike, PositionedRows, numbers, repeated, source_bounds
+from streampca.rows.protocol import Part, PositionedBlock, PositionedSource
+from streampca.sources.base import REMEDY, BoundsLike, numbers, repeated, source_bounds
 from streampca.sources.ndjson_rows import check_levels
 from streampca.sources.reading import Reading
 
@@ -29,7 +29,7 @@ _POLL = 0.5  # seconds that a call waits for messages
 _PATIENCE = 30.0  # seconds that a broker may take to answer
 
 
-class KafkaRows(PositionedRows):
+class KafkaRows(PositionedSource):
     """Rows of numbers from the messages of a Kafka topic, exactly once with a durable stream; also called `from_kafka`.
 
     Parameters

@@ -13,12 +13,11 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.linalg.types import FloatArray
-from streampca.rows.protocol import arrow_rows, is_number
+from streampca.rows.protocol import RowSource, arrow_rows, is_number
 from streampca.sources.base import (
     BLOCK_ROWS,
     NAME_THEM,
     REMEDY,
-    BlockSource,
     BoundsLike,
     choose_named,
     columns_remedy,
@@ -33,7 +32,7 @@ _BATCH_ROWS, _BATCH_NUMBERS = 2**16, 2**22
 _DAMAGE = (ValueError, TypeError, KeyError, OverflowError, MemoryError)
 
 
-class ParquetRows(BlockSource):
+class ParquetRows(RowSource):
     """Rows of numbers from a Parquet file, read in batches; also called `from_parquet`.
 
     Memory holds one row group of the chosen columns at most. Booleans are 0 and 1. Decimals and large integers are

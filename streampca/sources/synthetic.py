@@ -15,7 +15,7 @@ import numpy as np
 from streampca.errors import BadParameterError, short
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.sources.base import BlockSource
+from streampca.rows.protocol import RowSource
 
 _TILE_ENTRIES = 2**22
 _TILE_ROWS = 4096
@@ -24,7 +24,7 @@ _DECAY = 0.8
 
 
 @dataclass(eq=False)
-class Synthetic(BlockSource):
+class Synthetic(RowSource):
     """Base class of the synthetic streams, with the parameters that all of them have.
 
     Parameters

@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.rows.names import MISSING
-from streampca.sources.base import BlockSource
+from streampca.rows.protocol import RowSource
 from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, record_ends
 
@@ -206,7 +206,7 @@ class TextFile:
             yield b"".join(buffer) if length <= limit else OVERLONG
 
 
-class TextRows(BlockSource):
+class TextRows(RowSource):
     """Rows of the text file or stream ``path``: the base class of `CsvRows` and `NdjsonRows`."""
 
     def __init__(self, path: Readable, reading: Reading, *, has_header: bool) -> None:

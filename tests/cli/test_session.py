@@ -15,7 +15,7 @@ from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretSums
 
 
-class Rows:
+class Rows(sp.RowSource):
     features, bounds = ("a", "b"), None
 
     def __init__(self, *blocks):

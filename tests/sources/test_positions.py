@@ -14,7 +14,7 @@ from streampca.cli import main
 from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.rows.protocol import Position, PositionedBlock
-from streampca.sources import BlockSource, NumberedRows
+from streampca.sources import NumberedRows, RowSource
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
@@ -22,7 +22,7 @@ ROWS = np.random.default_rng(1).normal(size=(400, 2))
 RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--release-every", "50", "--no-live"]
 
 
-class Blocks(BlockSource):
+class Blocks(RowSource):
     features, bounds = ("a", "b"), None
 
     def __init__(self, *blocks: np.ndarray) -> None:

@@ -73,7 +73,7 @@ def payments(ledger: Path, data_set: str = "rows") -> int:
         return len(opened.balance(data_set).entries)
 
 
-class Rows:
+class Rows(sp.RowSource):
     """The rows of a run as a source."""
 
     bounds = None

@@ -9,7 +9,7 @@ import streampca as sp
 from streampca.stream import feed
 
 
-class Rows:
+class Rows(sp.RowSource):
     features, bounds = ("a", "b"), None
 
     def __init__(self, *blocks):
@@ -17,9 +17,6 @@ class Rows:
 
     def blocks(self):
         return iter(self._blocks)
-
-    def __iter__(self):
-        return (row for block in self._blocks for row in block)
 
 
 def stream(**more):

@@ -81,17 +81,13 @@ def test_every_kind_of_row_goes_in() -> None:
 
 
 def test_sources_bring_features_and_bounds() -> None:
-    class Source:
+    class Source(sp.RowSource):
         features = ("a", "b", "c", "d")
         bounds = (np.full(4, -10.0), np.full(4, 10.0))
 
         def blocks(self):  # type: ignore[no-untyped-def]
             yield some_rows(5)
             yield some_rows(3, seed=1)
-
-        def __iter__(self):  # type: ignore[no-untyped-def]
-            for block in self.blocks():
-                yield from block
 
     stream = sp.Stream(fpl(), seed=0)
     assert [s.t for s in stream.run(Source())] == list(range(1, 9))

@@ -348,8 +348,7 @@ bug("no constant in the place of bad rows", "PrivateFPL-centered", after(
 bug("bounds of all columns with the noise of one", "PrivateFPL-private-bounds PrivateFPL-private-bounds-replace",
     put(PrivateBounds, "std", lambda self, n_features: 1.0 / self.mu))
 bug("users taken for rows", "PrivateFPL-users", put(private_fpl, "user_factor", lambda *given: 1.0))
-bug("rows past the cap let in", "PrivateFPL-users", put(UserStream, "_capped", lambda self, rows, over: rows),
-    put(UserStream, "_numbers", lambda self, users: [1] * len(users)))
+bug("rows past the cap let in", "PrivateFPL-users", put(UserStream, "_numbers", lambda self, users: [1] * len(users)))
 
 # windows, Oja, DP-PCA
 bug("parity of a row in details", "SlidingWindowPCA-ring", after(RingProcessor, "close", _told_parity))
