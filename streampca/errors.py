@@ -14,6 +14,7 @@ from itertools import islice
 def short(value: object) -> str:
     """Return the repr of an input value for a message: at most 80 characters."""
     try:
+        # A value of the caller may be as long as its rows: a message never holds all of it.
         return _cut(repr(value))
     except ValueError:  # an integer of more than 4300 digits
         return f"<{type(value).__name__}>"
