@@ -39,7 +39,7 @@ from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.protocol import Bounds, PositionedSource
+from streampca.rows.protocol import Bounds, PositionedSource, RowSource
 from streampca.stream.stream import Stream
 
 
@@ -250,7 +250,7 @@ def release(
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Table(RowSource):
     """A source whose rows are in memory, and good."""
 
     features: tuple[str, ...]
@@ -258,8 +258,4 @@ class Table:
     rows: list[FloatArray]
 
     def blocks(self) -> Iterator[FloatArray]:
-        """Yield the rows."""
         return iter(self.rows)
-
-    def __iter__(self) -> Iterator[FloatArray]:
-        return (row for block in self.rows for row in block)
