@@ -116,4 +116,5 @@ class StreamPCAWarning(UserWarning):
 
 def printable(text: str) -> str:
     """Replace the characters of a text that control a terminal."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+    # The narrow space that groups digits counts as not printable, and controls nothing.
+    return "".join(c if c.isprintable() or c == "\u202f" else "\ufffd" for c in text)

@@ -50,7 +50,7 @@ _ARGUMENT = "a function of arguments of the caller and of observed members"
 _SAME = "another form of observed members"
 #: Public members that are not observed: by class, reason and name.
 NOT_OBSERVED: dict[type, dict[str, str]] = {
-    Release: {_ARGUMENT: "transform replaced", _SAME: "plot to_dict"},
+    Release: {_ARGUMENT: "transform replaced", _SAME: "plot"},
     Guarantee: {_ARGUMENT: "compose epsilon_at", _SAME: "seeded to_dict"},
     Stream: {
         _CHANGES: "arun finish leaves push push_block push_many resume run watch",

@@ -59,10 +59,11 @@ def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str
     """
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
     accepted = inspect.signature(kind).parameters
-    # What `Tumbling` does not accept belongs to its mechanism.
+    # Epsilon, delta and the like are those of the mechanism: blocks are disjoint, and each has the whole budget.
     if "mechanism" in accepted and "mechanism" in given:
         own = {key: given.pop(key) for key in list(given) if key not in accepted}
         given["mechanism"] = _create(_public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism), own)
+    # A release after every row, the default of the papers, is a file far larger than that of the rows.
     elif "release_every" in accepted and accepted["release_every"].default == 1:
         given.setdefault("release_every", 100)
     return cast(Algorithm, _create(kind, given))
@@ -122,11 +123,10 @@ def _flag(name: str) -> str:
 
 def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> str:
     """Return the command that runs an algorithm or a mechanism on the rows of a FILE."""
-    settings, inner = _settings(algorithm), algorithm
     short = {full: short for short, full in (NAMES | MECHANISMS).items()}
-    full, once = type(algorithm).__name__, isinstance(algorithm, Mechanism)
-    start = "streampca release FILE --mechanism" if once else "streampca run FILE --algorithm"
-    words = [*start.split(), short.get(full, full)]
+    full, settings, inner = type(algorithm).__name__, _settings(algorithm), algorithm
+    start = "release FILE --mechanism" if isinstance(algorithm, Mechanism) else "run FILE --algorithm"
+    words = ["streampca", *start.split(), short.get(full, full)]
     if isinstance(algorithm, Tumbling):
         inner = settings.pop("mechanism")
         full = type(inner).__name__
@@ -142,6 +142,7 @@ def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> st
 
 def _settings(configuration: object) -> dict[str, Any]:
     """Parameters that differ from their defaults; release_every always, whose default on the command line differs."""
+    # None stands for what an algorithm computes from its other parameters.
     settings = {}
     for name, parameter in inspect.signature(type(configuration)).parameters.items():
         value = getattr(configuration, name, None)

@@ -1,7 +1,7 @@
 """Views of a run: a live one in a terminal, plain lines elsewhere.
 
 Everything but the number of rows, the guarantee and the intervals of the regret is curator only: exact functions
-of raw rows. The view says so, and plain lines have it in a terminal only.
+of raw rows. The live view says so, and plain lines have none of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.rows.report import AdmissionReport
-from streampca.views.facts import Fact, admission_facts, estimates_of, floor, regret_facts, released_facts, summary
+from streampca.views.facts import Fact, admission_facts, estimates_of, grouped, regret_facts, released_facts, summary
 
 #: Seconds between two updates of a live view.
 PERIOD = 0.25
@@ -46,10 +46,6 @@ class Progress:
     release: Release | None = None
     admitted: AdmissionReport | None = None  #: changes of rows before they were absorbed
     expected: int | None = None  #: number of rows at the end, if known
-
-    def least_total(self, total: int | None) -> int | None:
-        """Return the number of rows at the end: ``total`` or `expected`, the smaller one if both are known."""
-        return min((n for n in (total, self.expected) if n), default=None)
 
 
 class View:
@@ -81,18 +77,13 @@ class View:
 
 
 @dataclass(eq=False)
-class _ConsoleView(View):
-    """Base of the views in a terminal or log."""
+class LiveView(View):
+    """View for terminals, redrawn in place four times a second."""
 
     console: Console
     title: str
     guarantee: Guarantee
     total: int | None
-
-
-@dataclass(eq=False)
-class LiveView(_ConsoleView):
-    """View for terminals, redrawn in place four times a second."""
 
     period = PERIOD
 
@@ -101,6 +92,7 @@ class LiveView(_ConsoleView):
         columns = bars.BarColumn(), bars.MofNCompleteColumn(), bars.TaskProgressColumn(show_speed=True)
         self._bar = bars.Progress(*columns, bars.TimeElapsedColumn(), bars.TimeRemainingColumn(), console=self.console)
         self._rows = self._bar.add_task("rows", total=self.total)
+        # Drawn between batches only: a thread of rich would compete with the stream for the interpreter.
         self._live = Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def start(self) -> None:
@@ -121,15 +113,22 @@ class LiveView(_ConsoleView):
 
     def render(self, progress: Progress) -> Group:
         """Return title, bar and facts, fitted to the terminal."""
-        self._bar.update(self._rows, completed=progress.t, total=progress.least_total(self.total))
+        total = min((n for n in (self.total, progress.expected) if n), default=None)
+        self._bar.update(self._rows, completed=progress.t, total=total)
         release, admitted = progress.release, progress.admitted
-        facts = [Fact("Privacy", summary(self.guarantee))]
+        facts = [Fact("Privacy spent by all releases", summary(self.guarantee))]
+        if progress.seconds > 0.0:
+            facts.append(Fact("Rows per second", grouped(round(progress.t / progress.seconds))))
         facts += [] if progress.record is None else regret_facts(progress.record)
+        # The logarithm of a regret that is zero, or below it by rounding, does not exist.
         averages = [record.average for record in self._curve.records if 0.0 < record.average < math.inf]
         if len(averages) > 1:
             facts.append(Fact("Its curve, on a log scale", trend(averages, self.console.width // 2)))
         facts += [] if progress.private is None else [Fact("Publishable", publishable(progress.private))]
-        facts += [] if release is None else released_facts(release, progress.releases, estimates_of(release))[1:]
+        if release is not None:
+            # Of these, the number of rows is on the bar, and the guarantee above.
+            others = released_facts(release, progress.releases, estimates_of(release))
+            facts += [fact for fact in others[1:] if fact.label != facts[0].label]
         facts += [] if admitted is None else admission_facts(admitted)
         table = Table.grid(padding=(0, 1))
         for style in ("dim", ""):
@@ -141,12 +140,19 @@ class LiveView(_ConsoleView):
         return Group(title, self._bar, table)
 
 
-class PlainView(_ConsoleView):
-    """View for logs and pipes: a line every two seconds. In a terminal, with the curator's figures."""
+@dataclass(eq=False)
+class PlainView(View):
+    """View for logs and pipes: a line every two seconds, publishable like the releases."""
 
     period = 2.0
 
-    _shown = 0  # rows on the latest line of a log
+    console: Console
+    title: str
+    total: int | None
+
+    def __post_init__(self) -> None:
+        self._shown = 0  # rows on the latest line
+        self._of = f" of {self.total}" if self.total else ""
 
     def start(self) -> None:
         self._print(self.title)
@@ -156,36 +162,14 @@ class PlainView(_ConsoleView):
         super().show(progress)
         # The end of a batch depends on the bytes of cells and on bad rows: a log counts thousands of rows.
         rows = progress.t - progress.t % 1000
-        if self.console.file.isatty():
-            self._print_exact(progress)
-        elif rows > self._shown:
+        if rows > self._shown:
             self._shown = rows
-            self._print(f"{rows}{self._of(self.total)} rows, {progress.seconds:.1f} s")
+            self._print(f"{rows}{self._of} rows, {progress.seconds:.1f} s")
 
     def end(self, progress: Progress) -> None:
-        if progress.t and self.console.file.isatty():
-            self._print_exact(progress)
-        elif progress.t:
-            self._print(self._line(progress, self.total))
-
-    def _print_exact(self, progress: Progress) -> None:
-        # A text file's expected number of rows is estimated from the bytes of its cells: not for a log.
-        line, record = self._line(progress, progress.least_total(self.total)), progress.record
-        if record is not None:
-            least = "at least " if record.is_interval else ""
-            bound = "no bound proved" if record.average_bound is None else f"bound {record.average_bound:.4g}"
-            line += f" | curator only: captured {least}{floor(record.captured, 5)}, "
-            line += f"regret per row {record.average_text}, {bound}"
-        if progress.admitted is not None and progress.admitted.bad_rows:
-            line += f", {progress.admitted.bad_rows} bad rows"
-        self._print(line)
-
-    def _line(self, progress: Progress, total: int | None) -> str:
-        line = f"{progress.t}{self._of(total)} rows, {progress.releases} releases, {progress.seconds:.1f} s"
-        return line if progress.private is None else f"{line} | publishable: {publishable(progress.private)}"
-
-    def _of(self, total: int | None) -> str:
-        return f" of {total}" if total else ""
+        if progress.t:
+            private = "" if progress.private is None else f" | publishable: {publishable(progress.private)}"
+            self._print(f"{progress.t}{self._of} rows, {progress.releases} releases, {progress.seconds:.1f} s{private}")
 
     def _print(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -193,8 +177,8 @@ class PlainView(_ConsoleView):
 
 def view(live: bool | None, title: str, guarantee: Guarantee, total: int | None) -> View:
     """Return the view that fits standard error, or the one asked for."""
-    kind = LiveView if is_live(live) else PlainView
-    return kind(console(sys.stderr), title, guarantee, total)
+    on = console(sys.stderr)
+    return LiveView(on, title, guarantee, total) if is_live(live) else PlainView(on, title, total)
 
 
 def is_live(live: bool | None) -> bool:

@@ -70,6 +70,7 @@ def run(
     settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
     common = {name: getattr(options, name) for name in COMMON}
+    # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
     algorithm = make_algorithm(options.algorithm, common, given)
     if settings.serve_public and not algorithm.guarantee.is_private:
@@ -226,6 +227,7 @@ def release(
             raise SourceError(f"{file} has no rows; there is nothing to release")
         # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
         private = options.bounds == "private"
+        # The options were checked for the adaptive mechanism; only the table has the number of features.
         if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
             mechanism = adaptive_mechanism(
                 d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,

@@ -137,7 +137,8 @@ def set_budget(
 
     Creates the ledger if it is missing.
     """
-    budget = Budget(epsilon, delta, adjacency)  # checked before the file is created
+    # Checked before the file is created. Once set, a budget cannot be raised: what it paid for was published.
+    budget = Budget(epsilon, delta, adjacency)
     with Ledger(file) as opened:
         opened.set_budget(data_set, budget)
     print(f"{data_set}: epsilon {epsilon:g} at delta {delta:g}, for one row under {adjacency} adjacency")

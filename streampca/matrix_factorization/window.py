@@ -13,7 +13,7 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import RunningNoise, check_length
-from streampca.matrix_factorization.buffered_noise import BufferedFactorization, Recurrence
+from streampca.matrix_factorization.blt import BufferedFactorization, Recurrence
 from streampca.matrix_factorization.buffers import Buffers, fit_forgetting, fit_lagged
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws

@@ -21,7 +21,7 @@ from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.noises import BLT
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -63,27 +63,23 @@ class DoublingFPL(Leader):
     @cached_property
     def mechanism(self) -> GeometricBLT:
         """Matrix factorization of an epoch that has the whole budget."""
-        return GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity(center=False))
+        return GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity())
 
     @cached_property
     def guarantee(self) -> Guarantee:
         return Guarantee(
-            self.epsilon,
-            self.delta,
-            mu=self.budget.mu,
-            adjacency=self.adjacency,
-            scope=f"all releases of a stream of up to {self.horizon} rows",
-            theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing",
-            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {BLT.citation}",
-        )
+            self.epsilon, self.delta, self.adjacency, f"all releases of a stream of up to {self.horizon} rows",
+            "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing",
+            f"{DTTZ14}, Algorithm 4; {DMRST22}; {BLT.citation}", mu=self.budget.mu,
+        )  # fmt: skip
 
     def first_epoch(self, n_features: int) -> Doubling:
         """Return the first epoch of a run."""
-        leaves, budget, nothing = self.leaves(self.horizon), self.budget, np.zeros(svec_size(n_features))
-        epoch = Doubling(budget, self.n_components, n_features, self.horizon, 0, 0, leaves, 0.0, nothing)
-        epoch = replace(epoch, opt_guess=epoch.scale / budget.epsilon**2)
-        # The guess is doubled until the threshold is at least half of it.
-        while epoch.opt_guess < 2.0 * epoch.quantile(leaves):
+        epoch = Doubling(self, n_features, self.leaves(self.horizon), np.zeros(svec_size(n_features)))
+        epoch = replace(epoch, opt_guess=epoch.scale / self.epsilon**2)
+        # The guess is doubled until the threshold is at least half of it. The paper's is passed at once for small
+        # epsilon.
+        while epoch.opt_guess < 2.0 * epoch.quantile(epoch.leaves):
             epoch = replace(epoch, opt_guess=2.0 * epoch.opt_guess)
         return epoch
 
@@ -122,12 +118,13 @@ class DoublingProcessor(LeaderProcessor):
             t=t, n_components=algorithm.n_components, terms=self.terms, packed_gram=packed, noise_std=std,
             details={"epoch": doubling.epoch, "epoch_start": doubling.start_row},
         )  # fmt: skip
+        # Privacy: the start of an epoch depends on released matrices only.
         return self.after(t, outlet.chain, gram=gram, noise=noise).next_epoch(own, packed, std), release
 
     def next_epoch(self, own: FloatArray, released: FloatArray, std: float) -> DoublingProcessor:
-        """Return the processor, in the next epoch if the guess of OPT is passed.
+        """Return the processor, in the next epoch if the epoch's own release passes the guess of OPT.
 
-        ``own`` is the packed released matrix of the epoch; ``released`` and ``std`` are of all epochs so far.
+        ``released`` and ``std`` are of all epochs so far.
         """
         t, d, doubling = self.t, self.n_features, self.doubling
         leaves = self.algorithm.leaves(self.algorithm.horizon - t)
@@ -162,38 +159,35 @@ class Doubling(State):
 
     kept = ("epoch", "start_row", "leaves", "opt_guess", "released", "variance")
 
-    budget: Budget
-    n_components: int
+    algorithm: DoublingFPL
     n_features: int
-    rows: int  # horizon m
-    epoch: int  # from 0
-    start_row: int  # rows before the epoch
     leaves: int  # largest number of releases in the epoch
-    opt_guess: float
     released: FloatArray  # sum of the last releases of the epochs before, packed
     variance: float = 0.0  # of a diagonal entry of its noise
+    opt_guess: float = 0.0
+    epoch: int = 0
+    start_row: int = 0  # rows before the epoch
 
     @property
     def scale(self) -> float:
         """The paper's k sqrt(d) log^2(m/delta)."""
-        return self.n_components * math.sqrt(self.n_features) * math.log(self.rows / self.budget.delta) ** 2
+        algorithm = self.algorithm
+        return algorithm.n_components * math.sqrt(self.n_features) * math.log(algorithm.horizon / algorithm.delta) ** 2
 
     @cached_property
     def mechanism(self) -> GeometricBLT:
         """Matrix factorization of this epoch."""
-        epsilon = min(self.budget.epsilon, math.sqrt(self.scale / self.opt_guess))
-        return GeometricBLT(self.leaves, mu_of(epsilon, self.budget.delta), self.budget.sensitivity(center=False))
+        budget = self.algorithm.budget
+        epsilon = min(budget.epsilon, math.sqrt(self.scale / self.opt_guess))
+        return GeometricBLT(self.leaves, mu_of(epsilon, budget.delta), budget.sensitivity())
 
     def passed(self, packed: FloatArray, leaf: int) -> bool:
         """True if the private estimate of the epoch's OPT, from its own released matrix, passes the threshold."""
-        found = top_sum(unpack_entries(packed, self.n_features), self.n_components)
+        found = top_sum(unpack_entries(packed, self.n_features), self.algorithm.n_components)
         return found > self.opt_guess - self.quantile(leaf)
 
     def restarted(self, row: int, leaves: int, released: FloatArray, std: float) -> Doubling:
-        """Return the next epoch, with twice the guess, after ``row`` rows and with ``leaves`` releases to come.
-
-        ``released`` and ``std`` are those of all epochs so far.
-        """
+        """Return the next epoch, with twice the guess, after ``row`` rows and with ``leaves`` releases to come."""
         return replace(
             self, epoch=self.epoch + 1, start_row=row, leaves=leaves, opt_guess=2.0 * self.opt_guess,
             released=released, variance=std**2,
@@ -203,4 +197,4 @@ class Doubling(State):
         """Bound on k times the largest eigenvalue of the noise, for all releases of the epoch together."""
         # E lambda_1(GOE) <= sqrt(2 d), and lambda_1 is 1-Lipschitz in svec coordinates.
         deviation = math.sqrt(2.0 * self.n_features) + math.sqrt(2.0 * math.log(max(self.leaves, 1) / FAILURE))
-        return self.n_components * self.mechanism.std(leaf) * deviation
+        return self.algorithm.n_components * self.mechanism.std(leaf) * deviation

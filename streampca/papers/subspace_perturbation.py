@@ -59,10 +59,9 @@ class SubspacePerturbation(Mechanism):
     *Prediction.* To first order, with svec-GOE noise of sd s_P on the projector or s_G on the Gram matrix, the released
     subspace loses ``s_P**2 sum(D) / 2`` or ``s_G**2 sum(1 / D) / 2`` of captured variance, over the k (d - k)
     differences D between the first k and the other eigenvalues. The mean of D is at most n / k, and by Jensen's
-    inequality that of 1 / D at least k / n. So for any spectrum the projector loses no more if ``s_P n / k <= s_G``, a
-    rule in n and the measured g only. Under zero-out it needs a gap of about ``n / (sqrt(2) k)``: nearly all rows of
-    full norm in k directions of equal weight; the projector then has between half of the loss and all of it. Under
-    replace the rule needs a gap of n / k and hardly ever holds.
+    inequality that of 1 / D at least k / n. So for any spectrum the projector loses no more if ``s_P n / k <= s_G``.
+    Under zero-out that needs a gap of about ``n / (sqrt(2) k)``, nearly all rows of full norm in k directions of equal
+    weight; under replace it hardly ever holds.
 
     References: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4, whose printed algorithm has
     no guarantee (``docs/theory/dttz14.md``).

@@ -66,7 +66,11 @@ class WishartCovariance(CovarianceMechanism):
         return design(self.epsilon, self.delta, self.adjacency, n_features)[1]
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        return svec(self.scale(n_features) * wishart(draws, n_features, self.degrees(n_features)))
+        # Z Z^T, Z standard normal (d, m), is exact by definition. The chi-squares of Bartlett's triangular form need as
+        # many normals if m is near d.
+        degrees = self.degrees(n_features)
+        normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
+        return svec(self.scale(n_features) * np.dot(normals, normals.T))
 
     def noise_std(self, n_features: int) -> float:
         return self.scale(n_features) * math.sqrt(2.0 * self.degrees(n_features))
@@ -79,14 +83,6 @@ class WishartCovariance(CovarianceMechanism):
 
     def _details(self, n_features: int) -> dict[str, Any]:
         return {"degrees": self.degrees(n_features), "scale": self.scale(n_features)}
-
-
-def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
-    """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m)."""
-    # Exact by definition. The chi-squares of Bartlett's triangular form need the same number of normals if m is near d.
-    normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
-    product: FloatArray = np.dot(normals, normals.T)
-    return product
 
 
 def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacency: Adjacency = "zero-out") -> float:
@@ -146,8 +142,7 @@ def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) 
     """Choose the degrees of freedom and the scale of least spectral norm that meet (epsilon, delta)."""
 
     def norm(nu: int) -> float:
-        degrees = nu + n_features - 1
-        return _norm(_least_scale(epsilon, delta, adjacency, nu), degrees, n_features)
+        return _norm(_least_scale(epsilon, delta, adjacency, nu), nu + n_features - 1, n_features)
 
     # The norm falls, then rises with nu: bracket by doubling, then search by golden section on integers.
     high = 8

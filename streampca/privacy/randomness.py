@@ -335,8 +335,6 @@ class NoiseStream:
 
     def draws(self, index: int) -> Draws:
         """Return the numbers of an index."""
-        if not 0 <= index < 2**63:
-            raise BadParameterError(f"index={index!r}: expected an integer in [0, 2**63).")
         return Draws(self._keys, index, _PAIR.pack(index, 0))
 
     def normal(self, index: int, count: int) -> FloatArray:

@@ -190,6 +190,7 @@ class PrincipalComponents(Components):
         Davis-Kahan: sin <= e / (gap - e), with e the spectral bound on the noise at ``level`` and `gap` that of the
         released matrix.
         """
+        # By Weyl, eigenvalue k + 1 of the exact matrix is at most `error` above the released one.
         error = self.bound(level)
         return float(np.arcsin(error / (self.gap - error))) if self.gap > 2.0 * error else float(np.pi / 2)
 

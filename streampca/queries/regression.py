@@ -102,6 +102,7 @@ def regression(
     factor = cho_factor(inner + ridge * np.eye(len(inputs)))
     cross = gram[np.ix_(inputs, outputs)]
     coefficients: FloatArray = cho_solve(factor, cross)
+    # ||b - A beta||^2 = b^T b - 2 beta^T A^T b + beta^T A^T A beta, in entries of the one Gram matrix.
     quadratic = np.einsum("ir,ij,jr->r", coefficients, inner, coefficients)
     residual = np.diag(gram)[outputs] - 2.0 * np.einsum("ir,ir->r", coefficients, cross) + quadratic
     std = None

@@ -105,5 +105,6 @@ def best_less_reward(
         of_sums = 4.0 * u**2 * sum_std**2 if is_centered else 0.0
         return math.sqrt(copies * (k * std**2 + of_sums) + reward_std**2)
 
+    # The bound by the split is sharp with a gap, the other one without: together they fail with probability `side`.
     low = value - reward + float(ndtri((1.0 - _GAPLESS) * side)) * spread(float(np.linalg.norm(across)), 2)
     return max(low, total - reach(_GAPLESS * side, length)), total - float(ndtri(side)) * spread(1.0, 1)

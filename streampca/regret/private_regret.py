@@ -81,6 +81,7 @@ class PrivateRegretRecord:
         # The split of the noise is drawn by a released seed: every reader gets the same interval.
         split = Randomness(int(rewards["split"]).to_bytes(KEY_BYTES, "big")).stream("split")
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
+        # In units of row_norm = 1 the reward of a row is at most 1.
         gram, k = unpack_entries(release.packed, release.n_features), release.n_components
         most, least = float(release.t), 0.0  # no reward is above row_norm**2
         if release.is_centered:  # undo the centering: intervals refer to the sums of squares and of rows
@@ -91,6 +92,7 @@ class PrivateRegretRecord:
             common |= {"sums": sums, "count": count}
             # A centered reward is ||a||^2 less a squared distance, of at most (1 + 1)^2 where ||a|| is 1.
             least = -3.0 * most
+        # One split serves both intervals: each holds with its own probability, not both jointly.
         opt = best_less_reward(gram, noise, k, split, **common)
         regret = best_less_reward(gram, noise, k, split, reward=reward, reward_std=std, **common)
         return cls(

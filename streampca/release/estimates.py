@@ -351,6 +351,7 @@ def _largest_eigenvalue(diagonal: FloatArray, squares: FloatArray, width: float)
         above = pivot > 0.0
         for entry, square in zip(diagonal[1:], squares, strict=True):
             pivot = middle - entry - square / np.where(above, pivot, 1.0)
+            # Sylvester: x I - A is positive definite if and only if all pivots are positive.
             above &= pivot > 0.0
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     return high
@@ -360,6 +361,7 @@ def _onto_simplex(values: FloatArray) -> FloatArray:
     """Return the nearest nonnegative vector of sum 1 (Held, Wolfe and Crowder 1974)."""
     descending = np.sort(values)[::-1]
     # Subtract the largest, so that the sums do not cancel.
+    # The simplex projection subtracts one number from the entries that stay positive.
     excess = (np.cumsum(descending - descending[0]) - 1.0) / np.arange(1.0, values.size + 1)
     kept = int(np.flatnonzero(descending - descending[0] > excess)[-1])
     projected: FloatArray = np.maximum(values - descending[0] - excess[kept], 0.0)

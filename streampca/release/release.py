@@ -301,6 +301,7 @@ class Release:
 
     def _law(self, joint: float) -> tuple[float, MeanNoise | None]:
         """Return the law of the noise in a matrix, about the mean if centered, from its std before centering."""
+        # Centering adds the noise of the mean along one direction, so that the law is isotropic plus rank two.
         if "joint_noise_std" not in self._details:
             return joint, None
         unit = self.row_norm
@@ -371,6 +372,7 @@ class Release:
         NoReleaseError
             If there is no Gram matrix, or the law of its noise is not stated.
         """
+        # Without smoothing the subspace is that of `gram`, and so are its components.
         if self.own_smoothed is None:
             return self.estimates
         std = self._details.get("smoothed_noise_std")
@@ -424,11 +426,6 @@ class Release:
         # The map of the bounds comes before the mean, which is in its units.
         scores: FloatArray = (values - self.mean) @ self.subspace.basis
         return scores
-
-    def to_dict(self, *, gram: bool = True) -> dict[str, Any]:
-        """Return JSON values; with ``gram=False``, without the Gram matrix."""
-        out: dict[str, Any] = json.loads(self.to_json(gram=gram))
-        return out
 
     def to_json(self, *, gram: bool = True, terms: bool = True) -> str:
         """Return one line of JSON that `from_json` reads back with the same floats.

@@ -161,6 +161,7 @@ class Engine:
             admission = admission.fixed_by_block(rows)
         if not len(rows):
             return Steps(now.t + 1, np.empty(0), [], self.log)
+        # Small products are faster on one thread, and their bits do not depend on the number of cores then.
         with OneThread(admission.n_features or 1, least=1):
             values = admission.all_values(rows, now.t + 1)
             if now.processor is None:
@@ -210,6 +211,7 @@ class Engine:
         self._ready()
         now = self.all_absorbed()
         admission = now.admission
+        # Rows of the warm-up vote for the bounds one by one, which no sum of them can do.
         if admission.is_warming_up:
             raise BadParameterError("block: expected rows during the warm-up of bounds='private'. Use push_many.")
         if admission.n_features is None:
@@ -249,6 +251,7 @@ class Engine:
         """Use the feature names and public bounds of a source if the stream has none."""
         now = self.now
         admission = now.admission
+        # Bounds change the map of rows, so that they are fixed with the first row.
         if source.bounds is not None and admission.bounds is None and now.processor is None:
             admission = replace(admission, bounds=source.bounds)
         if source.features and admission.features is None:
@@ -454,6 +457,7 @@ class Engine:
         Rewards are in units of row_norm**2 = 1. ``recorded`` are the fresh bytes of an entry that is replayed.
         """
         before, processor, sums, count = now, now.processor or running(now), now.regret, len(admitted)
+        # nan, not 0: a stream without regret has no rewards.
         if sums is None or now.scoring is None:
             rewards = np.full(count, np.nan)
         else:

@@ -21,7 +21,7 @@ from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import UNIT, GramSum, grid_step
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.buffered_noise import BufferedNoise
+from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
 from streampca.privacy.randomness import NAME_BYTES, ziggurat_tables
 from streampca.processors.leader import next_panel_end
@@ -104,6 +104,7 @@ class Lane:
         # The noise counts releases and the stream rows: they differ by the rows of a warm-up.
         self.offset = noise.n - now.t  # of the release's number from the row's
         self.words, self.more = source.epoch[1].first, source.epoch[1].more
+        # E lambda_max of noise of standard deviation s is at most s sqrt(2 d): the shift keeps the matrix nearly PSD.
         self.root = math.sqrt(2.0 * (d + center))  # the shift of a power step, in standard deviations
         self.factor = math.nan if admission.bounds is not None else float(admission.factor)
         self.unit, self.terms = now.unit, processor.terms
@@ -132,6 +133,7 @@ class Lane:
         new = np.empty(self.bytes, np.uint8)
         taken = plan.take(row, self.factor, arena, new)
         if taken is None or not taken[0] <= 1.0:  # of another kind, long, bad, or outside its bounds
+            # Raises for a bad row; the arena is a new one, so that nothing has changed.
             admitted, more = self.admission.row(row, t + 1)
             square, gain = plan.take(admitted[0, : self.d], 1.0, arena, new)
             counts = counts.plus(more)
@@ -249,6 +251,7 @@ class Lane:
                 basis, linear = np.vstack([basis, np.zeros(k)]), arena[self.scoring + d * k :]
             scoring = Scoring(np.ascontiguousarray(basis), linear)
             due = min(due, regret.rows_until_record)
+        # Exact integers: the sum of the squares does not depend on when it is taken.
         counts = state.counts._replace(squares=state.counts.squares + state.squares)
         now = start._replace(
             t=t, processor=processor, release=state.release, regret=regret, scoring=scoring, counts=counts, due=due,
@@ -300,6 +303,7 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
     chunks = [stds] if scales is None else [stds, scales]
     if processor.source.epoch[0] != drawn + 1 >> EPOCH_BITS or any(n + 1 < first for first, _ in chunks):
         return now.t, stds, scales
+    # The key of the noise changes with the epoch, and the compiled step holds one key.
     left = [((drawn >> EPOCH_BITS) + 1 << EPOCH_BITS) - 1 - drawn]
     left += [first + len(values) - 1 - n for first, values in chunks]
     if rule.restart_after is not None:

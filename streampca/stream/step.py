@@ -88,6 +88,7 @@ class Step:
     @property
     def release(self) -> Release | None:
         """The release that was completed, or None. Publishable."""
+        # Privacy: a release that a crash would forget may be drawn again, with other noise, for the same rows.
         if self._log is not None and self._release is not None:
             self._log.hold(self.t)
         return self._release

@@ -64,10 +64,9 @@ class Stream:
         features from the algorithm or a block.
     on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes; ``"zero"`` absorbs a zero
         row in its place.
-    center : release Gram matrices about the private mean, for algorithms with Gaussian noise. The sum of the rows is
-        released with the sum of their squares (`linalg.centering`), which costs 11.8 % more noise (zero-out) or 12.5 %
-        (replace). ``details`` hold the mean. The same as ``center=True`` of the algorithm. With False, the form of the
-        papers, the first component of rows far from 0 is close to the direction of their mean.
+    center : the same as ``center=True`` of the algorithm: release Gram matrices about the private mean, which
+        ``details`` hold, with 11.8 % more noise (12.5 % for replace). Otherwise the first component of rows far from 0
+        is close to the direction of their mean.
     regret : a `RegretLog`. None computes no rewards and keeps no d x d matrix beyond the processor's own.
     private_regret : settings of the publishable regret for an algorithm that releases rewards
         (``PrivateFPL(publish_regret=True)``). If None, ``PrivateRegret()``.

@@ -40,8 +40,9 @@ def run(command, tmp_path):
     return lambda table, *more: command("run", table, *COMMAND, "--out", tmp_path / "r.jsonl", *more)
 
 
-@pytest.mark.parametrize("words", [("run",), ("release", "--mechanism", "gaussian")])
-@pytest.mark.parametrize("scale", [(), ("--bounds", "0:100000")])
+@pytest.mark.parametrize(
+    ("words", "scale"), [(("run",), ()), (("release", "--mechanism", "gaussian"), ("--bounds", "0:100000"))]
+)
 def test_a_realistic_table_needs_two_commands(tmp_path, command, terminal, scale, words):
     table, out = write(tmp_path / "customers.csv"), tmp_path / "releases.jsonl"
     argv = [*words, table, *COMMAND, *scale, "--out", out]

@@ -88,8 +88,7 @@ def test_publishable_records_are_made_of_the_releases(tmp_path):
 def test_skipped_rows_do_not_count_towards_the_limit():
     blocks = [np.arange(2.0 * n).reshape(n, 2) / 1e4 for n in (700, 900, 800)]
     assert made(*blocks, skip=1000, limit=1200).run().progress.t == 1200
-    ending = made(*blocks, skip=2401).run()
-    assert "has 2400 rows, but the run has absorbed 2401" in str(ending.problem)
+    assert "has 2400 rows, but the run has absorbed 2401" in str(made(*blocks, skip=2401).run().problem)
 
 
 def test_two_outputs_are_not_one_file(tmp_path):

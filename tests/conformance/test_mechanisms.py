@@ -339,37 +339,8 @@ def test_a_generous_budget_gives_an_accurate_subspace(case):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_equal_parameters_have_equal_texts_whatever_numbers_they_are(case):
-    mechanism = case.mechanism
-    for same in (np.float64(mechanism.epsilon), int(mechanism.epsilon)):
-        made = replace(mechanism, epsilon=same)
-        assert repr(made) == repr(mechanism)
-        assert type(made.epsilon) is float
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_minus_zero_is_zero(case):
     rows = np.where(np.arange(case.rows.shape[1]) == 3, 0.0, case.rows)
     one, other = (case.mechanism.release(given, seed=0) for given in (rows, np.where(rows == 0.0, -0.0, rows)))
     assert one.details == other.details
     np.testing.assert_array_equal(one.subspace.basis, other.subspace.basis)
-
-
-#: At the budgets of `CASES`: standard deviation of a diagonal entry and expected spectral norm, at 6 features and at 1.
-NOISE = {
-    "gaussian": (4.22467888932684, 14.63471696395548, 4.22467888932684, 3.370806060143683),
-    "gaussian, replace": (5.974598181957321, 20.696615211917447, 5.974598181957321, 4.767039646384615),
-    "laplace": (4.949747468305833, 24.24871130596428, 1.4142135623730951, 1.0),
-    "laplace, replace": (7.348469228349535, 36.0, 1.4142135623730951, 1.0),
-    "matrix laplace": (2.6457513110645907, 9.990572030356685, 1.4142135623730951, 1.0),
-    "wishart": (6.86335442904408, 76.79148241152375, 7.916063275559164, 55.629579095996334),
-    "wishart, replace": (10.785646893176585, 107.8800693842708, 11.900160338412338, 72.66116761914216),
-}
-
-
-@pytest.mark.parametrize("name", NOISE)
-def test_the_noise_does_not_change(name):
-    """Labels of noise, and seeded results, depend on it. The theory behind each number is tested elsewhere."""
-    mechanism = CASES[name].mechanism
-    levels = [level(d) for d in (6, 1) for level in (mechanism.noise_std, mechanism.spectral_error)]
-    assert levels == pytest.approx(NOISE[name], rel=1e-11)

@@ -234,16 +234,6 @@ def test_whatever_numbers_it_is_given_it_holds_plain_ones(make: Callable[[], Alg
     assert hash(again) == hash(algorithm)
 
 
-def test_one_configuration_feeds_any_number_of_streams(make: Callable[[], Algorithm]) -> None:
-    algorithm, rows = make(), some_rows()
-    streams = [sp.Stream(algorithm, seed=3) for _ in range(2)]
-    made = [[], []]
-    for part in np.split(rows, [1, 30, 31, 100]):
-        for stream, out in zip(streams, made, strict=True):
-            out += [bits(release) for release in stream.push_many(part).releases]
-    assert made[0] == made[1] == releases_of(sp.Stream(make(), seed=3), rows)
-
-
 def test_the_guarantee_is_known_before_any_row_and_stays(make: Callable[[], Algorithm]) -> None:
     algorithm = make()
     before = algorithm.guarantee

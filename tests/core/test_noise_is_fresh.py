@@ -165,32 +165,23 @@ Pair = tuple[list[Noise], list[Noise]]
 Way = Callable[[Setup, np.ndarray, np.ndarray], Pair]
 
 
-def both(setup: Setup, stream: sp.Stream, other: sp.Stream, first: np.ndarray, second: np.ndarray) -> Pair:
-    return told(setup, partial(pushed, stream), first), told(setup, partial(pushed, other), second)
-
-
-def one_key(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
-    return both(setup, begun(setup, key=KEY), begun(setup, key=KEY), first, second)
-
-
-def one_algorithm(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
-    return both(setup, begun(setup), begun(setup), first, second)
-
-
-def deep_copy(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
-    stream = begun(setup)
-    return both(setup, stream, copy.deepcopy(stream), first, second)
-
-
-def two_copies(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+def copied(setup: Setup) -> tuple[sp.Stream, sp.Stream]:
     text = pickle.dumps(begun(setup))
-    return both(setup, pickle.loads(text), pickle.loads(text), first, second)
+    return pickle.loads(text), pickle.loads(text)
 
 
-def restored(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+def restored(setup: Setup) -> tuple[sp.Stream, sp.Stream]:
     stream, other = begun(setup, key=KEY), sp.Stream(setup.algorithm, key=KEY)
     replay.restore(other.engine, replay.state(stream.engine), stream.release)
-    return both(setup, stream, other, first, second)
+    return stream, other
+
+
+def of_streams(make: Callable[[Setup], tuple[sp.Stream, sp.Stream]]) -> Way:
+    def way(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+        stream, other = make(setup)
+        return told(setup, partial(pushed, stream), first), told(setup, partial(pushed, other), second)
+
+    return way
 
 
 def steps(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
@@ -235,11 +226,11 @@ def os_fork(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
 
 #: The ways, and how many leaves both runs have in common before they part.
 WAYS: dict[str, tuple[Way, int]] = {
-    "one key": (one_key, 0),
-    "one algorithm": (one_algorithm, 0),
-    "deepcopy": (deep_copy, BEFORE // EVERY),
-    "pickle": (two_copies, BEFORE // EVERY),
-    "state and restore": (restored, BEFORE // EVERY),
+    "one key": (of_streams(lambda setup: (begun(setup, key=KEY), begun(setup, key=KEY))), 0),
+    "one algorithm": (of_streams(lambda setup: (begun(setup), begun(setup))), 0),
+    "deepcopy": (of_streams(lambda setup: (stream := begun(setup), copy.deepcopy(stream))), BEFORE // EVERY),
+    "pickle": (of_streams(copied), BEFORE // EVERY),
+    "state and restore": (of_streams(restored), BEFORE // EVERY),
     "two steps of one processor": (steps, BEFORE // EVERY),
 }
 FORKS: dict[str, tuple[Way, int]] = {"os.fork": (os_fork, BEFORE // EVERY)}

@@ -8,7 +8,7 @@ import pytest
 
 from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles
-from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace, cells_of
+from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
 from streampca.privacy.randomness import Randomness
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -62,17 +62,6 @@ def test_it_says_nothing_far_from_any_subspace(gamma):
         assert (release.n_components, release.subspace.basis.shape) == (0, (20, 0))
 
 
-def test_a_few_outliers_in_every_sixth_block_do_no_harm():
-    mechanism = ApproximateSubspace(n_components=1, widths=(1e-2, 1e-3), **BUDGET)
-    n = math.ceil(1.2 * mechanism.rows_needed())
-    rows, basis = near(1e-6, 1, n, k=1, d=50)
-    rows[:: 6 * 4] = np.random.default_rng(2).normal(size=rows[:: 6 * 4].shape)
-    release = ApproximateSubspace(n_components=1, widths=(1e-2, 1e-3), block_rows=4, **BUDGET).release(
-        rows, Randomness.from_seed(3)
-    )
-    assert angle(release, basis) <= release.details["error_bound"] < 0.1
-
-
 def test_unknown_dimension_is_found():
     mechanism = ApproximateSubspace(max_components=4, widths=(2e-3,), **BUDGET)
     for k in (1, 2, 3, 4):
@@ -96,13 +85,6 @@ def test_scale_and_extreme_floats_do_not_matter():
         assert angle(mechanism.release(rows * scale, Randomness.from_seed(1)), basis) < 0.02
 
 
-def test_cells_cover_the_line_without_overlap():
-    x = np.linspace(-3.0, 3.0, 1001)[:, None]
-    cells = cells_of(x, 0.5, np.array([0.25]))[:, 0]
-    assert set(np.diff(cells)) == {0, 1}
-    assert (np.abs((cells + 0.5 - 0.25) * 0.5 - x[:, 0]) <= 0.25 + 1e-12).all()
-
-
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
@@ -122,21 +104,6 @@ def test_a_cell_too_wide_to_bound_an_angle_gives_the_bound_one():
     mechanism = ApproximateSubspace(n_components=1, widths=(100.0,), **BUDGET)
     rows = np.random.default_rng(0).normal(size=(mechanism.rows_needed(), 3))
     assert mechanism.release(rows, seed=1).details["error_bound"] == 1.0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("gamma", "nulls"), [(1e-6, 0), (1e-5, 0), (1e-3, 100), (3e-3, 100)])
-def test_the_stated_error_over_a_hundred_draws(gamma, nulls):
-    # pytest -m long tests/papers/test_approximate_subspace.py: 25 s. At 1e-3 a lucky grid passes rarely; none
-    # did in these draws. A cell that 4 in 5 blocks share fails with probability below 0.05, and here nearly all do.
-    mechanism = ApproximateSubspace(n_components=2, **BUDGET)
-    missing = 0
-    for seed in range(100):
-        rows, basis = near(gamma, 1000 + seed, mechanism.rows_needed())
-        release = mechanism.release(rows, Randomness.from_seed(seed))
-        missing += release.details["null"]
-        assert release.details["null"] or angle(release, basis) <= release.details["error_bound"]
-    assert missing == nulls
 
 
 def test_one_row_moves_one_vote():

@@ -55,11 +55,6 @@ def test_design_meets_the_budget_and_wastes_nothing(adjacency, epsilon, delta, d
             assert high * (math.sqrt(other) + math.sqrt(d)) ** 2 > norm * (1 - 1e-4)
 
 
-def test_replace_is_dearer_and_covers_a_split_of_any_kind():
-    assert profile(1.0, 60, 0.8, 10, "replace") > profile(1.0, 60, 0.8, 10)
-    assert design(1.0, 1e-6, "replace", 50)[1] > design(1.0, 1e-6, "zero-out", 50)[1]
-
-
 def test_spectral_norm_is_that_of_the_design_and_the_release_is_psd():
     mechanism = WishartCovariance(n_components=2, epsilon=1.0, delta=1e-6)
     assert mechanism.spectral_error(50) == pytest.approx(147.0, abs=0.5)

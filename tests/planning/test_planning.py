@@ -8,8 +8,9 @@ import pytest
 import streampca as sp
 from streampca.errors import BadParameterError
 from streampca.mechanisms.base import Mechanism
-from streampca.planning import Plan, Prediction, plan
+from streampca.planning import Plan, Prediction, Question, plan
 from streampca.planning.curve import Curve
+from streampca.planning.plan import _recommend
 from streampca.processors.sliding_window import SlidingWindowPCA
 
 SPECTRUM = np.array([0.35, 0.25, 0.1, 0.05, 0.05, 0.02, 0.02, 0.01])
@@ -154,6 +155,15 @@ def test_advice_on_row_norm_delta_and_epsilon() -> None:
     odd = " ".join(plan(**(ASKED | {"delta": 0.01, "epsilon": 20.0})).warnings)
     assert "delta=0.01 exceeds" in odd
     assert "epsilon=20" in odd
+
+
+@pytest.mark.parametrize(("window", "method"), [(1000, "ring"), (10**7, "histogram")])
+def test_a_window_that_does_not_fit_the_memory_is_a_histogram(window: int, method: str) -> None:
+    asked = {**ASKED, "n_rows": 10**8, "n_features": 50, "delta": 1e-9}
+    del asked["spectrum"]
+    settings = [{"method": method, "release_every": 10} for method in ("histogram", "ring")]
+    candidates = [Prediction(None, each, "window", 0.9, 10) for each in settings]
+    assert _recommend(candidates, Question(**asked, window=window))[0].settings["method"] == method
 
 
 def test_noise_and_regret_are_in_units_of_row_norm_squared() -> None:

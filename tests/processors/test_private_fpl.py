@@ -34,12 +34,6 @@ def test_noise_of_the_tree() -> None:
         fpl(horizon=T, noise="haar")
 
 
-def test_replacing_a_row_costs_root_two() -> None:
-    assert fpl(adjacency="replace", horizon=64).noise_std(9) == pytest.approx(
-        math.sqrt(2) * fpl(horizon=64).noise_std(9)
-    )
-
-
 def test_the_last_short_block_is_released() -> None:
     processor = fpl(horizon=25, release_every=10)
     assert processor.noise_std(25) == fpl(horizon=3).noise_std(3)

@@ -105,13 +105,6 @@ def test_noise_is_bound_to_the_exact_sum_that_it_hides(name):
         assert hidden.tobytes() == exact.tobytes()
 
 
-def test_constants_tell_configurations_apart():
-    assert len({make(name).constants(D) for name in METHODS}) == len(METHODS)
-    assert make("ring", epsilon=1.0 + 1e-9).constants(D) != make("ring").constants(D)
-    for name in METHODS:
-        Randomness.from_seed(0).derived("label", *make(name).constants(D))  # all of it fits in a label
-
-
 def test_curator_gram_is_of_all_rows():
     x = rows()
     processor, _ = feed(start(make("histogram")), x)
@@ -138,42 +131,6 @@ def test_noise_has_the_promised_sd(name):
     assert processor.algorithm.noise_std(130) == pytest.approx(
         release.noise_std, rel=0.1 if name == "histogram" else 1e-12
     )
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "rows_seen"), [("ring", 2**15), ("histogram", 2**15), ("forgetting", 3 * 2**14)])
-def test_noise_of_sixteen_thousand_rows_by_monte_carlo(name, rows_seen, capsys):
-    """`pytest -m long tests/processors/test_sliding_window.py`: 11 325 coordinates, so 0.7 % standard error."""
-    d = 150
-    processor = start(make(name, window=2**14), 6, d)
-    row = np.zeros((1, d))
-    for _ in range(rows_seen):
-        processor, release = processor.absorb(row)
-    noise = release.gram
-    coordinates = np.concatenate([np.diagonal(noise), noise[np.triu_indices(d, 1)] * np.sqrt(2.0)])
-    measured = float(np.sqrt(np.mean(coordinates**2))) * processor.terms.guarantee.mu
-    with capsys.disabled():
-        stated = release.noise_std * processor.terms.guarantee.mu
-        print(f"\n{name}: sd * mu = {measured:.3f} measured, {stated:.3f} claimed")
-    assert measured == pytest.approx(release.noise_std * processor.terms.guarantee.mu, rel=0.035)
-    if name == "ring":
-        assert measured == pytest.approx(5.39, rel=0.035)
-    if name == "forgetting":
-        assert measured < 3.9
-
-
-def test_replace_costs_sqrt_two():
-    for name in ("histogram", "ring", "forgetting"):
-        ratio = make(name, adjacency="replace").noise_std(130) / make(name).noise_std(130)
-        assert ratio == pytest.approx(np.sqrt(2.0), rel=1e-6)
-
-
-@every_method
-def test_guarantee_is_known_before_any_row(name):
-    guarantee = make(name, epsilon=1.0).guarantee
-    assert (guarantee.epsilon, guarantee.delta, guarantee.adjacency) == (1.0, 1e-6, "zero-out")
-    assert guarantee.mu == pytest.approx(0.236704, abs=1e-6)
-    assert guarantee.scope == "all releases of an endless stream"
 
 
 def test_what_may_be_read_off():

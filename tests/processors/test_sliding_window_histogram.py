@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streampca.linalg.lattice import difference, onto_ball
 from streampca.linalg.svec import unpack_entries
 from streampca.privacy.randomness import Randomness
-from streampca.processors import spectral_histogram
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.spectral_histogram import SpectralHistogram
 
@@ -95,24 +93,6 @@ def test_sandwich_and_count_hold_at_every_step(kind, d, w, epsilon, seed, eta, o
     assert failures == 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_sandwich_and_count_hold_on_longer_streams(kind):
-    """`pytest -m long tests/processors/test_sliding_window_histogram.py`: failing steps at rate 1 % at most."""
-    steps = failures = 0
-    for seed in range(6):
-        for processor, release, window, since in follow(
-            kind, 6, 512, [1.0, 50.0, 2000.0][seed % 3], seed, 0.25, 1.0, 1
-        ):
-            z, eye = processor.algorithm.noise_bound(6), np.eye(6)
-            above = 1.0 / 0.875 * (window + 3.875 * z * eye) + z * eye
-            most = most_checkpoints(processor, 512, 0.25, since, z)
-            holds = loewner_gap(window - z * eye, release.gram) >= -1e-9 and loewner_gap(release.gram, above) >= -1e-9
-            failures += not (holds and len(processor.checkpoints) <= most)
-            steps += 1
-    assert failures <= 0.01 * steps
-
-
 def test_deletion_happens_and_saves_memory():
     *_, (processor, *_) = follow("random", 4, 96, 2000.0, 0, 0.5, 1.0, 1)
     assert 3 <= len(processor.checkpoints) < 40  # of 96 or more without deletion
@@ -136,27 +116,6 @@ def test_slack_is_below_twice_the_noise_bound():
     for rows in (algorithm.followed.mark_every, 100, algorithm.followed.pin_every):
         assert algorithm.followed.slack(10, rows) < 2.0 * z
     assert algorithm.followed.slack(10, 2 * algorithm.followed.mark_every) < 1.01 * z
-
-
-def test_no_cubic_work_where_nothing_can_be_deleted(monkeypatch):
-    """Checkpoints are compared only where one is added, and a remembered direction settles most comparisons."""
-    calls = settled = 0
-    plain = spectral_histogram.negative_direction
-
-    def counted(matrix):
-        nonlocal calls
-        calls += 1
-        return plain(matrix)
-
-    monkeypatch.setattr(spectral_histogram, "negative_direction", counted)
-    compared = 0
-    for processor, release, *_ in follow("axes in long runs", 4, 256, 5000.0, 0, 0.25, 1.0, 8):
-        if release.t % 8:
-            assert calls == settled  # no factorisation between checkpoints
-        else:
-            compared += max(0, len(processor.checkpoints) - 2)
-        settled = calls
-    assert 0 < calls < 0.7 * compared
 
 
 def test_remembered_directions_decide_nothing():

@@ -58,20 +58,6 @@ def test_the_window_estimate_is_a_function_of_the_releases_alone() -> None:
         assert release.details["window"] == [max(1, 3 * n - 11), 3 * n]
 
 
-def test_releases_are_those_of_the_ring_but_for_the_noise() -> None:
-    """The exact part of a release, with next to no noise."""
-    rows, budget = some_rows(60), {**BUDGET, "epsilon": 1e6, "delta": 0.5}
-    for smoothed, plain in (
-        (sp.SlidingWindowPCA(**budget, window=20, method="smoothed"), sp.SlidingWindowPCA(**budget, window=20)),
-        (sp.PrivateFPL(**budget, solver="smoothed"), sp.PrivateFPL(**budget)),
-    ):
-        one, other = (sp.Stream(made, seed=1).push_many(rows).releases for made in (smoothed, plain))
-        exact = rows[-20:].T @ rows[-20:] if isinstance(plain, sp.SlidingWindowPCA) else rows.T @ rows
-        assert np.allclose(one[-1].gram, exact, atol=0.05)
-        assert one[-1].noise_std is not None
-        assert len(one) == len(other)
-
-
 def test_estimates_err_less_than_releases() -> None:
     """Stationary rows, 20 runs: mean squared errors of the whole matrix, and captured variance."""
     rows = some_rows(2000, 12, seed=3)
@@ -114,22 +100,6 @@ def test_a_release_goes_through_json_and_pickle() -> None:
     assert "smoothed" not in plain.to_dict()
 
 
-def test_queries_keep_to_the_released_matrix() -> None:
-    """Its noise has a known law, so error bars are about its eigenvalues, not those of the estimate."""
-    stream = sp.Stream(sp.PrivateFPL(**BUDGET, solver="smoothed"), seed=1)
-    release = stream.push_many(some_rows(50)).releases[-1]
-    assert np.allclose(sp.queries.pca(release).values, np.linalg.eigvalsh(release.gram)[::-1][:K])
-    assert np.allclose(release.estimates.interval(adaptive=True)[0] + release.estimates.interval(adaptive=True)[1],
-                       2.0 * np.linalg.eigvalsh(release.gram)[::-1][:K])  # fmt: skip
-
-
-def test_the_repr_shows_the_solver() -> None:
-    moving = sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(drift=0.5))
-    assert "drift=0.5" in repr(moving)
-    assert eval(repr(moving), {name: getattr(sp, name) for name in ("BLT", "PrivateFPL", "Smoothed")}) == moving
-    assert moving != sp.PrivateFPL(**BUDGET, solver="smoothed")
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -154,31 +124,6 @@ def test_windows_of_too_many_releases_are_refused() -> None:
         sp.SlidingWindowPCA(**BUDGET, window=1001, method="smoothed", release_every=7)
     with pytest.raises(BadParameterError, match="multiple of release_every"):
         sp.SlidingWindowPCA(**BUDGET, window=100, method="smoothed", release_every=7)
-
-
-def test_released_shares_never_exceed_one() -> None:
-    """Negative traces and little data included; the law of the noise may be unknown."""
-    for make in (
-        lambda: sp.PrivateFPL(n_components=3, epsilon=0.01, delta=1e-6),
-        lambda: sp.PrivateFPL(n_components=3, epsilon=0.01, delta=1e-6, solver="smoothed"),
-        lambda: sp.SlidingWindowPCA(n_components=3, epsilon=0.01, delta=1e-6, window=10, method="forgetting"),
-        lambda: sp.Tumbling(sp.papers.WishartCovariance(n_components=3, epsilon=0.1, delta=1e-6), release_every=10),
-    ):
-        for release in sp.Stream(make(), seed=2).push_many(some_rows(40)).releases:
-            shares = release.explained_variance_ratio
-            assert shares.shape == (3,)
-            assert (shares >= 0.0).all()
-            assert shares.sum() <= 1.0
-
-
-def test_estimates_of_a_release_are_in_its_units() -> None:
-    stream = sp.Stream(sp.PrivateFPL(**BUDGET), row_norm=5.0)
-    release = stream.push_many(5.0 * some_rows(400)).releases[-1]
-    found = release.estimates
-    assert found.noise_std == release.noise_std
-    assert (found.rows, found.row_norm, found.n_components) == (400, 5.0, K)
-    assert 0.0 < found.variances[0] < found.eigenvalues[0] < release.eigenvalues[0]
-    assert np.array_equal(found.explained_variance_ratio, release.explained_variance_ratio)
 
 
 def test_estimates_need_a_matrix_of_known_noise() -> None:

@@ -3,8 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from feeding import feed
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import GramSum, onto_ball
@@ -12,7 +10,6 @@ from streampca.linalg.svec import pack_entries
 from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Setting
 from streampca.processors.tumbling import Tumbling
@@ -44,21 +41,6 @@ def test_each_release_is_the_mechanism_on_its_own_block():
     for i, release in enumerate(releases(Tumbling(sharp, release_every=10))):
         block = ROWS[10 * i : 10 * i + 10]
         np.testing.assert_allclose(release.gram, block.T @ block, atol=6 * sharp.sigma)
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 12), st.booleans())
-def test_block_sizes_change_no_bit(sizes, every, keep_short):
-    algorithm = Tumbling(GAUSSIAN, release_every=every, horizon=25, keep_short=keep_short)
-    at_once, piecewise = releases(algorithm), releases(algorithm, sizes=sizes)
-    assert texts(at_once) == texts(piecewise)
-    assert [r.t for r in at_once] == [*range(every, 26, every), *([25] if keep_short and 25 % every else [])]
-
-
-def test_equal_blocks_get_unlike_noise():
-    # Otherwise the releases would show that two blocks are equal, and so that no row differs.
-    found = releases(Tumbling(GAUSSIAN, release_every=5), np.tile(ROWS[:5], (2, 1)))
-    assert not np.array_equal(found[0].gram, found[1].gram)
 
 
 def test_one_row_changes_its_block_and_the_noise_from_there_on():
@@ -105,30 +87,6 @@ def test_rows_are_forgotten_once_released_or_dropped():
         processor.absorb(ROWS[:1])
 
 
-@pytest.mark.parametrize("stop", [0, 3, 10, 13, 19, 25])
-def test_a_stream_resumes_from_its_snapshot(stop):
-    algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=True)
-    whole, expected = feed(algorithm.start(4, SEED), ROWS)
-    first, begun = feed(algorithm.start(4, SEED), ROWS[:stop])
-    snapshot = first.snapshot()
-    feed(first, ROWS[stop:], 3, 5)  # what comes later does not reach the snapshot
-    second = algorithm.start(4, SEED, start=first.source.start, snapshot=snapshot)
-    assert (second.t, second.rows_until_release) == (stop, 10 - stop % 10)
-    second, rest = feed(second, ROWS[stop:])
-    assert texts(begun + rest) == texts(expected)
-    assert second.finish(second.outlet())[1].to_json() == whole.finish(whole.outlet())[1].to_json()
-    ended = second.finish(second.outlet())[0]
-    assert algorithm.start(4, SEED, start=first.source.start, snapshot=ended.snapshot()).rows_left == 0
-
-
-def test_the_caller_may_reuse_its_array():
-    block = ROWS[:5].copy()
-    processor, _ = Tumbling(GAUSSIAN, release_every=10).start(4, SEED).absorb(block)
-    block[...] = 0.0
-    release = processor.absorb(ROWS[5:10])[1]
-    assert release.to_json() == releases(Tumbling(GAUSSIAN, release_every=10))[0].to_json()
-
-
 @pytest.mark.parametrize(
     "mechanism",
     [GAUSSIAN, MatrixLaplaceCovariance(n_components=1, epsilon=0.5, adjacency="replace")],
@@ -145,15 +103,6 @@ def test_all_releases_together_cost_one(mechanism):
     terms = Terms(claim, row_norm=2.0, features=tuple("abcd"))
     processor = algorithm.start(4, SEED, Setting(terms))
     assert all(release.terms is terms for release in feed(processor, ROWS)[1])
-
-
-def test_what_has_no_guarantee_gains_none():
-    class Unproven(GaussianCovariance):
-        @property
-        def guarantee(self):
-            return Guarantee.none("nobody has looked", "none")
-
-    assert not Tumbling(Unproven(n_components=1, epsilon=1.0, delta=1e-6), release_every=5).guarantee.is_private
 
 
 def test_a_mechanism_that_finds_its_own_k():
@@ -205,9 +154,3 @@ def test_the_number_of_features_may_come_from_the_mechanism():
             algorithm.start(3)
     # A centered stream appends a constant, which neither counts.
     assert named.centered().start(5, SEED, Setting(Terms(named.guarantee))).n_features == 5
-
-
-def test_a_stream_that_ends_with_a_block_has_no_short_one():
-    processor, found = feed(Tumbling(GAUSSIAN, release_every=5, keep_short=True).start(4, SEED), ROWS)
-    assert len(found) == 5
-    assert processor.finish(processor.outlet())[1] is None

@@ -19,7 +19,6 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.exact_subspace import lines_of
-from streampca.papers.wishart import wishart
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
@@ -100,6 +99,12 @@ class PrintedWishart(CovarianceMechanism):
 
     def spectral_error(self, n_features: int) -> float:
         return self.scale(n_features) * (math.sqrt(n_features + 1.0) + math.sqrt(n_features)) ** 2
+
+
+def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
+    """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m)."""
+    normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
+    return normals @ normals.T
 
 
 def true_delta(epsilon: float) -> float:

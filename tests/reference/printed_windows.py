@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from printed_mechanisms import wishart
 
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.papers.wishart import wishart
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 

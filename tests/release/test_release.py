@@ -78,7 +78,6 @@ def test_json_keeps_every_float_and_has_no_words_for_what_is_not_finite() -> Non
     assert text.isascii()
     read = json.loads(text)
     assert np.array(read["gram"]).tobytes() == odd.tobytes()
-    assert read == release.to_dict()
     good = {"packed_gram": odd, "basis": np.eye(4)[:, :1]}
     for changes in (
         {"packed_gram": np.append(odd[:9], np.nan)},

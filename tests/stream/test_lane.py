@@ -175,3 +175,15 @@ def test_streams_of_one_algorithm_do_not_share_the_scales_of_their_noise():
         assert behind.push(rows[t]).release.to_json() == expected[t]
         found.append(ahead.push(rows[70 + t]).release.to_json())
     assert found == expected
+
+
+def test_a_block_with_bad_and_long_rows_has_the_bits_and_counts_of_the_general_path():
+    rows = rows_of(200, 5).tolist()
+    rows[90], rows[91], rows[95], rows[99] = ["x", 0, 0, 0, 0], [1.0], [float("inf")] * 5, [3.0] * 5
+    one, other = (stream(lane, on_bad_row="zero", features=list("abcde")) for lane in (True, False))
+    steps, others = one.push_many(rows), other.push_many(rows)
+    assert one.engine.lane is not None
+    assert [r.to_json() for r in steps.releases] == [r.to_json() for r in others.releases]
+    np.testing.assert_array_equal(steps.rewards, others.rewards)
+    assert state(one) == state(other)
+    assert one.admission == other.admission

@@ -18,6 +18,11 @@ PATIENCE = 120.0
 FEATURES = ("age", "income", "height", "pulse", "<b>spend</b>")
 
 
+def bare(t: int = 1, k: int = 1, **fields) -> sp.Release:
+    """A release of a basis of k unit vectors, without a guarantee."""
+    return sp.Release(t=t, n_components=k, guarantee=sp.Guarantee.none("it is a test"), basis=np.eye(4, k), **fields)
+
+
 class Run:
     """A stream that fills both pages, some rows at a time."""
 

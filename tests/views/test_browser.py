@@ -55,8 +55,10 @@ def chrome(tmp_path_factory):
 def fresh(chrome):
     size(chrome, 1280)
     yield
+    # No error on any page; the messages of a lost connection apart.
+    log = [line["message"] for line in chrome.get_log("browser")]
     chrome.get("about:blank")
-    chrome.get_log("browser")
+    assert [line for line in log if "ERR_" not in line and "Failed to load" not in line] == []
 
 
 def size(chrome, width, *, dark=False, height=900):
@@ -90,17 +92,18 @@ INK = """[...document.querySelectorAll('.plot canvas')].map(c => {
   let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; })"""
 
 
-def quiet(chrome):
-    """No error on the page; the messages of a lost connection apart."""
-    return [m for m in chrome.get_log("browser") if "ERR_" not in m["message"] and "Failed to load" not in m["message"]]
+def show(chrome, server, t):
+    """Open the page, and wait until it shows row t."""
+    chrome.get("about:blank")
+    chrome.get(server.url)
+    until(chrome, reaches(t))
 
 
 def test_the_curators_page_grows_and_survives_a_reload(chrome):
     run = Run()
     run.push(1000)
     with Server(run.curator, port=0) as server:
-        chrome.get(server.url)
-        until(chrome, reaches(1000))
+        show(chrome, server, 1000)
         assert "token" not in chrome.current_url
         before = chrome.execute_script(f"return {INK}")
         assert all(n > 500 for n in before)
@@ -117,7 +120,6 @@ def test_the_curators_page_grows_and_survives_a_reload(chrome):
         until(chrome, "document.getElementById('connection').textContent === 'The run has ended'")
         assert not chrome.find_elements("css selector", "#panels b b")
         assert "<b>spend</b>" in chrome.find_element("id", "loadings").text  # names are text, never markup
-    assert quiet(chrome) == []
 
 
 def test_without_the_token_nothing_is_shown(chrome):
@@ -134,8 +136,7 @@ def test_a_lost_connection_comes_back_where_it_was(chrome):
     run = Run()
     run.push(1000)
     server = Server(run.public, port=0).start()
-    chrome.get(server.url)
-    until(chrome, reaches(1000))
+    show(chrome, server, 1000)
     chrome.execute_script(OPEN)
     assert until(chrome, ROWS) == 20
     server.stop()
@@ -145,7 +146,6 @@ def test_a_lost_connection_comes_back_where_it_was(chrome):
         until(chrome, reaches(1500))
         assert until(chrome, ROWS) == 30
         assert chrome.find_element("id", "connection").text == "Live"
-    assert quiet(chrome) == []
 
 
 def test_charts_can_be_read_with_the_keyboard(chrome):
@@ -154,8 +154,7 @@ def test_charts_can_be_read_with_the_keyboard(chrome):
     run = Run()
     run.push(1000)
     with Server(run.public, port=0) as server:
-        chrome.get(server.url)
-        until(chrome, reaches(1000))
+        show(chrome, server, 1000)
         body = chrome.find_element("tag name", "body")
         body.send_keys(Keys.TAB)
         assert chrome.switch_to.active_element.text == "Skip to the figures"
@@ -178,7 +177,6 @@ def test_charts_can_be_read_with_the_keyboard(chrome):
         unnamed = [n for n in names if n.get("role", {}).get("value") in ("button", "image", "region", "link")
                    and not n.get("name", {}).get("value")]  # fmt: skip
         assert unnamed == []
-    assert quiet(chrome) == []
 
 
 def fits(chrome, folder, name, width, dark):
@@ -207,16 +205,13 @@ def test_it_fits_any_screen_in_light_and_dark_and_axe_finds_nothing(chrome, fold
     for name, page in (("curator", run.curator), ("public", run.public)):
         with Server(page, port=0) as server:
             size(chrome, width, dark=dark)
-            chrome.get("about:blank")
-            chrome.get(server.url)
-            until(chrome, reaches(5000))
+            show(chrome, server, 5000)
             fits(chrome, folder, name, width, dark)
             chrome.execute_script(OPEN)
             chrome.execute_script(axe)
             found = chrome.execute_async_script("axe.run().then(arguments[0])")
             assert len(found["passes"]) > 20
             assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found["violations"]] == []
-    assert quiet(chrome) == []
 
 
 def test_a_report_draws_from_its_own_file(chrome, folder, tmp_path):
@@ -237,4 +232,3 @@ def test_a_report_draws_from_its_own_file(chrome, folder, tmp_path):
         assert len(drawn) == 5
         assert all(drawn)
         fits(chrome, folder, "report", width, dark)
-    assert chrome.get_log("browser") == []

@@ -14,7 +14,7 @@ from streampca.views.page import Page, Thinned
 from streampca.views.plots import aligned, signs_like
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pages import FEATURES, Run
+from pages import FEATURES, Run, bare
 
 
 def test_a_message_is_the_whole_state_and_made_once():
@@ -42,7 +42,7 @@ def test_tables_stay_small_and_end_with_the_last_release():
     assert table.items[-2] < table.items[-1] == 99_999
     page = Page()
     for t in range(1, 1101):
-        page.add([sp.Release(t=t, n_components=1, guarantee=sp.Guarantee.none("test"), basis=np.eye(3, 1))])
+        page.add([bare(t)])
     page.end()
     assert page.tables["releases"].items[-1][0] == 1100
 
@@ -89,19 +89,14 @@ def test_the_public_page_is_the_curators_without_its_figures():
 
 
 def test_windows_and_blocks_divide_by_their_own_rows():
-    def release(**details):
-        return sp.Release(
-            t=900, n_components=1, guarantee=sp.Guarantee.none("test"), basis=np.eye(3, 1), details=details
-        )
-
-    def rows_in(**details):
-        return rows_summed(release(**details))
-
-    assert [rows_in(), rows_in(window=[401, 900]), rows_in(rows=100)] == [900, 500, 100]
-    page = Page()
-    page.add([release(window=[401, 900], checkpoints=12)])
-    assert rows_in(window=[1, 900], decay_per_release=0.9) == 1
-    assert "checkpoints" in {panel.name for panel in page.panels()}
+    cases = (
+        ({}, 900),
+        ({"window": [401, 900]}, 500),
+        ({"rows": 100}, 100),
+        ({"window": [1, 9], "decay_per_release": 0.9}, 1),
+    )
+    for details, rows in cases:
+        assert rows_summed(bare(900, details=details)) == rows
 
 
 def test_a_share_hidden_by_noise_is_left_out():
@@ -114,8 +109,7 @@ def test_a_share_hidden_by_noise_is_left_out():
 
 def test_empty_subspaces_are_shown_as_none():
     page = Page()
-    for t in (1, 2):
-        page.add([sp.Release(t=t, n_components=0, guarantee=sp.Guarantee.none("test"), basis=np.zeros((3, 0)))])
+    page.add([bare(1, 0), bare(2, 0)])
     json.dumps(page.state(), allow_nan=False)
     assert page.panels() == []
 
@@ -130,3 +124,36 @@ def test_signs_do_not_flip_over_time():
     for made in followed[:-1]:
         np.testing.assert_allclose(made, swapped[-1])
     np.testing.assert_array_equal(followed[-1], swapped[-1])
+
+
+BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "wanted"),
+    [
+        (sp.PrivateFPL(**BUDGET, release_every=10, publish_regret=True), {"intervals", "values", "share", "angles"}),
+        (sp.PrivateFPL(**BUDGET, release_every=10, solver="smoothed"), {"values", "angles"}),
+        (sp.SlidingWindowPCA(**BUDGET, window=50, release_every=10), {"values", "checkpoints"}),
+        (sp.Oja(n_components=2, release_every=10), {"angles"}),
+        (sp.PrivateOja(**BUDGET, batch_size=16), {"angles"}),
+        (sp.DPPCA(n_components=2, epsilon=50.0, delta=0.1, horizon=340, batch_size=56), set()),
+        (sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=40), {"values", "angles"}),
+        (sp.Tumbling(sp.ExactSubspace(**BUDGET), release_every=40), set()),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_kind_of_processor_has_its_page(algorithm, wanted):
+    stream = sp.Stream(algorithm, regret=sp.RegretLog(every=20), seed=1)
+    rows = np.random.default_rng(0).normal(size=(340, 6)) * np.array([0.6, 0.4, 0.1, 0.1, 0.1, 0.1])
+    page = Page(curator=True)
+    page.add([*stream.push_many(rows).releases, *stream.regret.history])
+    page.end()
+    state = json.loads(json.dumps(page.state(), allow_nan=False))
+    assert {panel["name"] for panel in state["panels"]} >= wanted | {"regret", "captured"}
+    assert state["guarantee"]
+    if stream.release is not None:
+        assert state["tables"]["releases"]["rows"][-1][0] == stream.release.t
+    for panel in state["panels"]:
+        named = [column for column, _ in panel["series"]] + list((panel["band"] or [])[:2])
+        assert set(named) <= set(state["tables"][panel["table"]]["columns"])

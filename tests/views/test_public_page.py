@@ -29,7 +29,7 @@ from streampca.views.run_files import RunFiles
 from streampca.views.server import Server
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pages import Run, ask, event
+from pages import Run, ask, bare, event
 from test_server import FILES
 
 #: Every curator value of the test has these digits, at sizes that nothing publishable has.
@@ -49,7 +49,7 @@ def a_page(public: bool) -> ServedPage:
     served = ServedPage("secret-name.csv", is_public=public, port=0)
     served.open()
     run = Run()
-    views = [PlainView(Console(file=io.StringIO()), "t", run.stream.guarantee, None), *served.views]
+    views = [PlainView(Console(file=io.StringIO()), "t", None), *served.views]
     for view in views:
         view.start()
     served.page.describe({"processor": "PrivateFPL", "n_components": 2})
@@ -128,13 +128,12 @@ def test_only_releases_get_in():
 
 
 def test_releases_that_promise_nothing_are_not_published():
-    nothing = sp.Release(t=1, n_components=1, guarantee=sp.Guarantee.none("it leaks"), basis=np.eye(3, 1))
     before, after = Page(), Page()
-    before.add([nothing])
+    before.add([bare()])
     with pytest.raises(BadParameterError, match="may not be published"):
         Server(before, port=0)
     with Server(after, port=0), pytest.raises(BadParameterError, match="may not be published"):
-        after.add([nothing])
+        after.add([bare()])
     assert after.state()["tables"] == {}
 
 

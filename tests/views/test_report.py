@@ -2,8 +2,10 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from itertools import islice
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -20,6 +22,9 @@ pytest.importorskip("matplotlib")
 from streampca.views import report
 from streampca.views.plots import encoded
 from streampca.views.report import Run, curve_pictures, html, read_run, subspace_pictures, write_pictures
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pages import bare
 
 NASTY = ("</script><img src=x onerror=alert(1)>", "a$b$", '"&<b>', "plain", "x" * 80)
 
@@ -135,18 +140,17 @@ def test_loadings_do_not_flip(made):
 
 def test_every_kind_of_release_has_its_report():
     none = sp.Guarantee.none("it is a test")
-    bare = sp.Release(t=3, n_components=1, guarantee=none, basis=np.eye(4, 1))
-    empty = sp.Release(t=3, n_components=0, guarantee=none, basis=np.zeros((4, 0)))
+    empty, one = bare(3, 0), bare(3)
     many = sp.Release.of_gram(np.diag(np.arange(60.0, 0.0, -1.0)), t=9, n_components=8, guarantee=none)
     text = html(Run.of([empty]))
     assert "Nothing: it is a test" in text
     assert "Not private." in text
     assert "Publishable" not in text
-    for release, drawn in ((empty, set()), (bare, {"loadings", "biplot"}), (many, {"scree", "loadings", "biplot"})):
+    for release, drawn in ((empty, set()), (one, {"loadings", "biplot"}), (many, {"scree", "loadings", "biplot"})):
         assert {p.name for p in subspace_pictures(Run.of([release]))} == drawn
     with pytest.raises(NoReleaseError, match="no release to report on"):
         Run.of([])
-    long = Run.of([bare.replaced(t=t) for t in range(1, 2002)])
+    long = Run.of([bare(t) for t in range(1, 2002)])
     assert len(long.releases) <= 513
     assert long.releases[-1].t == 2001
 
@@ -158,9 +162,8 @@ def test_releases_plot_themselves(made):
     assert "Eigenvalues" in release.plot("scree").axes[0].get_title(loc="left")
     with pytest.raises(BadParameterError, match="kind='heatmap'"):
         release.plot("heatmap")
-    bare = sp.Release(t=3, n_components=1, guarantee=release.guarantee, basis=np.eye(4, 1))
     with pytest.raises(NoReleaseError, match="no eigenvalues"):
-        bare.plot("scree")
+        bare().plot("scree")
 
 
 def test_error_bars_are_as_long_as_the_noise():

@@ -22,8 +22,7 @@ from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec
 from streampca.matrix_factorization.base import RunningNoise, next_sum
-from streampca.matrix_factorization.blt import GeometricBLT
-from streampca.matrix_factorization.buffered_noise import BufferedNoise
+from streampca.matrix_factorization.blt import BufferedNoise, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
 from streampca.mechanisms import histogram
@@ -349,8 +348,7 @@ bug("no constant in the place of bad rows", "PrivateFPL-centered", after(
 bug("bounds of all columns with the noise of one", "PrivateFPL-private-bounds PrivateFPL-private-bounds-replace",
     put(PrivateBounds, "std", lambda self, n_features: 1.0 / self.mu))
 bug("users taken for rows", "PrivateFPL-users", put(private_fpl, "user_factor", lambda *given: 1.0))
-bug("rows past the cap let in", "PrivateFPL-users", put(UserStream, "_capped", lambda self, rows, over: rows),
-    put(UserStream, "_numbers", lambda self, users: [1] * len(users)))
+bug("rows past the cap let in", "PrivateFPL-users", put(UserStream, "_numbers", lambda self, users: [1] * len(users)))
 
 # windows, Oja, DP-PCA
 bug("parity of a row in details", "SlidingWindowPCA-ring", after(RingProcessor, "close", _told_parity))
