@@ -41,6 +41,7 @@ class RunKey:
 
     def check(self) -> str:
         """Return a public value that identifies this key."""
+        # Two hashes with different purposes: this value reveals nothing of the keys that `derive` returns elsewhere.
         return blake2b(self.derive(b"streampca check"), digest_size=16).hexdigest()
 
     def point(self, t: int, link: bytes) -> str:
@@ -87,6 +88,7 @@ def write_key(path: Path, key: RunKey, passphrase: str | None) -> None:
     if passphrase is not None:
         file.salt, nonce = secrets.token_bytes(16), secrets.token_bytes(_NONCE)
         file.key = nonce + _passphrase_cipher(passphrase, file.salt).encrypt(nonce, key.key, key.run.encode())
+    # Written under another name and renamed, so that a crash leaves no half of a key.
     part = beside(path, ".part")
     part.unlink(missing_ok=True)
     write_new(part, msgspec.json.encode(file))
@@ -113,6 +115,7 @@ def read_key(path: Path, passphrase: str | None) -> RunKey:
         raise WrongKeyError(f"{path} cannot be read ({problem})") from None
     except (ValueError, msgspec.MsgspecError):
         raise WrongKeyError(f"{path} is damaged or not a key file. Put the key file of this run back") from None
+    # The key decrypts the exact Gram matrix and all rows of the log.
     if mode & 0o077:
         raise WrongKeyError(f"{path} can be read by others than its owner. Apply chmod 600 and treat the key as known")
     if file.salt is None:

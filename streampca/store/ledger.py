@@ -214,6 +214,8 @@ class Ledger:
 
     def _replace(self, data_set: str, before: Balance | None, after: Balance) -> bool:
         """Replace a balance by another; return False if the stored one is not the first."""
+        # Compare and swap in one transaction: a debit that was checked against an older balance is checked again, so
+        # that two processes cannot both spend the remainder.
 
         def work(_: object) -> bool:
             is_before = bool(self._file.get(_BALANCE + data_set, Balance) == before)
@@ -299,6 +301,7 @@ class Account:
         BudgetExhaustedError
             If the budget does not cover it. Nothing is booked.
         """
+        # A digest, because the bytes of the start are part of the key of the noise.
         name = blake2b(start, digest_size=16, person=b"streampca start").hexdigest()
         self.ledger.debit(self.data_set, guarantee, run=name if self.run is None else f"{self.run} {name}")
 

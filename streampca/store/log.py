@@ -163,6 +163,7 @@ class Writer:
     def append(self, entry: Entry) -> None:
         """Keep an entry, in place of one that the stream did not absorb because it was interrupted."""
         before = self._absorbed()
+        # An interrupted row may have left an entry of this number, which the assignment below replaces.
         # The position of an entry without rows is that of the entry before.
         position = entry.position if entry.count else before.position
         size = before.size + size_of(entry) + (0 if entry.release is None else release_size(entry.release))
@@ -184,6 +185,7 @@ class Writer:
                 if not is_large:
                     return  # entries gather until the disk is ready for them
                 self.thread.wait(job)
+            # In the background: rows influence no released value before they are durable (`hold`).
             self._last, self._job = time.monotonic(), self.thread.begin(self._write)
 
     def hold(self, t: int) -> None:
@@ -386,6 +388,8 @@ class Writer:
             self._database.put(**facts)
 
         self._database.transact(work)
+        # The rows are durable from here on. If an exception comes first, the next commit writes them again, and the
+        # statements at the beginning of `work` remove what this one wrote.
         self._progress, self._stored, self._rows = progress, stored, rows
         if epoch is not None and self._epoch is epoch:
             self._epoch = None
@@ -400,6 +404,7 @@ class Writer:
         point: Point = self._progress.rows, self._progress.digest
         if repeat or point != self._point:
             with plain_errors(self._database.path):
+                # Releases are handed out after this. Then witness and ledger know of every release that was read.
                 if self._witness is not None:
                     self._witness.remember(self._key.run, point)
                 if self._account is not None:

@@ -69,6 +69,7 @@ def backup(path: Path, to: Path) -> int:
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         try:
+            # A consistent copy that SQLite builds anew from the contents, so that damaged pages raise.
             source.db.execute("VACUUM INTO ?", (str(part),))
             with part.open("rb") as file:
                 os.fsync(file.fileno())

@@ -132,6 +132,7 @@ def record_of(group: Sequence[Entry], words: Any) -> bytes:
     """Return the record of a group of entries and its `group_words`."""
     last, count = group[-1], sum(entry.count for entry in group)
     fresh = [name for entry in group for name in entry.fresh]
+    # Joined entries give the same releases: each uses the fresh bytes that the rows before it have left.
     counts = reduce(Counts.plus, (entry.counts for entry in group))
     record = _EntryRecord(group[0].first, count, last.kind, counts.plain(), fresh, last.link, words)
     if last.block is not None:

@@ -46,6 +46,7 @@ def check_lineage(database: Database, seen: Point | None, who: str) -> None:
             raise forked(f"{who} remembers nothing of the run in {database.path}: another copy may have continued")
         return
     rows, digest = seen
+    # The digest covers the chain value, so that a twin with the same number of other rows is found, too.
     if rows > progress.rows:
         what = "this is an older copy, it was set back, or its last commits were damaged"
         raise forked(f"{database.path} is at row {progress.rows}, but {who} remembers the run at row {rows}: {what}")
@@ -66,6 +67,7 @@ def forked(what: str) -> StoreForkedError:
 
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """Return the stream of a run before its first row. Checks that it draws the same noise as the stored run."""
+    # The name of the start is part of the key of the noise, hence sealed.
     start = key.open("start", 0, database.fact("start"))
     stream = stream_of(load(database.fact("config")), key, start, kind)
     check_label(database.get("label"), stream.engine, database.path)

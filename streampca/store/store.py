@@ -287,6 +287,8 @@ class Store:
             raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
         try:
             database = self._claim()
+            # Order: facts, ledger, witness, key file. The key file is the commit point: a crash before it leaves a run
+            # that never had a row, and that the next beginning replaces.
             found, progress = database.get("run"), database.progress
             has_key = not self._in_memory and self._key_file.exists()
             # A run without its key file broke off while it began. One that has it may have been paid for.
@@ -346,6 +348,7 @@ class Store:
         if not self._in_memory and not Path(self.path).exists():
             raise BadParameterError(f"{self.path}: there is no such store. Check the path")
         if self._writer is not None:
+            # Without a snapshot: the next stream replays the entries, which checks them.
             self._writer.finish(snapshot=False)
             self._writer.detach()
             self._writer = None
@@ -378,7 +381,7 @@ class Store:
             self._key = key
             writer = self._begin_writing(stream.engine, head)
             if not moved:
-                writer.note()
+                writer.note()  # a crash may have left witness and ledger one commit behind
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
                 database.put_all(start=key.seal("start", 0, stream.engine.start_id))

@@ -155,6 +155,7 @@ def peek(path: Path, run: str) -> Point | None:
 
 def _latest(path: Path, data: bytes, run: str | None) -> tuple[int, Point | None]:
     """Return number and point of the latest intact slot; 0 and None if there is none."""
+    # The slot of the higher number is the newer one; a torn one fails its checksum and is passed over.
     latest: tuple[int, Point | None] = 0, None
     for slot in (data[:_SLOT], data[_SLOT : 2 * _SLOT]):
         text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]
