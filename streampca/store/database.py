@@ -19,6 +19,7 @@ from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedEr
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
 from streampca.store.records import damaged, decode, encode, read, releases_of
+from streampca.store.writing_thread import wait_for_last_calls
 
 T = TypeVar("T")
 
@@ -234,6 +235,7 @@ class Database(SQLiteFile):
         if path != ":memory:" and write:
             with plain_errors(path):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
+        wait_for_last_calls()  # the commits of collected streams of this process
         super().__init__(path, write=write, timeout=5.0)
 
     def fact(self, name: str) -> Any:

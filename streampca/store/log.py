@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,8 +40,8 @@ from streampca.store.records import (
     size_of,
 )
 from streampca.store.row_digest import TakenRows
-from streampca.store.witness import Point, Witness
-from streampca.store.writing_thread import Job, WritingThread
+from streampca.store.witness import LockFile, Point, Witness
+from streampca.store.writing_thread import Job, WritingThread, wait_for_last_calls
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine
 from streampca.stream.replay import committed_state
@@ -108,6 +108,7 @@ class Writer:
     """
 
     _owner: object
+    lock: InitVar[LockFile]
     _database: Database
     _key: RunKey
     _witness: Witness | None
@@ -117,7 +118,7 @@ class Writer:
     _schedule: Schedule
     lost: str = field(default="", init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, lock: LockFile) -> None:
         self._progress = self._database.progress
         self._point: Point = self._progress.rows, self._progress.digest
         taken, position = sealed_facts(self._database, self._key)
@@ -131,7 +132,7 @@ class Writer:
         self._logged = self._snapshot_bytes = 0
         self._last = self._last_snapshot = time.monotonic()
         _WRITERS.add(self)
-        self.thread = WritingThread()
+        self.thread = WritingThread(lock, self._database, self._witness, self._account)
         self._engine.guard.helper = self.thread.ident
 
     # -- what the stream calls --------------------------------------------------------
@@ -257,6 +258,17 @@ class Writer:
             # Under the lock of the stream, so that no row comes between the commit and the end.
             self._engine.absorb_waiting(end)
 
+    def last_call(self) -> None:
+        """Commit all, with a snapshot, once no other thread refers to the stream. In the writing thread."""
+        if self.lost:
+            return
+        # The stream refuses calls of its helper. Absorbing must not commit: this thread would wait for itself.
+        self._engine.guard.helper = 0
+        self._problem, self._schedule = None, Schedule(None, math.inf, math.inf)
+        self._engine.absorb_waiting()
+        self._write()  # first without a snapshot: the disk may have room for the rows only
+        self._write(snapshot=True)
+
     def leave(self) -> None:
         """Commit all when the interpreter ends, unless another thread holds the stream."""
         if self.lost:
@@ -273,11 +285,6 @@ class Writer:
         self._owner = None  # the store may continue with another stream
         self.thread.stop()
         self._engine.guard.helper = 0  # the system may give the identifier to another thread
-
-    @property
-    def unsaved(self) -> int:
-        """Number of rows that were pushed and are not durable."""
-        return self._engine.t - self.durable
 
     def _absorbed(self) -> _Kept:
         """Return the latest entry that the stream absorbed."""
@@ -427,6 +434,7 @@ def _commit_at_exit() -> None:
     for writer in list(_WRITERS):
         with suppress(Exception):  # it is logged
             writer.leave()
+    wait_for_last_calls()
 
 
 def sealed_facts(database: Database, key: RunKey) -> tuple[TakenRows, Position | None]:

@@ -27,9 +27,11 @@ import logging
 import os
 import secrets
 import sqlite3
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,6 +50,7 @@ from streampca.store.records import decode, encode
 from streampca.store.recovery import check_key, check_lineage, forked, rebuild
 from streampca.store.row_digest import PassedRows
 from streampca.store.witness import LockFile, Point, Witness, beside
+from streampca.store.writing_thread import FINISHING, wait_for_last_calls
 from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
@@ -86,8 +89,8 @@ class Store:
     Notes
     -----
     The next call repeats a commit that failed, e.g. on a full disk. After an interrupt, continue with the stream, or
-    close the store and resume the run. A stream keeps its store open. If both are collected before `close`, the rows
-    since the last commit are lost as in a crash, and a `RuntimeWarning` reports their number.
+    close the store and resume the run. A stream keeps its store open. If both are collected before `close`, their rows
+    are committed in the background, the store is closed, and a `ResourceWarning` is issued.
 
     Examples
     --------
@@ -226,8 +229,11 @@ class Store:
             If this thread is inside a call that changes the stream. Nothing changes.
         """
         try:
-            if self._writer is not None:
-                self._writer.finish()
+            writer = self._writer
+            if writer is not None and writer.thread in FINISHING:  # collected, and closed by a finalizer of the caller
+                writer.thread.stop()
+            elif writer is not None:
+                writer.finish()
         finally:
             self._let_go()
 
@@ -239,19 +245,29 @@ class Store:
         writer = self._writer
         if writer is None:
             return
-        writer.thread.end()
-        self._lock.close()
-        if self._witness is not None:
-            self._witness.close()  # a stream that passed this store on may still refer to it
-        if writer.unsaved and not self._in_memory:
-            # Committing would not do in a finalizer, which may run while any lock is held.
-            warnings.warn(
-                f"{self.path}: the store was not closed, and the last {writer.unsaved} rows were not committed. Push "
-                "them again after Stream.resume, and call `close()`, or use a `with` block.",
-                RuntimeWarning,
-                stacklevel=2,
-                source=writer.thread,
-            )
+        if self._in_memory:
+            writer.thread.end()
+            return
+        # Committing would not do in a finalizer, which may run while any lock is held. At the end of the interpreter,
+        # `log` has committed already, and the threads are stopped.
+        if not sys.is_finalizing():
+            writer.thread.end(partial(self._close_collected, writer))
+        warnings.warn(
+            f"{self.path}: the store was not closed. Its last rows are committed in the background, and a failure is "
+            "only logged. Call `close()`, or use a `with` block.",
+            ResourceWarning,
+            stacklevel=2,
+            source=writer.thread,
+        )
+
+    def _close_collected(self, writer: Writer) -> None:
+        """Commit and close. In the writing thread."""
+        try:
+            writer.last_call()
+        except Exception as problem:
+            logger.error("not committed: run=%s rows=%d problem=%s", self.run, writer.durable, type(problem).__name__)
+        finally:
+            self._let_go()
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
@@ -399,6 +415,7 @@ class Store:
                     self._lock.open()
                 except StoreLockedError:
                     gc.collect()  # its holder may be a forgotten stream of this process
+                    wait_for_last_calls()
                     self._lock.open()
         if self._database is None:
             self._database = Database(self.path, write=True)
@@ -409,7 +426,7 @@ class Store:
         assert self._key is not None
         self.guard.inner = engine.guard
         self._writer = Writer(
-            self, self._database, self._key, self._witness, self._account, head, engine, self._schedule
+            self, self._lock, self._database, self._key, self._witness, self._account, head, engine, self._schedule
         )
         return self._writer
 

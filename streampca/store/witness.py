@@ -47,18 +47,11 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
-class _File(FileIO):
-    """A file that closes without a warning when it is collected: its store has given one, if rows are lost."""
-
-    def __del__(self) -> None:
-        self.close()
-
-
 class LockFile:
     """A file that only this process holds, from `open` to `close`. The system releases it if the process dies."""
 
     # A file of its own, not the database: SQLite's locks are POSIX locks, which any close in this process would drop.
-    _file: _File | None = None
+    _file: FileIO | None = None
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,7 +62,7 @@ class LockFile:
         import fcntl
 
         if self._file is None or self._file.closed:
-            self._file = _File(self._path, "r+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o600))
+            self._file = FileIO(self._path, "r+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o600))
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:

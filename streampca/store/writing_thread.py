@@ -1,4 +1,4 @@
-"""The thread that writes for one durable stream.
+"""The thread that writes for one durable stream, including the last commit of a store that was never closed.
 
 An executor of `concurrent.futures` does not do: its locks are not released by an interrupt at any point, it accepts no
 work once the interpreter ends, when open streams commit, and the child of a fork would wait for it.
@@ -6,7 +6,9 @@ work once the interpreter ends, when open streams commit, and the child of a for
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
@@ -42,13 +44,17 @@ class Job:
 
 
 class WritingThread:
-    """A thread that makes the calls of one writer in order. It ends with `stop` or `end`."""
+    """A thread that makes the calls of one writer in order. It ends with `stop` or `end`.
 
-    def __init__(self) -> None:
+    It keeps references to ``files`` until then. Garbage is finalized in any order, and would otherwise close a
+    connection before the last call of a collected store uses it.
+    """
+
+    def __init__(self, *files: object) -> None:
         self._process = os.getpid()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ended = Job(lambda: None)
-        thread = Thread(target=_serve, args=(self._jobs, self._ended), name="streampca-store", daemon=True)
+        thread = Thread(target=self._serve, args=files, name="streampca-store", daemon=True)
         thread.start()
         self.ident = thread.ident or 0
 
@@ -81,20 +87,36 @@ class WritingThread:
         """Make a call, and return when it is done."""
         self.wait(self.begin(work))
 
-    def end(self) -> None:
-        """End the thread after the calls in its queue, without waiting: for finalizers."""
+    def end(self, last: Callable[[], None] | None = None) -> None:
+        """End the thread after the calls in its queue and a last one, without waiting: for finalizers."""
+        # They run while any lock may be held. A simple queue and a set can be changed at any point.
+        if last is not None:
+            FINISHING.add(self)
+            self.begin(last)
         self._jobs.put(None)
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = math.inf) -> None:
         """End the thread after the calls in its queue, and wait for the end unless the thread itself calls."""
-        self.end()
+        self._jobs.put(None)
+        until = time.monotonic() + seconds
         while not (self._ended.is_done or self.ident == get_ident() or self._process != os.getpid()):
+            if time.monotonic() > until:
+                return
             self._ended.wait()
 
+    def _serve(self, *files: object) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+            del job  # otherwise the stream of the last call stays alive while the thread waits
+        FINISHING.discard(self)
+        self._ended.run()
 
-def _serve(jobs: SimpleQueue[Job | None], ended: Job) -> None:
-    # A function, not a method: the running thread must not keep its writer alive.
-    while (job := jobs.get()) is not None:
-        job.run()
-        del job  # otherwise the stream of the last call stays alive while the thread waits
-    ended.run()
+
+#: Threads that make the last call of a collected store.
+FINISHING: set[WritingThread] = set()
+
+
+def wait_for_last_calls() -> None:
+    """Wait until the stores of collected streams are closed, for each at most a minute."""
+    for thread in list(FINISHING):
+        thread.stop(60.0)
