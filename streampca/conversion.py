@@ -42,25 +42,6 @@ def as_floats(values: Any) -> FloatArray:
         return np.asarray(values, dtype=np.float64)
 
 
-def frame_column(column: Any, *, mixed: bool) -> npt.NDArray[Any] | None:
-    """Return the numbers of a column of a pandas or polars frame; None if it does not hold numbers.
-
-    One bad cell may determine the type of a pandas column. If ``mixed``, it spoils its own row only: a column of
-    objects or text is returned unchanged, and complex numbers become nan.
-    """
-    kind = getattr(column.dtype, "kind", "")
-    if kind == "c":
-        values = np.asarray(column)
-        return np.where(values.imag == 0.0, values.real, np.nan) if mixed else None
-    if kind == "O" and not WARNED_OF.isdisjoint(map(type, np.asarray(column, dtype=object).tolist())):
-        return np.asarray(column, dtype=object)
-    try:
-        values = as_floats(column)
-        return values if values.ndim == 1 else None  # polars has columns of arrays and structs
-    except (TypeError, ValueError, OverflowError):
-        return np.asarray(column, dtype=object) if mixed and kind == "O" else None
-
-
 def table_columns(
     labels: Sequence[Any], features: Sequence[str] | None, error: type[StreamPCAError]
 ) -> dict[str, Any]:  # fmt: skip
@@ -68,6 +49,7 @@ def table_columns(
 
     Raises ``error`` unless the names are those of the features, each once.
     """
+    # Features have names of text; a frame may have labels of any type.
     named = {str(label): label for label in labels}
     if len(named) != len(labels):
         raise error("two columns of the table have one name. Rename one of them.")
@@ -81,16 +63,29 @@ def table_columns(
 def frame_values(
     frame: Any, columns: Mapping[str, Any], error: type[StreamPCAError], *, mixed: bool
 ) -> npt.NDArray[Any]:  # fmt: skip
-    """Return columns of a pandas or polars frame, (n, d), of objects if a cell is no number; see `frame_column`.
+    """Return columns of a pandas or polars frame, (n, d). Raises ``error`` at a column that does not hold numbers.
 
-    Raises ``error`` at a column that does not hold numbers.
+    One bad cell may determine the type of a pandas column. If ``mixed``, it spoils its own row only: a column of
+    objects or text is returned unchanged, and complex numbers become nan.
     """
     arrays = []
     for name, label in columns.items():
-        column = frame_column(frame[label], mixed=mixed)
-        if column is None:
-            raise error(not_numbers(name, frame[label].dtype))
-        arrays.append(column)
+        column = frame[label]
+        kind, values = getattr(column.dtype, "kind", ""), None
+        if kind == "c" and mixed:
+            values = np.asarray(column)
+            values = np.where(values.imag == 0.0, values.real, np.nan)
+        # Leave such cells to the admission, which refuses them one by one without a warning.
+        elif kind == "O" and not WARNED_OF.isdisjoint(map(type, np.asarray(column, dtype=object).tolist())):
+            values = np.asarray(column, dtype=object)
+        elif kind != "c":
+            try:
+                values = as_floats(column)
+            except (TypeError, ValueError, OverflowError):
+                values = np.asarray(column, dtype=object) if mixed and kind == "O" else None
+        if values is None or values.ndim != 1:  # polars has columns of arrays and structs
+            raise error(not_numbers(name, column.dtype))
+        arrays.append(values)
     return np.stack(arrays, axis=1)
 
 
@@ -130,6 +125,7 @@ def arrow_reader(table: Any) -> Any:
         import pyarrow as pa
     except ImportError as error:
         raise SourceError("Arrow tables need pyarrow. Install it with pip install 'streampca[parquet]'.") from error
+    # A DuckDB relation of an old version; newer ones have the stream interface.
     if hasattr(table, "fetch_arrow_reader") and not hasattr(table, "__arrow_c_stream__"):
         return table.fetch_arrow_reader()
     try:

@@ -14,6 +14,7 @@ from itertools import islice
 def short(value: object) -> str:
     """Return the repr of an input value for a message: at most 80 characters."""
     try:
+        # A value of the caller may be as long as its rows: a message never holds all of it.
         return _cut(repr(value))
     except ValueError:  # an integer of more than 4300 digits
         return f"<{type(value).__name__}>"
@@ -116,4 +117,5 @@ class StreamPCAWarning(UserWarning):
 
 def printable(text: str) -> str:
     """Replace the characters of a text that control a terminal."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+    # The narrow space that groups digits counts as not printable, and controls nothing.
+    return "".join(c if c.isprintable() or c == "\u202f" else "\ufffd" for c in text)

@@ -90,6 +90,7 @@ def exclusive(method: F) -> F:
         guard: Guard = self.guard
         if guard.helper and guard.helper == get_ident():
             guard.refuse()
+        # Always in this order: outer guard, then inner. Two orders could wait for each other.
         if guard.inner is not None:
             guard.inner.check()
         with guard.lock:

@@ -114,6 +114,7 @@ def keep_memory() -> None:
     """Keep freed memory in this process: its next task needs as much, and new pages cost time."""
     import pyarrow as pa
 
+    # Of the pools of pyarrow, only that of the system obeys `mallopt`.
     pa.set_memory_pool(pa.system_memory_pool())
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
@@ -148,6 +149,8 @@ Task = list[RowGroup]
 
 def task_blocks(cutter: BlockCutter, task: Task) -> list[BlockGram]:
     """Return the blocks of successive row groups, in any process."""
+    # Invariant: blocks are cut at multiples of release_every of the stream, wherever tasks begin, because each
+    # knows the rows before it.
     with OneThread():  # other processes use the other cores
         return list(cutter.blocks(chain.from_iterable(group.rows() for group in task), task[0].before))
 
@@ -171,12 +174,14 @@ def row_groups(stream: Stream, paths: Paths, columns: Sequence[str] | None, befo
     ``before`` rows of the stream came from elsewhere, before these files. Raises `BadParameterError` if there is no
     file or the stream's position is before or after the files, and `HorizonReachedError` if there are too many rows.
     """
+    # Tasks hold paths and numbers only, which are public: a task may be retried or inspected.
     names = tuple(columns) if columns is not None else stream.features
     files = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     sources = [from_parquet(local_path(path), columns=names) for path in files]
     if not sources:
         raise BadParameterError("paths=[]: expected at least one file")
     done, total = stream.t - before, sum(source.n_rows for source in sources)
+    # Files that end before the position of the stream, or begin after it, are not the files it has absorbed.
     if not 0 <= done <= total:
         raise BadParameterError(
             f"the stream is at row {stream.t}, the {total} rows of these files come after row {before}; "
@@ -187,6 +192,7 @@ def row_groups(stream: Stream, paths: Paths, columns: Sequence[str] | None, befo
     at = before  # rows of the stream before the row group
     for source in sources:
         for number, count in enumerate(group_sizes(source)):
+            # A durable stream resumes in the middle of a row group: the rows before its position are skipped.
             skip = max(0, stream.t - at)
             if skip < count:
                 groups.append(RowGroup(str(source.path), number, skip, count - skip, at + skip, names))

@@ -78,6 +78,7 @@ def reader_blocks(
             yield found
 
     for block in replace(cutter, release_every=rows, horizon=None).blocks(values(), number * rows):
+        # A shorter last block is dropped: the round would wait for its other rows.
         if block.count == rows:
             yield pack(int(reader), block)
 
@@ -90,6 +91,7 @@ def write_blocks(folder: str | os.PathLike[str], name: str, packed: Sequence[byt
     path = Path(folder) / f"{name}.parquet"
     part = path.with_suffix(".part")
     pq.write_table(pa.table({"block": pa.array(packed, pa.binary())}), part, compression="zstd")
+    # A rename is atomic: a curator that follows the folder never reads half a file.
     part.replace(path)
     return path
 
@@ -196,12 +198,15 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
             raise BadParameterError(f"reader {reader} admits rows with other settings; use stream.leaves()")
         if number < due:
             return  # absorbed before, or closed: it counts as zero rows
+        # The place before the first block of a round is where a restart reads again.
         one = rounds.setdefault(number, _Round(place))
+        # A reader that restarts sends blocks again. Their bytes are equal, because sums are exact.
         digest = blake2b(data, digest_size=8).digest()
         if one.digests.get(reader, digest) != digest:
             raise SourceError(f"reader {reader} sent two different blocks {number}")
         if reader not in one.digests:
             block = replace(block, first=None)
+            # Integer sums: the order of arrival does not change a bit.
             one.sum = block if one.sum is None else one.sum.then(block)
             one.digests[reader] = digest
 

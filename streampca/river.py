@@ -42,7 +42,7 @@ from streampca.release.release import Release
 from streampca.rows.admission import Admission, Bounds, OnBadRow
 from streampca.rows.names import NAME_THEM, refuse_values
 from streampca.rows.report import AdmissionReport
-from streampca.store.ledger import LedgerFile
+from streampca.store.ledger import Account
 from streampca.stream.stream import Stream
 
 __all__ = ["PrivateBlockPCA", "PrivateOjaPCA", "PrivatePCA", "PrivateWindowPCA", "RiverAdapter"]
@@ -64,6 +64,7 @@ class _Feed:
 
     def table(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return the columns of a table, in order."""
+        # With two columns of one name, which one is the feature would depend on the order of the table.
         if not X.columns.is_unique:
             raise BadRowError("two columns of the table have one name; names must differ")
         known = zip(self.names, self._fill, strict=True)
@@ -79,6 +80,7 @@ class _Feed:
 
     def all_seen(self, X: pd.DataFrame) -> FloatArray:
         """Return the rows of a table in the units of the stream, neither clamped nor clipped, (n, d)."""
+        # The stream knows features as text, river as any hashable label.
         columns = dict(zip(map(str, self.names), self.names, strict=True))
         return self._scaled(frame_values(self.table(X), columns, BadRowError, mixed=False))
 
@@ -146,9 +148,10 @@ class RiverAdapter(base.MiniBatchTransformer):
         # Raises for bad features or bounds before the first row.
         named = None if self.features is None else tuple(map(str, self._names(self.features)))
         Admission(row_norm=self.row_norm, bounds=self.bounds, features=named, on_bad_row=self.on_bad_row)
-        self._account = LedgerFile.of(self.ledger, self.data_set)
+        self._account = Account.of(self.ledger, self.data_set)
         self.guard = Guard("model")
         self._feed: _Feed | None = None
+        # Post-processing: alignment depends on releases only, and costs no privacy.
         self._scoring: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for its scores
         self._labels = [f"pc{j}" for j in range(self.n_components)]
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -44,7 +44,7 @@ from streampca.rows.admission import Bounds
 from streampca.rows.names import refuse_values
 from streampca.rows.protocol import sparse_blocks
 from streampca.rows.report import AdmissionReport
-from streampca.store.ledger import LedgerFile
+from streampca.store.ledger import Account
 from streampca.stream.blocks import BlockCutter
 from streampca.stream.stream import Stream
 
@@ -56,6 +56,7 @@ with needs("sklearn"):
 _DTYPES = [np.float64, np.float32]
 
 
+@dataclass(eq=False, repr=False)
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Private principal component analysis of a whole table or of batches.
 
@@ -104,37 +105,24 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     times mu.
     """
 
-    def __init__(
-        self,
-        n_components: int | float | None = 2,
-        *,
-        whiten: bool = False,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        row_norm: float = 1.0,
-        bounds: Bounds | Literal["private"] | None = None,
-        center: bool = True,
-        adjacency: Adjacency = "zero-out",
-        ledger: str | PathLike[str] | None = None,
-        data_set: str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.whiten = whiten
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_norm = row_norm
-        self.bounds = bounds
-        self.center = center
-        self.adjacency = adjacency
-        self.ledger = ledger
-        self.data_set = data_set
-        self.random_state = random_state
+    n_components: int | float | None = 2
+    _: KW_ONLY
+    whiten: bool = False
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    row_norm: float = 1.0
+    bounds: Bounds | Literal["private"] | None = None
+    center: bool = True
+    adjacency: Adjacency = "zero-out"
+    ledger: str | PathLike[str] | None = None
+    data_set: str | None = None
+    random_state: int | np.random.RandomState | None = None
 
     @exclusive
     def fit(self, X: Any, y: Any = None) -> Self:
         """Create one release of all rows, an array, sparse matrix or table. Discard previous results."""
         X = self._read(X, reset=True)
+        # One release after all rows: the tree and BLT mechanisms of one leaf are the Gaussian mechanism.
         stream = self._new_stream(PrivateFPL, horizon=X.shape[0], release_every=X.shape[0])
         try:
             for block in _blocks(X):
@@ -205,7 +193,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             center=self.center,
             regret=None,
             seed=seed,
-            ledger=LedgerFile.of(self.ledger, self.data_set),
+            ledger=Account.of(self.ledger, self.data_set),
         )
 
     @property
@@ -235,6 +223,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # Variance outside the components. Its noise is that of the trace of the complement's projection.
         left = (float(np.trace(release.gram)) - float(estimates.variances.sum())) / rows
         left_std = noise.through(np.eye(d) - basis @ basis.T) / rows
+        # Post-processing: signs are chosen from releases only.
         components = fix_signs(basis).T
         if before is not None:
             k = min(len(components), len(before))
@@ -264,6 +253,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
+        # Privacy hazard: counts of clipped rows are exact functions of raw rows. Pickles are passed around.
         return {name: value for name, value in state.items() if name not in ("_admission", "_own_guard")}
 
     def explained_variance_interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
@@ -274,6 +264,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         first order in the noise of the mean otherwise).
         """
         check_is_fitted(self)
+        # Intervals of sums of squares; the divisor is public.
         low, high = pca(self.release_).interval(level)
         rows = _divisor(self.release_, self.n_samples_seen_)
         return np.maximum(low / rows, 0.0), np.maximum(high / rows, 0.0)
@@ -282,6 +273,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return scores of rows, (n_rows, n_components_). **Not private**: as sensitive as the rows."""
         check_is_fitted(self)
         X = self._read(X, reset=False)
+        # Scale once the (d, k) axes in place of the (n, k) scores.
         axes = self.components_.T / self._divisors()
         scores = [((block - self.mean_) * self.scale_) @ axes for block in _blocks(X)]
         return np.concatenate(scores).astype(X.dtype, copy=False)

@@ -86,6 +86,7 @@ def absorb_parquet(
     """
     cutter, slots = stream.leaves(), spark.sparkContext.defaultParallelism
     tasks = _tasks(row_groups(stream, paths, columns, before), slots)
+    # A wave keeps all slots busy and bounds the blocks that wait on the driver.
     waves = [tasks[start : start + _WAVE * slots] for start in range(0, len(tasks), _WAVE * slots)]
     with ThreadPoolExecutor(1) as ahead:
         jobs = (ahead.submit(_run, spark, cutter, wave) for wave in waves)
@@ -166,15 +167,18 @@ class EpochSink:
         if epoch < due:
             return
         if frame.columns == _PATHS:
+            # Times, then names: the order does not depend on how Spark lists the folder.
             files = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
             filled = [path for _, path in files if _has_rows(path)]
             groups = row_groups(self.stream, filled, self.columns, self.stream.t) if filled else []
             blocks = _read(spark, self.stream.leaves(), groups)
         else:
             blocks = _frame_blocks(self.stream, frame, self.columns)
+        # Invariant: an epoch and its number are durable together, so that a repeated epoch is recognized.
         with self.store.in_one_commit({"query": query, "epoch": epoch}):
             steps = [self.stream.push_block(block) for block in blocks]
         self.new_query = False
+        # After the commit: a release that was handed out is durable.
         if self.on_release is not None:
             for step in steps:
                 if step.release is not None:
@@ -247,6 +251,7 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
     frame = frame.select(*(f"`{name}`" for name in names))
     counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
     check_room(stream, sum(counts.values()))
+    # Executors need the first row of their partition, to cut blocks where releases are due.
     starts, at = {}, stream.t
     for partition in sorted(counts):
         starts[partition] = at
@@ -256,6 +261,7 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
         partition, block = unpack(row.block)
         blocks.append(block)
         seen[partition] = seen.get(partition, 0) + block.count
+    # Privacy hazard: with other rows in the second pass, a row could be summed twice or not at all.
     if seen != counts:
         raise BadParameterError("the second pass over the frame gave other partitions; cache it first (frame.cache())")
     return sorted(blocks, key=lambda block: block.first or 0)
@@ -279,6 +285,7 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[RowGroup] | Non
         # The third increases by one from row to row, and by more from partition to partition.
         place = f.col("_metadata.file_path"), f.col("_metadata.row_index"), f.monotonically_increasing_id()
         rows = frame.select(*place).toDF(*"prm").where(f"r in ({', '.join(map(str, edges))})").collect()
+        # One entry an edge, unless the frame repeats rows.
         places = {(str(local_path(path)), row): place for path, row, place in rows}
         if len(places) != len(rows):
             return None

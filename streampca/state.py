@@ -49,6 +49,7 @@ class State:
 
         ``source`` holds the keys, for noise that is drawn again. `BadParameterError` for other parameters.
         """
+        # Everything that is not kept follows from the configuration, so that a snapshot holds no parameter and no key.
         values, first = self.read(snapshot, source), cast(Any, self)
         if hasattr(self, "__dataclass_fields__"):
             return cast(Self, replace(first, **values))  # unlike a copy, without cached properties
@@ -59,6 +60,7 @@ class State:
 
     def read(self, snapshot: Mapping[str, Any], source: Any) -> dict[str, Any]:
         """Return the values of a snapshot by name, each checked against its value before the first row."""
+        # Names are compared as sets: a missing or an extra one is another configuration.
         names = _kept(type(self))
         if snapshot.keys() != set(names):
             raise BadParameterError(
@@ -135,6 +137,7 @@ def repr_of(configuration: Any) -> str:
 
 def _json(value: Any) -> str:
     """Return canonical JSON of a value. Values of different type or content have different texts."""
+    # A NumPy scalar and the Python number of its value configure the same noise.
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)):

@@ -105,6 +105,7 @@ class UserStream:
             users.
         """
         row, user = self._owned(row, user)
+        # Privacy hazard: whether a row is capped must depend on users and positions only, never on its content.
         if self._numbers([user])[0] > self._cap:
             row = self._zero(self.stream.engine.now.admission)
         return self.stream.push(row)
@@ -126,6 +127,7 @@ class UserStream:
             rows, users = [row for row, _ in pairs], [user for _, user in pairs]
         if isinstance(users, (str, bytes)) or not isinstance(users, Iterable) or getattr(users, "ndim", 1) == 0:
             raise BadParameterError(f"users={short(users)}: expected one user for each row.")
+        # All users are checked before any is counted, so that a bad one leaves no trace.
         whose = [self._checked_user(user) for user in users]
         if len(whose) != len(rows):
             raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows. Name one for each row")
@@ -174,6 +176,7 @@ class UserStream:
     admission = property(attrgetter("stream.admission"), doc="Report on the admission of the rows. Curator only.")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        # The guard of the copy acquires the guard of the copied stream, not of the original.
         self.__dict__.update(state, guard=Guard("stream", state["stream"].engine.guard))
 
     def __repr__(self) -> str:
@@ -188,6 +191,7 @@ class UserStream:
         (after, whose, known), counts = self._coming, self._counts
         taken = self.stream.t - after
         counts.update(zip(whose[:taken], known[:taken], strict=True))
+        # Committed counts stay as they are until the stream has absorbed the rows: a refused row is not counted.
         numbers, further = [], dict[Hashable, int]()
         for user in users:
             further[user] = further.get(user, counts.get(user, 0)) + 1

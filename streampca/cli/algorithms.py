@@ -59,9 +59,11 @@ def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str
     """
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
     accepted = inspect.signature(kind).parameters
+    # Epsilon, delta and the like are those of the mechanism: blocks are disjoint, and each has the whole budget.
     if "mechanism" in accepted and "mechanism" in given:
         own = {key: given.pop(key) for key in list(given) if key not in accepted}
         given["mechanism"] = _create(_public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism), own)
+    # A release after every row, the default of the papers, is a file far larger than that of the rows.
     elif "release_every" in accepted and accepted["release_every"].default == 1:
         given.setdefault("release_every", 100)
     return cast(Algorithm, _create(kind, given))
@@ -140,6 +142,7 @@ def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> st
 
 def _settings(configuration: object) -> dict[str, Any]:
     """Parameters that differ from their defaults; release_every always, whose default on the command line differs."""
+    # None stands for what an algorithm computes from its other parameters.
     settings = {}
     for name, parameter in inspect.signature(type(configuration)).parameters.items():
         value = getattr(configuration, name, None)

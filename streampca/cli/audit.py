@@ -80,6 +80,7 @@ def audit(
 
 def _grouped(rows: Sequence[Audit]) -> list[Audit]:
     """Replace many rows that hold by one of a class, part and reason, with the least shares of each."""
+    # A screen of rows is readable as it is. Rows that do not hold are never merged.
     if len(rows) <= 40:
         return list(rows)
     groups: dict[tuple[str, str, str], list[Audit]] = {}

@@ -91,6 +91,7 @@ class ReleaseFile(OutputFile):
 
     def add(self, releases: list[Release]) -> None:
         """Write releases, in order, without what they share with the header."""
+        # Terms that the header holds are omitted from each line. A release under other terms carries its own.
         for release in releases:
             self.count += 1
             if self.path is not None and self.count % self._every == 0:
@@ -110,6 +111,7 @@ class Files:
         self, releases: Path | None = None, *, gram: bool = True, keep_every: int = 1, regret: Path | None = None,
         private_regret: Path | None = None, summary: Path | None = None, force: bool = False,
     ) -> None:  # fmt: skip
+        # One file would mix publishable lines with exact ones.
         named = {"--out": releases, "--regret": regret, "--private-regret": private_regret, "--summary": summary}
         for (one, path), (other, same) in combinations(named.items(), 2):
             if path is not None and path == same:
@@ -131,6 +133,7 @@ class Files:
     def add_regret(self, record: RegretRecord) -> None:
         """Write a record of the exact regret."""
         if self.regret.path is not None:
+            # repr has every digit: reports and pages read the file back.
             values = (getattr(record, name) for name in _COLUMNS)
             line = ",".join("nan" if value is None else repr(value) for value in values) + "\n"
             if self.is_begun:

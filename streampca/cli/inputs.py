@@ -79,6 +79,7 @@ def open_source(
     if features is None:
         raise BadParameterError("a topic has no header line; name the numbers of a message with --columns")
     config = dict(parse_qsl(parts.query))  # of the client, but for its group
+    # Readers of one group share the messages of a topic: another group reads all of them.
     group = config.pop("group", "streampca")
     return from_kafka(parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common)
 
@@ -157,6 +158,7 @@ def paying(options: PrivateOptions) -> Iterator[Account | None]:
 
 def open_store(path: Path, settings: Settings) -> Store:
     """Open a store."""
+    # A whole number counts rows, and anything else is a time.
     every = settings.store_commit_every
     return Store(
         path, passphrase=passphrase_of(settings), witness=settings.store_witness,
@@ -167,6 +169,7 @@ def open_store(path: Path, settings: Settings) -> Store:
 def passphrase_of(settings: Settings) -> str | None:
     """Read the passphrase in its file, without the end of the line. Raises `BadParameterError` if the file is empty."""
     file = settings.store_passphrase_file
+    # An editor ends the file with a newline. Spaces belong to the passphrase.
     text = None if file is None else file.read_text(encoding="utf-8").rstrip("\r\n")
     if text == "":
         raise BadParameterError(f"{file} is empty; write the passphrase into it")

@@ -28,7 +28,7 @@ from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.rows.report import AdmissionReport
-from streampca.views.facts import Fact, admission_facts, estimates_of, regret_facts, released_facts, summary
+from streampca.views.facts import Fact, admission_facts, estimates_of, grouped, regret_facts, released_facts, summary
 
 #: Seconds between two updates of a live view.
 PERIOD = 0.25
@@ -92,6 +92,7 @@ class LiveView(View):
         columns = bars.BarColumn(), bars.MofNCompleteColumn(), bars.TaskProgressColumn(show_speed=True)
         self._bar = bars.Progress(*columns, bars.TimeElapsedColumn(), bars.TimeRemainingColumn(), console=self.console)
         self._rows = self._bar.add_task("rows", total=self.total)
+        # Drawn between batches only: a thread of rich would compete with the stream for the interpreter.
         self._live = Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def start(self) -> None:
@@ -115,13 +116,19 @@ class LiveView(View):
         total = min((n for n in (self.total, progress.expected) if n), default=None)
         self._bar.update(self._rows, completed=progress.t, total=total)
         release, admitted = progress.release, progress.admitted
-        facts = [Fact("Privacy", summary(self.guarantee))]
+        facts = [Fact("Privacy spent by all releases", summary(self.guarantee))]
+        if progress.seconds > 0.0:
+            facts.append(Fact("Rows per second", grouped(round(progress.t / progress.seconds))))
         facts += [] if progress.record is None else regret_facts(progress.record)
+        # The logarithm of a regret that is zero, or below it by rounding, does not exist.
         averages = [record.average for record in self._curve.records if 0.0 < record.average < math.inf]
         if len(averages) > 1:
             facts.append(Fact("Its curve, on a log scale", trend(averages, self.console.width // 2)))
         facts += [] if progress.private is None else [Fact("Publishable", publishable(progress.private))]
-        facts += [] if release is None else released_facts(release, progress.releases, estimates_of(release))[1:]
+        if release is not None:
+            # Of these, the number of rows is on the bar, and the guarantee above.
+            others = released_facts(release, progress.releases, estimates_of(release))
+            facts += [fact for fact in others[1:] if fact.label != facts[0].label]
         facts += [] if admitted is None else admission_facts(admitted)
         table = Table.grid(padding=(0, 1))
         for style in ("dim", ""):

@@ -19,6 +19,7 @@ from streampca.errors import BadParameterError
 from streampca.privacy.budget import Adjacency
 
 T = TypeVar("T")
+#: JSON and YAML write true, people write yes, and configuration files on or 1.
 _WORDS = dict.fromkeys(("yes", "true", "on", "1"), True) | dict.fromkeys(("no", "false", "off", "0"), False)
 _EXTERNAL = ("kafka://", "postgres://", "postgresql://", "sqlite://", "duckdb://")
 
@@ -169,6 +170,7 @@ def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set",
         if bool in (hint, *get_args(hint)):
             values[known[key]] = yes_or_no(value, f"{flag} {key}")
             continue
+        # One at a time, so that the message names the key.
         try:
             values[known[key]] = convert(value, hint, strict=False, dec_hook=lambda kind, text: kind(text))
         except ValidationError:

@@ -38,6 +38,7 @@ class CuratorView(View):
 
     def show(self, progress: Progress) -> None:
         super().show(progress)
+        # Curator only: where a batch ends depends on the bytes of cells and on bad rows.
         figures = [Fact("Rows", grouped(progress.t), curator=True)]
         if progress.seconds > 0.0:
             speed = grouped(round(progress.t / progress.seconds))

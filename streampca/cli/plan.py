@@ -45,6 +45,7 @@ def plan(
 
     Covers every algorithm that applies. Reads no data and spends no budget.
     """
+    # Names of spectra have letters only, and no list of numbers is so.
     guess: str | list[float] = spectrum
     if not spectrum.isalpha():
         try:

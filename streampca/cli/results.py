@@ -87,7 +87,7 @@ def transform(
         for block in rows.blocks():
             for scores in release.transform(block).tolist():
                 count += 1
-                # Rows that cannot be read have no scores.
+                # Rows that cannot be read have no scores: nan, which differs from itself.
                 cells = ("" if score != score else repr(score) for score in scores)
                 written.write(f"{count},{','.join(cells)}\n")
     print(f"curator only: {count} scores{'' if str(out) == '-' else f' in {out}'}", file=sys.stderr)
@@ -97,6 +97,7 @@ def transform(
 def release_at(path: Path, at: int | None) -> tuple[Release, int]:
     """Return the latest release of a run, or the current one after ``at`` rows, and the number of releases up to it."""
     run, chosen, count, first = RunFiles(path), None, 0, None
+    # One pass over parts of the file, which may be larger than memory.
     while releases := run.new_releases():
         for release in releases:
             first = first or release
@@ -130,6 +131,7 @@ def report(
         raise BadParameterError(f"{out} exists; pass another --out, or --force to overwrite it")
     run = read_run(path, regret)
     out.parent.mkdir(parents=True, exist_ok=True)
+    # A report with exact figures has its mode before it has a line.
     out.touch(mode=0o666 if run.page.is_publishable else 0o600)
     out.write_text(html(run), encoding="utf-8")
     reader = "publishable:" if run.page.is_publishable else "curator only:"

@@ -39,7 +39,7 @@ from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.protocol import Bounds, PositionedSource
+from streampca.rows.protocol import Bounds, PositionedSource, RowSource
 from streampca.stream.stream import Stream
 
 
@@ -70,6 +70,7 @@ def run(
     settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
     common = {name: getattr(options, name) for name in COMMON}
+    # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
     algorithm = make_algorithm(options.algorithm, common, given)
     if settings.serve_public and not algorithm.guarantee.is_private:
@@ -226,6 +227,7 @@ def release(
             raise SourceError(f"{file} has no rows; there is nothing to release")
         # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
         private = options.bounds == "private"
+        # The options were checked for the adaptive mechanism; only the table has the number of features.
         if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
             mechanism = adaptive_mechanism(
                 d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
@@ -248,7 +250,7 @@ def release(
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Table(RowSource):
     """A source whose rows are in memory, and good."""
 
     features: tuple[str, ...]
@@ -256,8 +258,4 @@ class Table:
     rows: list[FloatArray]
 
     def blocks(self) -> Iterator[FloatArray]:
-        """Yield the rows."""
         return iter(self.rows)
-
-    def __iter__(self) -> Iterator[FloatArray]:
-        return (row for block in self.rows for row in block)

@@ -145,9 +145,11 @@ class Session:
             # Rows of a durable run wait for their commit: releases that a crash would forget are not published.
             self._waiting.extend(push(self.stream.engine, batch))
             self._write()
+            # `batches` cuts at the multiples of ``every``, so that none is passed over.
             if self.followed and self.stream.t % self.every == 0:
                 self._take_record()
             if due := [view for view in self.views if view.due]:
+                # `streampca serve` and tail -f read the files while the run proceeds.
                 self.files.flush()
                 progress = self._progress(self._latest())
                 for view in due:
@@ -222,6 +224,7 @@ class Session:
     def _take_record(self) -> None:
         """Create the exact record of this moment for the file and the views, unless it exists."""
         record = self._latest()
+        # At most one record a row number: readers of the file rely on growing t.
         if record is not None and record is not self._record:
             self._record = record
             for view in self.views:

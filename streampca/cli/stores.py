@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from streampca.cli.files import ReleaseFile
-from streampca.cli.inputs import open_source, passphrase_of
+from streampca.cli.inputs import passphrase_of
 from streampca.cli.messages import console
-from streampca.cli.options import NEIGHBORS, Force, HyphenPath, LedgerPath, ReadOptions, StoreOptions, StorePath, about
+from streampca.cli.options import NEIGHBORS, Force, HyphenPath, LedgerPath, StoreOptions, StorePath, about
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.release import Terms
@@ -18,7 +18,6 @@ from streampca.store import reading
 from streampca.store.config import load
 from streampca.store.database import Database
 from streampca.store.ledger import Ledger
-from streampca.store.reading import Verification
 
 
 def status(store: StorePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
@@ -35,35 +34,17 @@ def status(store: StorePath, /, *, opening: StoreOptions = StoreOptions()) -> in
     return 0
 
 
-def verify(
-    store: StorePath,
-    file: Annotated[
-        HyphenPath | None,
-        about("All rows, from the first one, to compare every release. By default, only rows since the last snapshot."),
-    ] = None,
-    /,
-    *,
-    options: ReadOptions = ReadOptions(),  # noqa: B008
-    opening: StoreOptions = StoreOptions(),  # noqa: B008
-) -> int:
+def verify(store: StorePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
     """Check a durable run: every checksum, a replay, and that no commit is missing.
 
-    The replay must give the stored releases. Changes nothing.
+    Replays the rows since the last snapshot, which must give the stored releases.
+    Changes nothing.
     """
     settings = opening.settings()
-    with closing(Verification(store, passphrase_of(settings))) as check:
-        check.file()
-        print(f"{store}: every page and every release is whole")
-        print(reading.check_witness(store, settings.store_witness))
-        print(f"bases by {check.kernels}")
-        print(f"{check.replay()} rows since the snapshot, played again: the same releases")
-        if file is not None:
-            columns = options.columns
-            if columns is None and check.features is not None:
-                columns = ",".join(check.features)
-            rows = open_source(file, options.reading(), columns, on_bad_row=check.on_bad_row)
-            releases = check.replay_all(rows)
-            print(f"all {check.rows} rows, played again from {file}: the same {releases} releases and state")
+    rows = reading.verify(store, passphrase_of(settings))
+    print(f"{store}: every page and every release is whole")
+    print(f"{rows} rows since the snapshot, played again: the same releases")
+    print(reading.check_witness(store, settings.store_witness))
     return 0
 
 
@@ -137,7 +118,8 @@ def set_budget(
 
     Creates the ledger if it is missing.
     """
-    budget = Budget(epsilon, delta, adjacency)  # checked before the file is created
+    # Checked before the file is created. Once set, a budget cannot be raised: what it paid for was published.
+    budget = Budget(epsilon, delta, adjacency)
     with Ledger(file) as opened:
         opened.set_budget(data_set, budget)
     print(f"{data_set}: epsilon {epsilon:g} at delta {delta:g}, for one row under {adjacency} adjacency")

@@ -102,11 +102,13 @@ class ApproximateSubspace(SubspaceFinder):
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         n, d = rows.shape
+        # Public: the number of rows is, under zero-out and replace. Rows beyond the last whole block have no vote.
         size = self.block_rows or max(PER_COMPONENT * self._largest, n // self.blocks_needed)
         blocks = rows[: n // size * size].reshape(-1, size, d)
         # The public coins are drawn after the rows are bound to the chain, so rows cannot be chosen to fit the grid.
         outlet.hide("rows", rows)
         points = outlet.coins("reference points").normal(PER_COMPONENT * self._largest * d).reshape(d, -1)
+        # SS21, Algorithm 2: Y_j = P_j X for the reference points X, and the cell of the vector Y_j.
         ranks, projections = self._votes(blocks, points)
         details = {"mechanism": type(self).__name__, "rows": n, "blocks": len(blocks), "block_rows": size}
         for width in self._sorted_widths(d):
@@ -116,6 +118,7 @@ class ApproximateSubspace(SubspaceFinder):
             shown = self.histogram.release(votes, outlet, "votes")
             if shown:
                 (rank, cell), noisy_votes = shown[0]
+                # The middle of the cell, in units of the projections.
                 center = ((np.frombuffer(cell, dtype=np.int64) + 0.5 - offset) * width).reshape(points.shape)
                 left, singular, _ = np.linalg.svd(center, full_matrices=False)
                 error = 0.5 * width * math.sqrt(center.size)
@@ -153,6 +156,7 @@ def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     A failure of the solver on one block must not stop the release: it would depend on the rows.
     """
+    # Powers of two change no direction, and keep squares of tiny or huge numbers from underflow and overflow.
     peaks = np.abs(blocks).max(axis=(1, 2), initial=0.0)
     scaled = np.ldexp(blocks, -np.frexp(peaks)[1][:, None, None])
     try:

@@ -112,7 +112,7 @@ class DoublingProcessor(LeaderProcessor):
         algorithm, doubling = self.algorithm, self.doubling
         std = doubling.mechanism.std_chunks.at(self.noise.n + 1)
         noise, own = outlet.running("gram", gram, self.noise, std)
-        # The sum of the last releases of all epochs so far.
+        # The sum of the last releases of all epochs so far. Their noises are independent, so variances add up.
         packed, std = own + doubling.released, math.sqrt(std**2 + doubling.variance)
         release = Release(
             t=t, n_components=algorithm.n_components, terms=self.terms, packed_gram=packed, noise_std=std,

@@ -57,6 +57,7 @@ class LaplaceCovariance(PureCovariance):
         return self.sensitivity(n_features) / self.epsilon
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
+        # The noise is on entries of the triangle; svec coordinates off the diagonal are sqrt(2) times these.
         entries = self.scale(n_features) * draws.laplace(svec_size(n_features))
         return entries / entry_weights(n_features)
 

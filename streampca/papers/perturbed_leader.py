@@ -46,6 +46,7 @@ class PerturbedLeader(Leader):
 
     @property
     def guarantee(self) -> Guarantee:
+        # n independent releases at mu are sqrt(n) mu together.
         composed = epsilon_at(math.sqrt(100.0) / self.sigma, self.delta)
         return Guarantee.none(
             "fresh noise at every step is a regularizer: one release is "
@@ -77,6 +78,7 @@ class PerturbedLeaderProcessor(LeaderProcessor):
         if algorithm.center:
             fields = centered_fields(packed, self.terms.count(1, t), algorithm.sigma, self.terms, {}, None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, **fields)
+        # Spectra at the ends of panels are what the regret bound of a leader reads; it is of matrices about zero.
         n = algorithm.leaves(t)
         spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and not algorithm.center else self.spectra
         return self.after(t, outlet.chain, gram=gram, spectra=spectra), release

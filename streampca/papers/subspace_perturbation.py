@@ -153,6 +153,7 @@ class SubspacePerturbation(Mechanism):
             packed, std = outlet.gram("gram", gram, svec_size(d), self._gram_std), self._gram_std
             details |= {"released": "gram"}
             return Release(t=t, n_components=k, terms=terms, packed_gram=packed, noise_std=std, details=details)
+        # svec(P) is hidden by svec-GOE noise, whose law has no preferred direction; the sum need not be a projector.
         top = basis[:, :k]
         projector = outlet.gram("projector", _Computed(svec(top @ top.T), *causes), svec_size(d), sigma)
         details |= {"released": "projector", "projector_noise_std": sigma}

@@ -95,6 +95,7 @@ def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacen
     """
     nu, shift = degrees - n_features + 1, 1.0 / scale
     ends = np.array([epsilon])
+    # The Schur complement of the noise at the row has nu = m - d + 1 degrees; the row shifts it by 1, or 1 / c of c X.
     direct = max(float(_put_in(ends, nu, shift)[0]), float(_taken_out(ends, nu, shift)[0]))
     if adjacency == "zero-out":
         return direct
@@ -121,6 +122,7 @@ def _put_in(epsilon: FloatArray, nu: int, shift: float) -> FloatArray:
 def _taken_out(epsilon: FloatArray, nu: int, shift: float) -> FloatArray:
     """Hockey-stick divergence of X + b from X at e**epsilon: the upper tail; none at or above b/2."""
     gap = 0.5 * shift - epsilon
+    # Where X + b is less likely than e**epsilon times X for every x, the divergence is 0.
     y = _threshold(np.where(gap > 0.0, gap, 1.0), nu, shift)
     delta: FloatArray = gammaincc(0.5 * nu, 0.5 * (y - shift)) - _exp(epsilon) * gammaincc(0.5 * nu, 0.5 * y)
     return np.where(gap > 0.0, np.maximum(delta, 0.0), 0.0)

@@ -45,6 +45,7 @@ def start_basis(n_features: int, n_components: int, start: bytes) -> FloatArray:
 
 def released(processor: Processor, basis: FloatArray, values: FloatArray, **details: Any) -> Release:
     """Release the subspace of a (d, k) basis, with its columns by descending values."""
+    # A stable order and fixed signs: equal values give equal bits on every machine.
     order = np.argsort(-values, kind="stable")
     return Release(
         t=processor.t, n_components=processor.algorithm.n_components, terms=processor.terms,
@@ -77,6 +78,7 @@ def set_schedule(configuration: Any) -> None:
     if isinstance(rate, str) and rate == "adaptive":
         object.__setattr__(configuration, "schedule", None)
         return
+    # A number c is short for (c, c), whose first steps are not longer than 1.
     pair = rate if isinstance(rate, Sequence) and not isinstance(rate, str) else (rate, rate)
     try:
         c, offset = (float(part) for part in pair)

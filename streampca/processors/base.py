@@ -153,6 +153,7 @@ class Algorithm(ABC):
             guarantee = self.guarantee_for(n_features - int(self.center))
             setting = Setting(Terms(guarantee.seeded() if randomness.is_seeded else guarantee))
         self.check(n_features - int(self.center))
+        # Privacy: runs that differ in a public number share no noise, so that no difference of releases shows the rows.
         label = label_of(self), n_features, self.constants(n_features), setting.label
         source = NoiseSource(randomness, *label, start=start)
         begun = self._begun(n_features, source, setting.terms)
@@ -227,6 +228,7 @@ class Processor(State, ABC):
 
     def after(self, t: int, chain: Chain, **changes: Any) -> Self:
         """Return a copy after t rows with other values of some attributes."""
+        # Values are shared with this one, never copied: every state is replaced, not changed.
         copy = object.__new__(type(self))
         for name in self.slots:  # once a release; `copy.copy` needs twice the time
             setattr(copy, name, getattr(self, name))
@@ -251,6 +253,7 @@ class Processor(State, ABC):
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.shape[0] < 1:
             raise BadParameterError(f"rows of shape {rows.shape}: expected (n, {self.n_features}) with n >= 1.")
         self.check_room(rows.shape[0])
+        # A centered row ends with the constant, which the noise is calibrated for, so it is checked to the bit.
         center = self.algorithm.center
         if not is_admitted(rows[:, :-1] if center else rows) or (center and (rows[:, -1] != CONSTANT).any()):
             raise BadRowError(
@@ -274,6 +277,7 @@ class Processor(State, ABC):
                 f"expected at least one row and shapes ({size},)."
             )
         self.check_room(count)
+        # The last diagonal entry of a centered block is then the number of rows, in units of the constant squared.
         constant = CONSTANT if self.algorithm.center else 0.0
         if not is_plausible((high, low), count, self.n_features, constant):
             raise BadRowError(

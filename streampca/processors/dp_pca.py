@@ -116,6 +116,8 @@ class DPPCA(Algorithm):
         k, horizon, batch_size = self.n_components, self.horizon, self.batch_size
         budget = Budget(self.epsilon, self.delta, self.adjacency)
         votes = PrivateRange(budget.epsilon, budget.delta)
+        # With these rows the noise of the k x k matrix, about k / mu, is a 40th of their number, and that of the mean
+        # step a quarter of the radius.
         inside = math.ceil(40.0 * k / budget.mu)
         smallest = 2 * (votes.rows + inside) + math.ceil(4.0 * math.sqrt(n_features * k) / budget.mu)
         rows, margin = (smallest, MARGIN) if batch_size == "auto" else (batch_size, 1)
@@ -262,6 +264,7 @@ class DPPCAProcessor(Processor):
         after, start, count = self.after(self.t, self.chain), 0, rows.shape[0]
         while start < count:
             segment = after.plan.segments[after.at]
+            # Privacy: sums are rounded once a chunk, so chunks begin at public rows, however rows arrive.
             stop = min(count, start + _CHUNK - after.waiting.count, start + segment.stop - after.t)
             after.waiting = after.waiting.append(rows[start:stop])
             start, after.t = stop, after.t + stop - start
@@ -277,6 +280,7 @@ class DPPCAProcessor(Processor):
 
     def take(self, segment: Segment, rows: FloatArray) -> None:
         """Add rows of the segment to the tally, in place. The first rows of a segment replace an empty tally."""
+        # a^T W, and the part (I - W W^T) a of each row outside the span
         scores = rows @ self.basis
         rest = rows - scores @ self.basis.T
         if segment.purpose == "norm":
@@ -307,6 +311,8 @@ class DPPCAProcessor(Processor):
 
     def move(self, segment: Segment, across: FloatArray, std: float) -> None:
         """Make one step from private answers, in place: post-processing."""
+        # Noise within the span does not move it, so it is projected off. Columns turn to the private eigenvectors of
+        # the rewards, for a step size each.
         across = across - self.basis @ (self.basis.T @ across)
         values, turn = np.linalg.eigh(self.inside)
         values, turn = values[::-1], turn[:, ::-1]

@@ -23,7 +23,8 @@ from streampca.theorems import batched_leader_regret, instability, perturbed_lea
 
 DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
 
-#: Releases at which panels end. Each panel is longer than the one before by a 25th.
+#: Releases at which panels end. Each panel is longer than the one before by a 25th, so a bound over 2**63 releases has
+#: about 1100 terms, and exceeds the one over every release by up to 1 %.
 _ENDS = [1]
 while _ENDS[-1] < 2**63:
     _ENDS.append(max(_ENDS[-1] + 1, int(1.04 * _ENDS[-1])))
@@ -35,7 +36,7 @@ def next_panel_end(n: int) -> int:
     return _ENDS[bisect_right(_ENDS, n)]
 
 
-#: Largest number of rows in a block.
+#: Largest number of rows in a block: float64 counts them exactly.
 _MOST = 2**53
 
 
@@ -126,7 +127,7 @@ class LeaderProcessor(Processor):
         """Return the processor after a release, and the release."""
 
     def regret_bound(self, t: int, opt: float) -> float | None:
-        # The lesser of a bound from public numbers and one from the exact spectra.
+        # The lesser of a bound from public numbers and one from exact spectra. The release before row t scores it.
         algorithm, played = self.algorithm, (t - 1) // self.algorithm.release_every
         bound = worst_case_bound(algorithm, self.n_features, t, opt)
         spectra = self.spectra[: np.searchsorted(self.spectra[:, 0], played, side="right")]

@@ -109,6 +109,7 @@ class OjaProcessor(Processor):
                 gradient = dgemm(1.0, columns, scores)
                 energy = energy + np.einsum("ij,ij->j", scores, scores)
                 if algorithm.schedule is None:
+                    # AdaOja: eta_j = 1 / sqrt(sum of squared gradient norms of column j), this step included.
                     squares = squares + np.einsum("ij,ij->j", gradient, gradient)
                     gradient /= np.sqrt(np.maximum(squares, 1e-300))
                 else:

@@ -122,6 +122,7 @@ class PrivateFPL(Leader):
         of_rows = self.noise.mechanism(leaves, mu, sensitivity)
         if self.max_rows_per_user is None:
             return of_rows
+        # All rows of a user move together, so the noise grows by the worst sum of that many columns of the encoder.
         factor = user_factor(of_rows, self.max_rows_per_user, self.release_every)
         return self.noise.mechanism(leaves, mu, sensitivity * factor)
 
@@ -130,10 +131,7 @@ class PrivateFPL(Leader):
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
         users = self.max_rows_per_user
         return Guarantee(
-            self.epsilon,
-            self.delta,
-            mu=self.budget.mu,
-            adjacency=self.adjacency,
+            self.epsilon, self.delta, self.adjacency, mu=self.budget.mu,
             scope=f"all releases of {rows}"
             + (", with the noisy sums of rewards" if self.publish_regret else "")
             + (", with the noisy sums of rows" if self.center else ""),
@@ -141,7 +139,7 @@ class PrivateFPL(Leader):
             + self.noise.remark,
             citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
             unit="one row" if users is None else f"one user with up to {users} rows",
-        )
+        )  # fmt: skip
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()
@@ -164,6 +162,7 @@ class FPLProcessor(LeaderProcessor):
     def __init__(self, algorithm: PrivateFPL, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         k, size, d = algorithm.n_components, svec_size(n_features), n_features - int(algorithm.center)
+        # With rewards, one more coordinate of the same vector of noise hides their sum.
         self.noise = algorithm.mechanism.start(size + int(algorithm.publish_regret))
         self.reading = algorithm.solver.start(algorithm.mechanism, d, k, algorithm.release_every, size)
         self.rewards: RewardSum | None = None
@@ -174,6 +173,7 @@ class FPLProcessor(LeaderProcessor):
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         algorithm, t, gram = self.algorithm, self.t + rows.shape[0], self.gram.add(rows)
+        # Rows are scored on the subspace that was released before them.
         scored = self if self.rewards is None else self.after(self.t, self.chain, rewards=self.rewards.add(rows))
         if t % algorithm.release_every and t != algorithm.horizon:
             return scored.after(t, self.chain, gram=gram), None
@@ -181,8 +181,7 @@ class FPLProcessor(LeaderProcessor):
 
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[FPLProcessor, Release]:
         algorithm, d, n = self.algorithm, self.n_features, self.noise.n + 1
-        first, stds = algorithm.mechanism.std_chunks.latest
-        std = stds[n - first] if 0 <= n - first < len(stds) else algorithm.mechanism.std_chunks.at(n)
+        std = algorithm.mechanism.std_chunks.at(n)
         details: dict[str, Any] = {}
         rewards = self.rewards
         if rewards is None:
@@ -220,9 +219,7 @@ class FPLProcessor(LeaderProcessor):
         if rewards is not None and t > self.terms.warmup:
             rewards = RewardSum(rewards.total, release, rewards.scale, rewards.of_zeros)
         after.rewards = rewards
-        every, horizon = algorithm.release_every, algorithm.horizon
-        due = algorithm.due(t) if algorithm.batches else every - t % every  # `Leader.due`, mostly without a call
-        after.rows_until_release = due if horizon is None else min(due, horizon - t)
+        after.rows_until_release = algorithm.due(t)
         return after, release
 
     def regret_bound(self, t: int, opt: float) -> float | None:

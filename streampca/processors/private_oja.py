@@ -60,6 +60,7 @@ class PrivateStepSizes(State):
         self, gradient: FloatArray, basis: FloatArray, t: int, noise_std: float
     ) -> tuple[PrivateStepSizes, FloatArray]:
         """Return the rates after one more step, and the step, from the noisy sum of gradients of rows up to row t."""
+        # w^T g is the private Rayleigh quotient of each column, times the rows of the step.
         collected = self.collected + np.einsum("ij,ij->j", basis, gradient)
         after = PrivateStepSizes(self.schedule, collected, self.variance + noise_std**2, self.steps + 1)
         if self.schedule is not None:
@@ -88,6 +89,7 @@ def clipped_gradients(rows: FloatArray, basis: FloatArray, bound: float) -> Floa
     columns = rows.T  # (d, n) in column-major order
     scores = dgemm(1.0, columns, basis, trans_a=1)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows) * np.einsum("ij,ij->i", scores, scores))
+    # ||a a^T W||_F = ||a|| ||a^T W||
     if norms.max() > bound:
         scores *= np.minimum(1.0, bound / np.maximum(norms, bound))[:, None]
     return np.rint(dgemm(1.0, columns, scores) * (1.0 / GRID)) * GRID
@@ -188,6 +190,7 @@ class PrivateOja(Algorithm):
             end = self.horizon
             while (shorter := end * _GROWTH // (_GROWTH + 1)) > t and shorter >= _FIRST_BATCH:
                 end = shorter
+        # Beyond so many rows, a float64 sum on the lattice would round, by amounts that depend on the rows.
         end = min(end, t + EXACT_ROWS)
         return end if self.horizon is None else min(end, self.horizon)
 
@@ -232,6 +235,7 @@ class PrivateOjaProcessor(Processor):
         algorithm, after, start, count = self.algorithm, self.after(self.t, self.chain), 0, rows.shape[0]
         ended = False
         while start < count:
+            # Privacy: sums are rounded once a chunk, so chunks begin at public rows, however rows arrive.
             stop = min(count, start + _CHUNK - after.waiting.count, start + after.end - after.t)
             after.waiting = after.waiting.append(rows[start:stop])
             start, after.t = stop, after.t + stop - start
@@ -245,6 +249,7 @@ class PrivateOjaProcessor(Processor):
                 after.basis = orthonormalise(np.asfortranarray(after.basis + step))
                 after.total, after.end = np.zeros_like(after.total), algorithm.step_end(after.t)
         after.chain = outlet.chain
+        # Between steps the basis does not change, so a release there is post-processing of the step before.
         if algorithm.release_every is not None:
             ended = after.t % algorithm.release_every == 0 or after.t == algorithm.horizon
         if not (ended and after.rates.steps):

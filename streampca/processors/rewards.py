@@ -73,6 +73,7 @@ class RewardSum(State):
         scoring, scale, of_zeros = self.scoring, self.scale, self.of_zeros
         scores = score(rows, scoring)
         if scoring.linear is not None:
+            # The reward of a zero row is public. Less that, rewards are within the range of `reward_scale`.
             of_zero = 2.0 * (CONSTANT * float(scoring.linear[-1]))
             scores = (scores - of_zero) / scale
             of_zeros += rows.shape[0] * round(of_zero * _UNITS)
@@ -98,6 +99,7 @@ class RewardSum(State):
         factor = self.scale / REWARD_WEIGHT
         own = std * factor
         total = self.total * self.scale + self.of_zeros + round(noise * factor * _UNITS)
+        # Low bits of the sum are dropped: floats of the noise are finer than its law, and would show exact digits.
         dropped = max(0, grid_bits(own) + _BITS)
         total = (total + (1 << dropped >> 1)) >> dropped << dropped
         return {"sum": total / _UNITS, "std": own}

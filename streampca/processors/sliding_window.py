@@ -78,12 +78,9 @@ class SlidingWindowPCA(WindowAlgorithm):
 
         S_W - z I <= gram <= (1 - eta/2)**-1 (S_W + (2 f + 1.5 eta z) I) + z I.
 
-    At most 2 + ceil((window - 1) / p) + (4/eta) sum_i ln(1 + lambda_i / z) checkpoints are kept: every p-th row starts
-    one that is never deleted, p is the largest multiple of ``checkpoint_every`` up to overhang * window (at least
-    ``checkpoint_every``), and lambda_i are the eigenvalues of the exact sum since the oldest checkpoint.
-
-    *Noise of the histogram.* All checkpoints come from one sequence of private running sums, whose noise is smallest
-    for differences over W rows. The algorithms of the paper are not private (``docs/theory/uu21.md``).
+    At most 2 + ceil((window - 1) / p) + (4/eta) sum_i ln(1 + lambda_i / z) checkpoints are kept, where every p-th row
+    starts one that is never deleted, and lambda_i are the eigenvalues of the exact sum since the oldest checkpoint.
+    Proofs, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
     """
 
     #: Bytes of exact sums, their noise and one decoded release, over d**2 (measured).

@@ -82,6 +82,7 @@ class Tracking(Solver):
     """
 
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
+        # The first axes, as those that score the rows before the first release.
         return Tracked(np.asfortranarray(np.eye(n_features, k)))
 
 
@@ -130,6 +131,7 @@ class Smoothed(Solver):
         return Smoothing(mechanism, InputModel.of_grams(n_features, k, every, self.drift))
 
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
+        # The filter knows the law of the noise and a model of the rows, both public, and no row.
         return SmoothedReading(self.smoothing(mechanism, n_features, k, every).start(size))
 
 

@@ -62,6 +62,7 @@ class SpectralHistogram(State):
 
     def advanced(self, t: int, now: FloatArray) -> Self:
         """Return the histogram with the private sum of the first t rows, without checkpoints no later window needs."""
+        # Invariant: the first start is at or before the first row of the window, the second one after it.
         gone, past = 0, t - self.rules.window + 1
         while gone + 1 < len(self.starts) and self.starts[gone + 1] <= past:
             gone += 1
@@ -92,6 +93,7 @@ class SpectralHistogram(State):
 
         ``first`` and ``second`` are packed K(i) and K(j), whose checkpoints are ``rows`` rows apart.
         """
+        # UU21: K(i) may replace every sum in between if (1 - eta/2) K(i) <= K(j) + slack I.
         gap = unpack_entries(second - self.rules.keep * first, self.rules.n_features)
         gap[np.diag_indices_from(gap)] += self.rules.slack(rows)
         if remembered is not None:
@@ -209,7 +211,7 @@ class HistogramMethod(WindowMethod):
     def rules(self, n_features: int) -> Rules:
         """Rules for keeping checkpoints of sums with ``n_features`` features."""
         algorithm, slack = self.algorithm, partial(self.slack, n_features)
-        keep = 1.0 - algorithm.eta / 2.0
+        keep = 1.0 - algorithm.eta / 2.0  # of K(i), which exceeds K(j) by a factor of at most 1 / keep
         return Rules(n_features, algorithm.window, keep, slack, self.pin_every)
 
     @property

@@ -84,6 +84,7 @@ class Tumbling(Algorithm):
         object.__setattr__(self, "square_bytes", mechanism.square_bytes)
 
     def centered(self) -> Tumbling:
+        # Other mechanisms release no Gram matrix, or have noise of another law than the sums of a centered release.
         if not isinstance(self.mechanism, GaussianCovariance):
             raise BadParameterError(
                 f"center=True: expected GaussianCovariance as mechanism, not {type(self.mechanism).__name__}."
@@ -150,12 +151,14 @@ class TumblingProcessor(Processor):
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[TumblingProcessor, Release | None]:
         algorithm = self.algorithm
         t, held = self.t + rows.shape[0], self.held.append(rows)
+        # Rows are dropped at the horizon, too: a processor holds none that no release will cover.
         if held.count == algorithm.release_every or (algorithm.keep_short and t == algorithm.horizon):
             release, past = self._released(held.array, outlet, t)
             return self.after(t, outlet.chain, held=Rows(self.n_features), past=past), release
         return self.after(t, outlet.chain, held=Rows(self.n_features) if t == algorithm.horizon else held), None
 
     def finish(self, outlet: Outlet) -> tuple[TumblingProcessor, Release | None]:
+        # Whether a short block is released is a public parameter, so the end of the stream shows nothing of its rows.
         release = None
         if self.algorithm.keep_short and self.held.count:
             release, _ = self._released(self.held.array, outlet, self.t)

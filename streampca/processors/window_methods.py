@@ -233,10 +233,12 @@ class RingProcessor(WindowProcessor):
         self.window = self.window.add_high_low(*self.leaf.high_low())
         if last > 0:
             self.window = without(self.window, GramSum(self.n_features, self.ring.item(last // every)))
+        # The oldest sum has been read, so that the newest one may take its place.
         self.ring, self.leaf = self.ring.append(self.leaf.parts), GramSum(self.n_features)
 
     def close(self, outlet: Outlet) -> View:
         self._shift()
+        # Leaving rows take the noise of their leaf with them, so the noise of a window does not grow with time.
         std = self.method.noise.std(self.noise.n + 1)
         self.noise, packed = outlet.running("window", self.window, self.noise, std)
         first = max(1, self.t - self.algorithm.window + 1)
@@ -266,6 +268,7 @@ class SmoothedProcessor(RingProcessor):
     def close(self, outlet: Outlet) -> View:
         view, increments = super().close(outlet), self.increments
         # The difference of two successive windows is the new leaf less the oldest one.
+        # It is a function of releases, so that the estimate is post-processing.
         increment = view.packed - self.released
         leaving = increments.n + 1 - self.algorithm.leaves
         if leaving > 0:
@@ -300,6 +303,7 @@ class ForgettingProcessor(WindowProcessor):
 
     def close(self, outlet: Outlet) -> View:
         mechanism = self.method.noise
+        # F_n = (1 - b / W) F_{n-1} + the sum of the leaf. A leaf fades as a whole, so its rows have one weight.
         self.fading = self.fading.after(self.leaf, mechanism.memory)
         self.leaf = GramSum(self.n_features)
         std = mechanism.std(self.noise.n + 1)

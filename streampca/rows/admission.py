@@ -219,6 +219,7 @@ class Admission:
             return self
         row = _unwrapped(row)
         names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
+        # Privacy: features are public, so a row that may be bad must not decide them.
         if self.on_bad_row == "zero" and (names is not None or self.n_features is None):
             raise BadParameterError(
                 "on_bad_row='zero': the first row would determine the features. Pass features= or n_features=."
@@ -326,6 +327,7 @@ class Admission:
         ``on_bad_row="raise"``.
         """
         rows, reasons = self._shaped(rows, number), None
+        # A finite sum of squares shows in one pass, without a mask, that every entry is finite.
         if not np.vdot(rows, rows) < math.inf:
             if self.on_bad_row == "raise":
                 self._refuse_infinite(rows, number)
@@ -333,6 +335,7 @@ class Admission:
             if bad.any():
                 reasons = np.full(len(rows), -1)
                 reasons[bad] = _reasons(rows[bad])
+                # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
                 rows = np.where(bad[:, None], self.middle, rows)
         if self.is_warming_up and isinstance(self.bounds, PrivateBounds):
             zeros = np.zeros((len(rows), self.admitted_features or 0))
@@ -407,6 +410,7 @@ class Admission:
         outside = None
         if max(scaled.max(initial=0.0), -scaled.min(initial=0.0)) > _OUTSIDE:
             outside = np.abs(scaled) > _OUTSIDE
+        # Each entry within +-1 / sqrt(d) bounds the norm of the row by 1: the sensitivity that noise is calibrated for.
         np.clip(scaled, -1.0, 1.0, out=scaled)
         scaled *= 1.0 / math.sqrt(rows.shape[1])
         return scaled, outside

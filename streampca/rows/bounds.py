@@ -184,6 +184,7 @@ class PrivateBounds:
 
     def std(self, n_features: int) -> float:
         """Return the standard deviation of the noise in a count."""
+        # sigma = Delta / mu, where a row moves one count a column by 1, and two of them under replace.
         return math.sqrt(n_features * (2 if self.adjacency == "replace" else 1)) / self.mu
 
     def rows(self, n_features: int) -> int:
@@ -205,6 +206,7 @@ class PrivateBounds:
 
     def votes(self, rows: FloatArray) -> Bins:
         """Return the bins of finite rows, (n, d); `NO_VOTE` for a row of zeros. Curator only."""
+        # frexp: 2**(e - 1) <= |x| < 2**e.
         levels = np.clip(np.frexp(rows)[1] + SHIFT, 0, LEVELS)
         bins: Bins = (LEVELS + np.sign(rows) * levels).astype(np.uint8)
         bins[~rows.any(axis=1)] = NO_VOTE
@@ -218,9 +220,11 @@ class PrivateBounds:
         Post-processing of the noisy counts.
         """
         d = bins.shape[1]
+        # One count of each of 256 possible votes a column, of which `NO_VOTE` is dropped.
         places = bins + 256 * np.arange(d)
         counts = np.bincount(places.reshape(-1), minlength=256 * d).reshape(d, 256)[:, :BINS]
         std = self.std(d)
+        # Privacy: exact counts end here. All below is a function of the noisy ones.
         noisy = outlet.gaussian("bounds", counts.astype(np.float64), std, 2.0**-20)
         together = _occupied(noisy.sum(axis=0), std * math.sqrt(d), 1)
         pairs = []

@@ -50,6 +50,7 @@ def refuse_values(names: Iterable[object], where: str, remedy: str, missing: fro
 
     Labels that are not text, such as numbers of columns without names, are not cells of a header.
     """
+    # Privacy: the message must not quote a name, which may be a value of the first person.
     found = [at for at, name in enumerate(names, 1) if isinstance(name, str) and looks_like_value(name, missing)]
     if found:
         places = ", ".join(map(str, found[:9])) + (", ..." if len(found) > 9 else "")

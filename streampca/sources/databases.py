@@ -128,6 +128,7 @@ class QueryRows(PositionedSource):
         # DB-API modules declare how they mark parameters; in "format" styles a percent sign of the query is doubled.
         style = getattr(sys.modules[type(connection).__module__.partition(".")[0]], "paramstyle", "qmark")
         mark = {"format": "%s", "pyformat": "%s"}.get(style, "?")
+        # The text holds no value of a row: the cursor is a parameter, which needs no quoting.
         query, values = self._query, [] if at is None else [(at,)]
         if at is not None:
             where = f"{self._quoted} > {mark}"

@@ -81,6 +81,8 @@ class KafkaRows(PositionedSource):
             raise BadParameterError(f"value={value!r}: expected 'json', 'block' or a function of the bytes")
         self._value = value
         self._topic, self._turn, self._follow, self._zero = topic, turn, options.follow, options.is_absorbing
+        # An offset whose message was deleted is an error, because reading elsewhere would lose rows in silence.
+        # Messages of aborted transactions are no rows.
         self._config = {
             "bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False,
             "auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed",

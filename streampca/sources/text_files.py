@@ -101,6 +101,7 @@ class TextFile:
             raise SourceError(f"{self.name}: this is UTF-16 text; pass encoding='utf-16'")
         texts: Iterator[bytes] = chain([first], blocks)
         if not self._is_utf8:
+            # Privacy: strict decoding would end the run at a byte of one record.
             decoder = codecs.getincrementaldecoder(self._encoding)("replace" if self._replace else "strict")
             decoded = (decoder.decode(block, final=not block) for block in chain(texts, [b""]))
             texts = (text.encode() for text in decoded if text)
@@ -119,6 +120,8 @@ class TextFile:
                 kind: Any = _Unclosed if not is_path else _Followed if self._follow else io.FileIO
                 raw: Any = stack.enter_context(io.BufferedReader(kind(self._source)))
                 length = 0 if self.once else os.fstat(raw.fileno()).st_size
+                # Privacy: without a header line, the first bytes belong to a record, which must not decide how all
+                # are read.
                 if self._by_name:
                     packed = Path(self.name).suffix.lower()
                 else:

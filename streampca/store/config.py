@@ -150,6 +150,7 @@ def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
 
 def check_label(stored: Any, engine: Engine, path: str) -> None:
     """Raise `StoreCorruptError` unless this process draws the noise of the run that was stored."""
+    # The label holds all that the noise is a function of, besides key, start, fresh bytes and rows.
     label = label_of(engine.algorithm, engine.now.admission)
     differs = [name for name in label if not isinstance(stored, dict) or stored.get(name) != label[name]]
     if differs == ["constants"]:

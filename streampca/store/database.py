@@ -26,11 +26,10 @@ SCHEMA = 5
 
 # Small values under their names, each with its checksum.
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;"
-# log: entries since the snapshot. trace: the fresh bytes of all noise. points: where the latest commits ended. Releases
-# are numbered by the row of the last one in their record.
+# log: entries since the snapshot. points: where the latest commits ended. A record of releases is numbered by the row
+# of its last one.
 _TABLES = """
 CREATE TABLE log (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
-CREATE TABLE trace (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
 CREATE TABLE snapshot (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
 CREATE TABLE points (number INTEGER PRIMARY KEY, t INTEGER NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE releases (number INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);

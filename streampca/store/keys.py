@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,7 +29,7 @@ _NONCE = 12
 
 @dataclass(frozen=True, repr=False)
 class RunKey:
-    """The key of one run. As secret as the rows."""
+    """The key of one run, and the cipher of its records. As secret as the rows."""
 
     run: str  #: lineage id of the run it belongs to
     key: bytes  #: 32 bytes
@@ -40,23 +41,13 @@ class RunKey:
 
     def check(self) -> str:
         """Return a public value that identifies this key."""
+        # Two hashes with different purposes: this value reveals nothing of the keys that `derive` returns elsewhere.
         return blake2b(self.derive(b"streampca check"), digest_size=16).hexdigest()
 
     def point(self, t: int, link: bytes) -> str:
         """Return a keyed digest of the number of rows and the chain value after them."""
         name = b"%d|%b" % (t, link)
         return blake2b(name, key=self.derive(b"streampca point"), digest_size=16).hexdigest()
-
-    def __repr__(self) -> str:
-        return f"RunKey(run={self.run!r})"
-
-
-class Seal:
-    """Cipher that seals and opens records under their kind and number."""
-
-    def __init__(self, key: RunKey) -> None:
-        self._cipher = AESGCM(key.derive(b"streampca seal"))
-        self._run = key.run.encode()
 
     def seal(self, kind: str, number: int, data: bytes) -> bytes:
         """Seal a record. Run, kind and number are authenticated, so that it cannot replace another record."""
@@ -70,8 +61,15 @@ class Seal:
         except (InvalidTag, ValueError, TypeError):
             raise damaged(f"the {kind} of row {number} fails its checksum: the file is damaged") from None
 
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        return AESGCM(self.derive(b"streampca seal"))
+
     def _label(self, kind: str, number: int) -> bytes:
-        return b"%s|%s|%d" % (self._run, kind.encode(), number)
+        return f"{self.run}|{kind}|{number}".encode()
+
+    def __repr__(self) -> str:
+        return f"RunKey(run={self.run!r})"
 
 
 class _KeyFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -90,6 +88,7 @@ def write_key(path: Path, key: RunKey, passphrase: str | None) -> None:
     if passphrase is not None:
         file.salt, nonce = secrets.token_bytes(16), secrets.token_bytes(_NONCE)
         file.key = nonce + _passphrase_cipher(passphrase, file.salt).encrypt(nonce, key.key, key.run.encode())
+    # Written under another name and renamed, so that a crash leaves no half of a key.
     part = beside(path, ".part")
     part.unlink(missing_ok=True)
     write_new(part, msgspec.json.encode(file))
@@ -116,6 +115,7 @@ def read_key(path: Path, passphrase: str | None) -> RunKey:
         raise WrongKeyError(f"{path} cannot be read ({problem})") from None
     except (ValueError, msgspec.MsgspecError):
         raise WrongKeyError(f"{path} is damaged or not a key file. Put the key file of this run back") from None
+    # The key decrypts the exact Gram matrix and all rows of the log.
     if mode & 0o077:
         raise WrongKeyError(f"{path} can be read by others than its owner. Apply chmod 600 and treat the key as known")
     if file.salt is None:

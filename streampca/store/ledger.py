@@ -214,6 +214,8 @@ class Ledger:
 
     def _replace(self, data_set: str, before: Balance | None, after: Balance) -> bool:
         """Replace a balance by another; return False if the stored one is not the first."""
+        # Compare and swap in one transaction: a debit that was checked against an older balance is checked again, so
+        # that two processes cannot both spend the remainder.
 
         def work(_: object) -> bool:
             is_before = bool(self._file.get(_BALANCE + data_set, Balance) == before)
@@ -281,29 +283,6 @@ class Account:
     data_set: str
     run: str | None = None
 
-    def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream or a release, named by 16 bytes, once.
-
-        Raises
-        ------
-        BudgetExhaustedError
-            If the budget does not cover it. Nothing is booked.
-        """
-        name = blake2b(start, digest_size=16, person=b"streampca start").hexdigest()
-        self.ledger.debit(self.data_set, guarantee, run=name if self.run is None else f"{self.run} {name}")
-
-    def remaining(self) -> str:
-        """Return the spent and the remaining part of the budget, as one sentence."""
-        return str(self.ledger.balance(self.data_set))
-
-
-@dataclass(frozen=True)
-class LedgerFile:
-    """Account of a data set in an existing ledger file, held as a path: it survives clones, pickles and processes."""
-
-    path: str
-    data_set: str
-
     @classmethod
     def of(cls, ledger: str | PathLike[str] | None, data_set: str | None) -> Self | None:
         """Return the account that two parameters of an estimator name, or None if both are None."""
@@ -312,9 +291,20 @@ class LedgerFile:
                 f"ledger={ledger!r}, data_set={data_set!r}: expected the path of a ledger and the name of the data "
                 "set, or neither."
             )
-        return None if ledger is None or data_set is None else cls(fspath(ledger), data_set)
+        return None if ledger is None or data_set is None else cls(Ledger.existing(ledger), data_set)
 
     def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream; see `streampca.privacy.guarantee.Account`."""
-        with Ledger.existing(self.path) as ledger:
-            ledger.account(self.data_set).debit(guarantee, start)
+        """Book one start of a stream or a release, named by 16 bytes, once.
+
+        Raises
+        ------
+        BudgetExhaustedError
+            If the budget does not cover it. Nothing is booked.
+        """
+        # A digest, because the bytes of the start are part of the key of the noise.
+        name = blake2b(start, digest_size=16, person=b"streampca start").hexdigest()
+        self.ledger.debit(self.data_set, guarantee, run=name if self.run is None else f"{self.run} {name}")
+
+    def remaining(self) -> str:
+        """Return the spent and the remaining part of the budget, as one sentence."""
+        return str(self.ledger.balance(self.data_set))

@@ -27,7 +27,7 @@ from streampca.errors import BadParameterError, StoreLockedError, StreamBusyErro
 from streampca.rows.protocol import Position
 from streampca.store.config import config_of, dump, label_of
 from streampca.store.database import Database, checksum, plain_errors
-from streampca.store.keys import RunKey, Seal
+from streampca.store.keys import RunKey
 from streampca.store.ledger import Account
 from streampca.store.records import (
     decode,
@@ -38,7 +38,6 @@ from streampca.store.records import (
     release_records,
     release_size,
     size_of,
-    trace_of,
 )
 from streampca.store.row_digest import TakenRows
 from streampca.store.witness import Point, Witness
@@ -119,11 +118,10 @@ class Writer:
     lost: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        self._seal, self._progress = Seal(self._key), self._database.progress
+        self._progress = self._database.progress
         self._point: Point = self._progress.rows, self._progress.digest
-        self._rows = taken_rows(self._database, self._key).resumed()
-        number, sealed = self._database.get("position") or (0, None)
-        position = None if sealed is None else Position(*decode(self._seal.open("position", number, sealed)))
+        taken, position = sealed_facts(self._database, self._key)
+        self._rows = taken.resumed()
         # Entries form a list from the newest one back to the last that is noted. Its nodes never change in a way that
         # another thread could see half of.
         self._newest = self._stored = self._noted = _Kept(None, position, self._engine.now.entries, self._progress.rows)
@@ -165,6 +163,7 @@ class Writer:
     def append(self, entry: Entry) -> None:
         """Keep an entry, in place of one that the stream did not absorb because it was interrupted."""
         before = self._absorbed()
+        # An interrupted row may have left an entry of this number, which the assignment below replaces.
         # The position of an entry without rows is that of the entry before.
         position = entry.position if entry.count else before.position
         size = before.size + size_of(entry) + (0 if entry.release is None else release_size(entry.release))
@@ -186,6 +185,7 @@ class Writer:
                 if not is_large:
                     return  # entries gather until the disk is ready for them
                 self.thread.wait(job)
+            # In the background: rows influence no released value before they are durable (`hold`).
             self._last, self._job = time.monotonic(), self.thread.begin(self._write)
 
     def hold(self, t: int) -> None:
@@ -334,7 +334,7 @@ class Writer:
         kept, state, epoch = self._view(snapshot)
         if not kept and state is None and epoch is None:
             return
-        before, seal, engine = self._progress, self._seal, self._engine
+        before, key, engine = self._progress, self._key, self._engine
         entries = [one.entry for one in kept if one.entry is not None]
         groups = [(group, group_words(group)) for group in groups_of(entries)]
         number = before.records + len(groups)
@@ -343,43 +343,36 @@ class Writer:
         if releases:
             progress = progress._replace(released=releases[-1].t)
         if entries:
-            progress = progress._replace(rows=kept[-1].rows, digest=self._key.point(kept[-1].rows, entries[-1].link))
+            progress = progress._replace(rows=kept[-1].rows, digest=key.point(kept[-1].rows, entries[-1].link))
         log: list[tuple[int, bytes]] = []
         chunks: list[tuple[int, bytes]] = []
         if state is None:
             for at, (group, words) in enumerate(groups, before.records + 1):
-                log.append((at, seal.seal("entry", at, record_of(group, words))))
+                log.append((at, key.seal("entry", at, record_of(group, words))))
         else:
             progress = progress._replace(snapshot=progress.rows, folded=number)
             data = encode(state)
             count = -(-len(data) // CHUNK)
             for at in range(1, count + 1):
                 chunk = data[(at - 1) * CHUNK : at * CHUNK]
-                chunks.append((at, seal.seal(chunk_name(at, count), number, chunk)))
+                chunks.append((at, key.seal(chunk_name(at, count), number, chunk)))
             del state, data  # as large as the sealed chunks, which wait for the disk
         records = [(t, record, checksum(str(t), record)) for t, record in release_records(releases)]
-        fresh = trace_of(entries)
         rows = self._rows.after(
-            self._key.derive(b"streampca rows"), ((sum(one.count for one in group), words) for group, words in groups)
+            key.derive(b"streampca rows"), ((sum(one.count for one in group), words) for group, words in groups)
         )
         stored = kept[-1] if kept else self._stored
-        facts: dict[str, Any] = {
-            "progress": progress,
-            "rows": [number, seal.seal("rows", number, encode(rows))],
-        }
+        sealed = key.seal("rows", number, encode([rows, stored.position]))
+        facts: dict[str, Any] = {"progress": progress, "rows": [number, sealed]}
         if entries and not before.records:  # the first row fixes features and bounds
             facts["config"] = dump(config_of(engine))
             facts["label"] = label_of(engine.algorithm, engine.now.admission)
-        if stored.position != self._stored.position:
-            position = stored.position
-            sealed = None if position is None else seal.seal("position", number, encode(position))
-            facts["position"] = [number, sealed]
         if epoch is not None:
             facts["epoch"] = {**epoch, "rows": progress.rows}
 
         def work(db: sqlite3.Connection) -> None:
             # Remove what a commit that failed after its transaction has left.
-            for table in ("log", "trace", "points"):
+            for table in ("log", "points"):
                 db.execute(f"DELETE FROM {table} WHERE number > ?", (before.records,))  # noqa: S608
             db.execute("DELETE FROM releases WHERE number > ?", (before.released,))
             if chunks:
@@ -388,8 +381,6 @@ class Writer:
                 db.executemany("INSERT INTO snapshot VALUES (?, ?)", chunks)
             db.executemany("INSERT INTO log VALUES (?, ?)", log)
             db.executemany("INSERT INTO releases VALUES (?, ?, ?)", records)
-            if fresh:
-                db.execute("INSERT INTO trace VALUES (?, ?)", (number, seal.seal("trace", number, encode(fresh))))
             if entries:
                 db.execute("INSERT INTO points VALUES (?, ?, ?)", (number, progress.rows, progress.digest))
                 oldest = "(SELECT number FROM points ORDER BY number DESC LIMIT 1 OFFSET ?)"
@@ -397,6 +388,8 @@ class Writer:
             self._database.put(**facts)
 
         self._database.transact(work)
+        # The rows are durable from here on. If an exception comes first, the next commit writes them again, and the
+        # statements at the beginning of `work` remove what this one wrote.
         self._progress, self._stored, self._rows = progress, stored, rows
         if epoch is not None and self._epoch is epoch:
             self._epoch = None
@@ -411,6 +404,7 @@ class Writer:
         point: Point = self._progress.rows, self._progress.digest
         if repeat or point != self._point:
             with plain_errors(self._database.path):
+                # Releases are handed out after this. Then witness and ledger know of every release that was read.
                 if self._witness is not None:
                     self._witness.remember(self._key.run, point)
                 if self._account is not None:
@@ -435,10 +429,13 @@ def _commit_at_exit() -> None:
             writer.leave()
 
 
-def taken_rows(database: Database, key: RunKey) -> TakenRows:
-    """Return the digests of the rows of a run."""
+def sealed_facts(database: Database, key: RunKey) -> tuple[TakenRows, Position | None]:
+    """Return the digests of the rows of a run, and the position of the source after them."""
     number, sealed = database.get("rows") or (0, None)
-    return TakenRows() if sealed is None else TakenRows(*decode(Seal(key).open("rows", number, sealed)))
+    if sealed is None:
+        return TakenRows(), None
+    rows, position = decode(key.open("rows", number, sealed))
+    return TakenRows(*rows), None if position is None else Position(*position)
 
 
 def chunk_name(chunk: int, chunks: int) -> str:

@@ -1,36 +1,20 @@
-"""Read a store while its run continues: status, parameters, a copy and checks. Only `Verification` needs the key."""
+"""Read a store while its run continues: status, parameters, a copy and checks. Only `verify` needs the key."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from streampca.errors import BadParameterError, HorizonReachedError, StoreCorruptError
-from streampca.rows.protocol import Reader, RowSource
+from streampca.errors import BadParameterError
 from streampca.store.config import load, public_parameters
 from streampca.store.database import SCHEMA, Database, plain_errors
-from streampca.store.keys import Seal, read_key
-from streampca.store.records import damaged, read_trace
-from streampca.store.recovery import (
-    alike,
-    check_key,
-    check_lineage,
-    fresh_stream,
-    rebuild,
-    replay_checked,
-)
+from streampca.store.keys import read_key
+from streampca.store.records import damaged
+from streampca.store.recovery import check_key, check_lineage, rebuild
 from streampca.store.witness import beside, is_locked, peek, sync_folder
-from streampca.stream.blocks import Entry
-from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
-
-#: Rows that are replayed together.
-_AT_ONCE = 4096
 
 
 def check_witness(path: Path, witness: Path | None = None) -> str:
@@ -85,12 +69,8 @@ def backup(path: Path, to: Path) -> int:
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         try:
-            with closing(sqlite3.connect(part, isolation_level=None)) as target:
-                source.db.backup(target)
-                (bad,) = target.execute("PRAGMA quick_check").fetchone()
-                target.execute("PRAGMA journal_mode = DELETE")
-            if bad != "ok":
-                raise damaged(f"{path} is damaged ({bad})")
+            # A consistent copy that SQLite builds anew from the contents, so that damaged pages raise.
+            source.db.execute("VACUUM INTO ?", (str(part),))
             with part.open("rb") as file:
                 os.fsync(file.fileno())
             os.link(part, to)  # unlike a rename, fails if the target exists by now
@@ -110,83 +90,19 @@ def published_parameters(database: Database) -> dict[str, Any]:
     return public_parameters(config["algorithm"], row_norm=config["row_norm"], center=config["center"], bounds=bounds)
 
 
-class Verification:
-    """Checks of a run as it is when they begin: every checksum, and replays. Curator only."""
+def verify(path: Path, passphrase: str | None = None) -> int:
+    """Check a run as it is now: every page, every release, and a replay of the rows since the snapshot. Curator only.
 
-    def __init__(self, path: Path, passphrase: str | None = None) -> None:
-        self._path = path
-        self._database = Database(str(path), write=False)
-        try:
-            with plain_errors(path):
-                self._database.db.execute("BEGIN")  # one view, while the run may continue
-            self._key = read_key(beside(path, ".key"), passphrase)
-            check_key(self._database, self._key)
-            config = load(self._database.fact("config"))
-        except BaseException:
-            self._database.close()
-            raise
-        self.rows = self._database.progress.rows
-        self.kernels = kernels_of(self._database)
-        self.features = None if config["features"] is None else tuple(config["features"])
-        self.on_bad_row: Literal["raise", "zero"] = config["on_bad_row"]
-
-    def file(self) -> None:
-        """Check pages and releases. Raises `StoreCorruptError` for damage."""
-        found = self._database.first("PRAGMA integrity_check(1)")
+    Returns the number of these rows. Raises `StoreCorruptError` for damage.
+    """
+    with closing(Database(str(path), write=False)) as database, plain_errors(path):
+        database.db.execute("BEGIN")  # one view, while the run may continue
+        found = database.first("PRAGMA integrity_check(1)")
         if found != ("ok",):
-            raise damaged(f"{self._path} is damaged ({found})")
-        for _release in self._database.releases():
+            raise damaged(f"{path} is damaged ({found})")
+        key = read_key(beside(path, ".key"), passphrase)
+        check_key(database, key)
+        for _release in database.releases():  # also those before the snapshot
             pass
-
-    def replay(self) -> int:
-        """Rebuild the stream from the snapshot and the entries since. Return the number of rows of these entries."""
-        rebuild(self._database, self._key, Stream)
-        return self.rows - self._database.progress.snapshot
-
-    def replay_all(self, source: RowSource) -> int:
-        """Replay all rows from their source, compare every release, and return the number of releases.
-
-        Raises
-        ------
-        StoreCorruptError
-            If a release or the final state differs.
-        """
-        engine = fresh_stream(self._database, self._key, Stream).engine
-        engine.adopt(source)
-        differs = StoreCorruptError(
-            f"{self._path}: these rows lead to another state than the stored one, or to fewer releases: another source?"
-        )
-        try:
-            releases = self._database.releases()
-            count = replay_checked(engine, self._entries(engine, Reader(source.blocks())), releases, str(self._path))
-        except (BadParameterError, HorizonReachedError) as problem:
-            raise differs from problem
-        if engine.t != self.rows:
-            raise StoreCorruptError(f"{self._path}: {self.rows} rows were taken, the source has {engine.t}")
-        replayed = rebuild(self._database, self._key, Stream).engine
-        if self.rows and not alike(engine.processor.snapshot(), replayed.processor.snapshot()):
-            raise differs
-        return count
-
-    def _entries(self, engine: Engine, rows: Reader) -> Iterator[Entry]:
-        """Yield the entries that replay a source, each after the engine has absorbed the one before."""
-        seal, sealed = Seal(self._key), self._database.rows("trace", 0, self._database.progress.records)
-        traces = (read_trace(seal.open("trace", number, record)) for number, record in sealed)
-        for last, kind, fresh in chain(chain.from_iterable(traces), [(self.rows, "rows", [])]):
-            # Rows before an entry of another kind drew no noise, and have no trace.
-            left = tuple(fresh) if kind == "rows" else ()
-            while engine.t < last:
-                # The first row after a warm-up begins a block, as in the run.
-                taken = rows.take(min(last - engine.t, engine.warmup_left or _AT_ONCE, _AT_ONCE))
-                if not len(taken):
-                    break
-                admitted, marks = engine.now.admission.block(taken, engine.t + 1)
-                drawn = engine.processor.chain.n
-                yield Entry(engine.t + 1, len(taken), admitted, None, marks.counts(), left)
-                left = left[engine.processor.chain.n - drawn :]
-            if kind != "rows":
-                yield Entry(engine.t + 1, 0, None, None, fresh=tuple(fresh), kind=kind)
-
-    def close(self) -> None:
-        """Close the database."""
-        self._database.close()
+        rebuild(database, key, Stream)
+        return database.progress.rows - database.progress.snapshot

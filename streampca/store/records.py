@@ -1,4 +1,4 @@
-"""Records of a store as bytes: snapshots, entries of the log, fresh bytes of noise, and releases.
+"""Records of a store as bytes: snapshots, entries of the log, and releases.
 
 Records are msgpack. Reading one builds numbers, strings, lists, dictionaries and arrays of six types, and nothing else.
 Records of entries are as secret as the rows, and sealed before they are written; releases are publishable.
@@ -132,6 +132,7 @@ def record_of(group: Sequence[Entry], words: Any) -> bytes:
     """Return the record of a group of entries and its `group_words`."""
     last, count = group[-1], sum(entry.count for entry in group)
     fresh = [name for entry in group for name in entry.fresh]
+    # Joined entries give the same releases: each uses the fresh bytes that the rows before it have left.
     counts = reduce(Counts.plus, (entry.counts for entry in group))
     record = _EntryRecord(group[0].first, count, last.kind, counts.plain(), fresh, last.link, words)
     if last.block is not None:
@@ -153,24 +154,6 @@ def entry_of(data: bytes) -> Entry:
         return Entry(record.first, record.count, rows, block, counts, fresh, record.link, None, record.kind)
 
     return read(entry, data, "an entry of the log")
-
-
-def trace_of(entries: Iterable[Entry]) -> list[tuple[int, str, list[bytes]]]:
-    """Return the fresh bytes of the noise of entries, as (last row that used them, kind of entry, fresh bytes)."""
-    # Kept after a snapshot replaces the rows, so that the owner of the rows can replay the whole run.
-    trace: list[tuple[int, str, list[bytes]]] = []
-    for entry in entries:
-        if entry.fresh or entry.kind != "rows":
-            fresh = list(entry.fresh)
-            if trace and trace[-1][1] == entry.kind == "rows":
-                fresh = trace.pop()[2] + fresh
-            trace.append((entry.first + entry.count - 1, entry.kind, fresh))
-    return trace
-
-
-def read_trace(data: bytes) -> list[tuple[int, str, list[bytes]]]:
-    """Return the value of `trace_of` from its record."""
-    return read(_TRACE.decode, data, "the fresh bytes of the noise")
 
 
 class _ReleaseRecord(msgspec.Struct, array_like=True):
@@ -238,5 +221,4 @@ _ENCODER = msgspec.msgpack.Encoder(enc_hook=plain)
 _ANYTHING = msgspec.msgpack.Decoder(ext_hook=array)
 _PARTS = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], Literal["C", "F"], memoryview])
 _ENTRY = msgspec.msgpack.Decoder(_EntryRecord, ext_hook=array)
-_TRACE = msgspec.msgpack.Decoder(list[tuple[int, str, list[bytes]]])
 _RELEASES = msgspec.msgpack.Decoder(_Releases, ext_hook=array)

@@ -13,7 +13,7 @@ from streampca.errors import HorizonReachedError, StoreCorruptError, StoreForked
 from streampca.release.release import Release
 from streampca.store.config import check_label, load, stream_of
 from streampca.store.database import Database
-from streampca.store.keys import RunKey, Seal
+from streampca.store.keys import RunKey
 from streampca.store.log import chunk_name
 from streampca.store.records import damaged, decode, encode, entry_of
 from streampca.store.witness import Point
@@ -46,6 +46,7 @@ def check_lineage(database: Database, seen: Point | None, who: str) -> None:
             raise forked(f"{who} remembers nothing of the run in {database.path}: another copy may have continued")
         return
     rows, digest = seen
+    # The digest covers the chain value, so that a twin with the same number of other rows is found, too.
     if rows > progress.rows:
         what = "this is an older copy, it was set back, or its last commits were damaged"
         raise forked(f"{database.path} is at row {progress.rows}, but {who} remembers the run at row {rows}: {what}")
@@ -66,7 +67,8 @@ def forked(what: str) -> StoreForkedError:
 
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """Return the stream of a run before its first row. Checks that it draws the same noise as the stored run."""
-    start = Seal(key).open("start", 0, database.fact("start"))
+    # The name of the start is part of the key of the noise, hence sealed.
+    start = key.open("start", 0, database.fact("start"))
     stream = stream_of(load(database.fact("config")), key, start, kind)
     check_label(database.get("label"), stream.engine, database.path)
     return stream
@@ -78,13 +80,13 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     Raises `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields
     other chain values or releases than the stored ones.
     """
-    stream, progress, seal, path = fresh_stream(database, key, kind), database.progress, Seal(key), database.path
+    stream, progress, path = fresh_stream(database, key, kind), database.progress, database.path
     engine, t = stream.engine, None
 
     def entries() -> Iterator[Entry]:
         last = progress.folded
         for number, sealed in database.rows("log", last, progress.records):
-            entry = entry_of(seal.open("entry", number, sealed))
+            entry = entry_of(key.open("entry", number, sealed))
             # Records are consecutive. A gap would replay later rows with the noise of earlier ones.
             if number != last + 1 or entry.first != engine.t + 1:
                 break
@@ -101,7 +103,7 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
             # The seal of a chunk names its place and the number of all.
             state = decode(
                 b"".join(
-                    seal.open(chunk_name(at, len(chunks)), progress.folded, sealed)
+                    key.open(chunk_name(at, len(chunks)), progress.folded, sealed)
                     for at, (_, sealed) in enumerate(chunks, 1)
                 )
             )

@@ -70,6 +70,7 @@ def digest_of(key: bytes, words: Any, first: int) -> int:
     for start in range(0, len(words), _CHUNK):
         part = words[start : start + _CHUNK]
         uniform = np.random.Philox(counter=(first + start) * draws, key=secret).random_raw(4 * draws * len(part))
+        # Unused numbers of the last counter are skipped, so that each row begins at a counter of its own.
         factors = uniform.reshape(len(part), 4 * draws)[:, : part.shape[1]]
         total += int(np.einsum("ij,ij->", factors, part.astype(np.int64).view(np.uint64)))  # wraps at 2**64
     return total

@@ -1,8 +1,8 @@
 """Durable runs. All files are curator-side.
 
 - ``run.db``: configuration, progress and releases in the clear. Sealed with the key: the entries since the latest
-  snapshot (rows, fresh bytes of their noise, chain value after them), the snapshot with the exact Gram matrix, the
-  fresh bytes of all noise, and the start.
+  snapshot (rows, fresh bytes of their noise, chain value after them), the snapshot with the exact Gram matrix, and the
+  start.
 - ``run.db.key``: the key, mode 0600 or under a passphrase. Never store it with an exported release: both files together
   reveal all of the above.
 - ``run.db.witness``: the progress of the run, and a keyed digest of its chain value.
@@ -26,6 +26,7 @@ import gc
 import logging
 import os
 import secrets
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,9 +41,9 @@ from streampca.release.release import Release
 from streampca.rows.protocol import Position
 from streampca.store.config import config_of, dump, label_of
 from streampca.store.database import Database, Progress, plain_errors
-from streampca.store.keys import RunKey, Seal, read_key, run_of, write_key
+from streampca.store.keys import RunKey, read_key, run_of, write_key
 from streampca.store.ledger import Account, Ledger
-from streampca.store.log import Schedule, Writer, taken_rows
+from streampca.store.log import Schedule, Writer, sealed_facts
 from streampca.store.records import decode, encode
 from streampca.store.recovery import check_key, check_lineage, forked, rebuild
 from streampca.store.row_digest import PassedRows
@@ -166,14 +167,14 @@ class Store:
         found = self._open_database().get("source")
         if found is None or self._key is None:
             return None
-        source: dict[str, Any] = decode(Seal(self._key).open("source", 0, found))
+        source: dict[str, Any] = decode(self._key.open("source", 0, found))
         return source
 
     def remember_source(self, source: dict[str, Any] | None) -> None:
         """Store a description of the source of the rows. It is sealed, because it may hold a password."""
         database, key = self._open_database(), self._key
         if key is not None and source != self.source:
-            sealed = None if source is None else Seal(key).seal("source", 0, encode(source))
+            sealed = None if source is None else key.seal("source", 0, encode(source))
             database.put_all(source=sealed)
 
     @contextmanager
@@ -202,7 +203,7 @@ class Store:
         database = self._open_database()
         if self._key is None:
             raise BadParameterError("the store is not open. Continue its run with Stream.resume(store)")
-        return PassedRows(self._key.derive(b"streampca rows"), taken_rows(database, self._key))
+        return PassedRows(self._key.derive(b"streampca rows"), sealed_facts(database, self._key)[0])
 
     def flush(self) -> None:
         """Commit all rows pushed so far, and return when they are durable."""
@@ -286,6 +287,8 @@ class Store:
             raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
         try:
             database = self._claim()
+            # Order: facts, ledger, witness, key file. The key file is the commit point: a crash before it leaves a run
+            # that never had a row, and that the next beginning replaces.
             found, progress = database.get("run"), database.progress
             has_key = not self._in_memory and self._key_file.exists()
             # A run without its key file broke off while it began. One that has it may have been paid for.
@@ -297,39 +300,42 @@ class Store:
             before = None if found is None else str(found["run"])
             if has_key and (before is None or run_of(self._key_file) != before):
                 raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")
-            account = None if payer is None else self._own(payer.ledger.path, payer.data_set, payer.run)
+            if payer is not None:
+                self._own(payer.ledger.path, payer.data_set, payer.run)
             key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
-            if not self._in_memory:
-                with plain_errors(self._key_file):
-                    self._key_file.unlink(missing_ok=True)  # that of the replaced run
-            if self._witness is not None:
-                with plain_errors(self._witness_file):
-                    self._witness.clear(before)
-            database.put_all(
-                run={
+            facts = {
+                "run": {
                     "run": key.run,
                     "check": key.check(),
                     "guarantee": engine.guarantee.to_dict(),
-                    "account": None if account is None else [account.ledger.path, account.data_set, account.run],
+                    "account": None
+                    if payer is None
+                    else [os.path.abspath(payer.ledger.path), payer.data_set, payer.run],
                 },
-                config=described,
-                label=label_of(engine.algorithm, engine.now.admission),
-                progress=Progress(),
-                kernels=[[1, _native.described()]],
-                start=Seal(key).seal("start", 0, engine.start_id),
-            )
-            if account is not None:
-                account.ledger.note(account.data_set, key.run, None, _BEGINNING)
-            if self._witness is not None:
-                with plain_errors(self._witness_file):
+                "config": described,
+                "label": label_of(engine.algorithm, engine.now.admission),
+                "progress": Progress(),
+                "kernels": [[1, _native.described()]],
+                "start": key.seal("start", 0, engine.start_id),
+            }
+
+            def replace(db: sqlite3.Connection) -> None:
+                db.execute("DELETE FROM facts")
+                database.put(**facts)
+
+            with plain_errors(self.path):
+                if self._witness is not None:
+                    self._key_file.unlink(missing_ok=True)  # that of the replaced run
+                    self._witness.clear(before)
+                database.transact(replace)
+                if self._account is not None:
+                    self._account.ledger.note(self._account.data_set, key.run, None, _BEGINNING)
+                if self._witness is not None:
                     self._witness.remember(key.run, _BEGINNING)
-            if not self._in_memory:
-                # The run exists from here on: without its key file, another one may begin in its place.
-                with plain_errors(self._key_file):
+                    # The run exists from here on: without its key file, another one may begin in its place.
                     write_key(self._key_file, key, self._passphrase)
             self._key = key
-            head = None if account is None else _BEGINNING
-            writer = self._begin_writing(database, key, account, head, engine)
+            writer = self._begin_writing(engine, None if payer is None else _BEGINNING)
         except BaseException:
             self._let_go()
             raise
@@ -342,6 +348,7 @@ class Store:
         if not self._in_memory and not Path(self.path).exists():
             raise BadParameterError(f"{self.path}: there is no such store. Check the path")
         if self._writer is not None:
+            # Without a snapshot: the next stream replays the entries, which checks them.
             self._writer.finish(snapshot=False)
             self._writer.detach()
             self._writer = None
@@ -370,15 +377,14 @@ class Store:
             stream = rebuild(database, key, kind)
             kernels = database.fact("kernels")
             if kernels[-1][1] != _native.described():  # other kernels compute the bases from this row on
-                kernels.append([stream.t + 1, _native.described()])
-                database.put_all(kernels=kernels)
+                database.put_all(kernels=[*kernels, [stream.t + 1, _native.described()]])
             self._key = key
-            writer = self._begin_writing(database, key, account, head, stream.engine)
+            writer = self._begin_writing(stream.engine, head)
             if not moved:
-                writer.note()
+                writer.note()  # a crash may have left witness and ledger one commit behind
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
-                database.put_all(start=Seal(key).seal("start", 0, stream.engine.start_id))
+                database.put_all(start=key.seal("start", 0, stream.engine.start_id))
         except BaseException:
             self._let_go()
             raise
@@ -398,11 +404,13 @@ class Store:
             self._database = Database(self.path, write=True)
         return self._database
 
-    def _begin_writing(
-        self, database: Database, key: RunKey, account: Account | None, head: Point | None, engine: Engine
-    ) -> Writer:
+    def _begin_writing(self, engine: Engine, head: Point | None) -> Writer:
+        assert self._database is not None
+        assert self._key is not None
         self.guard.inner = engine.guard
-        self._writer = Writer(self, database, key, self._witness, account, head, engine, self._schedule)
+        self._writer = Writer(
+            self, self._database, self._key, self._witness, self._account, head, engine, self._schedule
+        )
         return self._writer
 
     def _open_database(self) -> Database:

@@ -47,11 +47,18 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
+class _File(FileIO):
+    """A file that closes without a warning when it is collected: its store has given one, if rows are lost."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class LockFile:
     """A file that only this process holds, from `open` to `close`. The system releases it if the process dies."""
 
     # A file of its own, not the database: SQLite's locks are POSIX locks, which any close in this process would drop.
-    _file: FileIO | None = None
+    _file: _File | None = None
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +69,7 @@ class LockFile:
         import fcntl
 
         if self._file is None or self._file.closed:
-            self._file = FileIO(self._path, "r+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o600))
+            self._file = _File(self._path, "r+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o600))
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
@@ -86,9 +93,6 @@ class LockFile:
 
     # The child of a fork closes its handle, too: a lock lasts until all handles are closed.
     after_fork = close
-
-    def __del__(self) -> None:
-        self.close()
 
 
 def is_locked(path: Path) -> bool:
@@ -151,6 +155,7 @@ def peek(path: Path, run: str) -> Point | None:
 
 def _latest(path: Path, data: bytes, run: str | None) -> tuple[int, Point | None]:
     """Return number and point of the latest intact slot; 0 and None if there is none."""
+    # The slot of the higher number is the newer one; a torn one fails its checksum and is passed over.
     latest: tuple[int, Point | None] = 0, None
     for slot in (data[:_SLOT], data[_SLOT : 2 * _SLOT]):
         text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]

@@ -41,8 +41,8 @@ from streampca.store.config import load
 from streampca.store.database import _PAGE, Database
 from streampca.store.keys import read_key
 from streampca.store.ledger import Balance, Ledger
-from streampca.store.reading import Verification, check_witness
-from streampca.store.records import decode, encode, entry_of, read_trace, releases_of
+from streampca.store.reading import check_witness, verify
+from streampca.store.records import decode, encode, entry_of, releases_of
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
@@ -286,9 +286,7 @@ def store_files(data: bytes) -> None:
         if check_witness(path).endswith("no commit is missing"):
             assert found == _RELEASES, "commits are gone, and the witness did not say so"
         if not zlib.crc32(data) & 7:
-            with contextlib.closing(Verification(path)) as check:
-                check.file()
-                check.replay()
+            verify(path)
     except StreamPCAError as error:
         told(error)
     finally:
@@ -406,7 +404,6 @@ def _made_once() -> None:
             (_key_of, _STORES[0][1]["run.db.key"]),
             (decode, entry),
             (entry_of, entry),
-            (read_trace, encode([(3, "rows", [b"0" * 16])])),
         ]
     )
     fed = Stream(_DEBIT, seed=1, features=("a", "b"))

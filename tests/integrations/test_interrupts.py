@@ -15,7 +15,7 @@ import pytest
 import streampca
 from streampca.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
-from streampca.store.ledger import LedgerFile
+from streampca.store.ledger import Account, Ledger
 
 HOME = str(Path(streampca.__file__).parent)
 ROWS = [dict(zip("abc", row, strict=True)) for row in np.random.default_rng(0).normal(size=(12, 3)).tolist()]
@@ -99,7 +99,8 @@ def test_a_row_or_batch_is_learnt_once_or_not_at_all(
     make: Callable[[], Any], fed: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[bytes] = []
-    monkeypatch.setattr(LedgerFile, "debit", lambda self, guarantee, start: paid.append(start))
+    monkeypatch.setattr(Ledger, "existing", lambda path: None)
+    monkeypatch.setattr(Account, "debit", lambda self, guarantee, start: paid.append(start))
     whole, expected = make(), [None]
     for piece in range(6):
         learn(whole, piece)

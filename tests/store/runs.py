@@ -1,7 +1,7 @@
 """Durable runs for the tests of stores: one algorithm, its rows, and what an uninterrupted run releases."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,15 +71,3 @@ def copied(path: Path, *ends: str, to: str = "twin.db") -> Path:
 def payments(ledger: Path, data_set: str = "rows") -> int:
     with Ledger(ledger) as opened:
         return len(opened.balance(data_set).entries)
-
-
-class Rows(sp.RowSource):
-    """The rows of a run as a source."""
-
-    bounds = None
-
-    def __init__(self, rows: np.ndarray, features: tuple[str, ...] = ()) -> None:
-        self._rows, self.features = rows, features
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        yield from np.array_split(self._rows, 7)

@@ -23,7 +23,7 @@ from streampca.errors import (
     WrongKeyError,
 )
 from streampca.store.database import SCHEMA
-from streampca.store.keys import Seal, read_key
+from streampca.store.keys import read_key
 from streampca.store.reading import backup, status
 from streampca.store.records import decode, encode
 from streampca.store.store import Store
@@ -203,12 +203,12 @@ def test_a_run_of_another_version_or_other_constants_is_refused(
 
 def test_rows_and_fresh_bytes_that_do_not_belong_together_are_noticed(path: Path) -> None:
     """Sealed records of one run, put together in another way by who has the key."""
-    seal = Seal(read_key(path.with_name("run.db.key"), None))
+    key = read_key(path.with_name("run.db.key"), None)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         (number, sealed) = db.execute("SELECT number, sealed FROM log ORDER BY number LIMIT 1").fetchone()
-        record = decode(seal.open("entry", number, sealed))
+        record = decode(key.open("entry", number, sealed))
         record["fresh"] = record["fresh"][::-1].copy()
-        db.execute("UPDATE log SET sealed = ? WHERE number = ?", (seal.seal("entry", number, encode(record)), number))
+        db.execute("UPDATE log SET sealed = ? WHERE number = ?", (key.seal("entry", number, encode(record)), number))
     with pytest.raises(StoreCorruptError, match="hides other values"):
         proceed(path)
 

@@ -12,7 +12,7 @@ from runs import ROWS, begin, fpl, rows_of, writer_of
 import streampca as sp
 from streampca.errors import BadParameterError, StoreLockedError
 from streampca.store.ledger import Ledger
-from streampca.store.reading import Verification
+from streampca.store.reading import verify
 from streampca.store.store import Store
 
 #: Files of which every line is tried.
@@ -25,9 +25,7 @@ UNCLOSED = pytest.mark.filterwarnings("ignore:Exception ignored in.*FileIO:pytes
 
 def check(path: Path, t: int) -> None:
     assert rows_of(path) == t
-    verification = Verification(path)
-    verification.file()
-    verification.close()
+    verify(path)
 
 
 @pytest.mark.parametrize(("commit_every", "single"), [(1, False), ("1h", True), ("1ms", True), ("1ms", False)])

@@ -27,11 +27,9 @@ from streampca.store.records import (
     entry_of,
     group_words,
     groups_of,
-    read_trace,
     record_of,
     release_records,
     releases_of,
-    trace_of,
 )
 from streampca.stream.blocks import BlockGram, Entry
 
@@ -178,17 +176,6 @@ def test_entries_come_back_in_groups_of_rows(monkeypatch: pytest.MonkeyPatch) ->
     assert [len(group) for group in groups_of(given)] == [1, 2, 1, 1, 1, 1]
 
 
-def test_a_trace_tells_where_fresh_bytes_served() -> None:
-    trace = trace_of([
-        entry(1, 2, 1), entry(3, 1), entry(4, 1, 2, 3), entry(5, 0, 4, kind="generation"), entry(5, 2),
-        entry(7, 0, kind="finish"),
-    ])  # fmt: skip
-    names = [bytes([name] * 16) for name in (1, 2, 3, 4)]
-    assert trace == [(4, "rows", names[:3]), (4, "generation", names[3:]), (6, "finish", [])]
-    assert read_trace(encode(trace)) == trace
-    assert trace_of([entry(1, 2), entry(3, 4)]) == []
-
-
 def config(*parts: Any) -> bytes:
     """Return a configuration with an algorithm of these parts."""
     return encode({"algorithm": msgspec.msgpack.Ext(2, encode(parts))})
@@ -207,7 +194,7 @@ def of_rows(**changes: Any) -> bytes:
         (releases_of, encode({"terms": [], "each": [[1, 0]]})),
         (releases_of, encode({"terms": [{"row_norm": 1.0, "features": None, "guarantee": PROMISE.to_dict(),
                                          "warmup": float("inf")}], "each": []})),
-        (read_trace, encode([1])), (entry_of, encode(None)), (entry_of, encode({"rows": 1})),
+        (entry_of, encode(None)), (entry_of, encode({"rows": 1})),
         (entry_of, of_rows(count=3)), (entry_of, of_rows(counts=[])), (entry_of, of_rows(rows=None)),
         (load, encode(3)), (load, config(3)), (load, config("PrivateFPL", 3)), (load, config("Store", {})),
         (load, config("PrivateFPL", {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "solver": "x" * 1000})),

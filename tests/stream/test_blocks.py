@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreCorruptError
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
 from streampca.matrix_factorization.noises import Tree
 from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.regret import RegretLog
-from streampca.sources.csv_rows import from_csv
-from streampca.store.reading import Verification
 from streampca.store.store import Store
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.stream.stream import Stream
@@ -224,26 +222,6 @@ def test_a_durable_run_of_blocks_resumes_with_the_same_releases(tmp_path) -> Non
         releases += [step.release] if step.release else []
     store.close()
     assert same(releases, single)
-
-
-def test_a_durable_run_of_blocks_is_verified_by_its_rows(tmp_path) -> None:
-    rows = rows_of(13, 330)
-    path, file = tmp_path / "run.db", tmp_path / "rows.csv"
-    np.savetxt(file, rows, delimiter=",", header=",".join("abcd"), comments="", fmt="%.17g")
-    with Store(path, commit_every=100) as store:
-        feed(Stream(fpl(), key=bytes(range(32)), store=store), rows, [70])
-        store.flush()
-        checks = Verification(path)
-        assert checks.replay() == 330
-        checks.close()
-    checks = Verification(path)
-    assert checks.replay_all(from_csv(file)) == 6
-    other = rows.copy()
-    other[320, 2] += 0.01
-    np.savetxt(file, other, delimiter=",", header=",".join("abcd"), comments="", fmt="%.17g")
-    with pytest.raises(StoreCorruptError, match="another state"):
-        checks.replay_all(from_csv(file))
-    checks.close()
 
 
 def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
