@@ -155,7 +155,8 @@ def gram_move(d: int, adjacency: str, *, center: bool = False, rewards: bool = F
 
 
 def _outer(rows: FloatArray) -> FloatArray:
-    return np.einsum("ni,nj->nij", rows, rows)
+    products: FloatArray = rows[:, :, None] * rows[:, None, :]
+    return products
 
 
 @lru_cache(maxsize=64)
@@ -354,7 +355,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case WishartCovariance():
             # Delta of a chi-square against its shift, the larger of both directions.
             chi, moved = stats.chi2(subject.degrees(d) - d + 1), 1.0 / subject.scale(d)
-            breaks = (0.0, moved, float(chi.isf(1e-14)) + moved)
+            breaks: tuple[float, ...] = (0.0, moved, float(chi.isf(1e-14)) + moved)
             both: tuple[Density, Density] = (chi.pdf, lambda x: chi.pdf(x - moved))
             delta = max(hockey_stick(*pair, subject.epsilon, breaks) for pair in (both, both[::-1]))
             yield Claim("delta of the noise, by quadrature", subject.delta, delta, adjacency == "zero-out")

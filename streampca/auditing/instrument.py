@@ -206,6 +206,7 @@ def _checked(
         if case.checks == "all":
             _account(case, subject, pair, claim, parts)
             for kind, part in parts.items():
+                # The ratio is exact up to rounding, so no error probability is spent: any excess refutes the claim.
                 if witness := part.digits or (part.witness if part.ratio > _ROUNDING else ""):
                     rows[kind] = Audit(case.name, kind, "refuted", measure, value, None, part.ratio, (), witness)
             if stop and rows:

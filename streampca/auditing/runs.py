@@ -160,6 +160,8 @@ def pairs(case: Case, subject: Any, seed: int | None, *, every: bool) -> Iterato
                         tape = fresh_tape(seed, case.name, "first", key)
                         firsts[key] = run(case, subject, [*before, *[row] * case.span, *after], how, tape)
                     first = firsts[key]
+                    # The forced tape gives equal keys and equal released values, so later rows that are functions of
+                    # the stream are equal too, unless something leaks.
                     second = run(case, subject, [*before, *[other] * case.span, *after], how, Tape(first.tape))
                     depth = 0 if turn != 2 else 2 if every or crc32(case.name.encode()) % _DEEP == 0 else 1
                     yield Pair(f"row {position + 1} of {base} rows, {name}, fed by {how}", first, second, depth)

@@ -14,7 +14,6 @@ from streampca.auditing.runs import pairs
 from streampca.auditing.statistics import Spectrum, chance_to_miss, p_values
 from streampca.errors import BadParameterError
 from streampca.mechanisms.covariance import GaussianCovariance
-from streampca.privacy.outlet import Counts, LatticeSum, NoiseSource
 from streampca.privacy.randomness import Randomness, Tape
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000)
@@ -92,15 +91,6 @@ def test_a_forced_tape_hands_out_the_values_of_another_run():
     assert run(rows, Tape()) != run(rows, Tape())
     assert run(rows, Tape(seed=bytes(32))) == run(rows, Tape(seed=bytes(32)))
     assert Randomness().tape is None
-
-
-def test_notes_of_counts_and_lattices():
-    mine, other = Counts(np.array([3, 4]), names=["a", "c"]), Counts(np.array([1, 2]), names=["b", "a"])
-    assert mine.given(other, np.array([10.0, 20.0])).tolist() == [20.0, -np.inf]
-    assert LatticeSum(np.array([0.5]), 2.0**-50).noisy(np.zeros(1), 1.0)[0] == 0.5
-    source = NoiseSource(Randomness(), "test")
-    assert source.tape is None
-    source.outlet(source.first).gaussian("x", np.zeros(2), 1.0, 2.0**-30)  # is not recorded without a tape
 
 
 @pytest.mark.parametrize(
