@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
-from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -217,6 +216,10 @@ class _Units(NamedTuple):
     n: int = 0
     name: bytes = b""
 
+    def draws(self, n: int, name: bytes) -> _Units:
+        """Return the draws of step n, as `outlet.NoiseSource.draws`."""
+        return self._replace(n=n, name=name)
+
     def normal(self, count: int) -> FloatArray:
         """Return the numbers of the step: coordinate i is 1 in number i of all that were drawn."""
         self.slots[0] = count // self.size
@@ -230,12 +233,10 @@ def dense(mechanism: MatrixFactorization) -> FloatArray:
         return mechanism.reconstruction(n)
 
     def rows(size: int, steps: int) -> FloatArray:
-        units = _Units(size, slots)
-        draws: Any = SimpleNamespace(draws=lambda n, name: units._replace(n=n, name=name))
-        noise: Any = mechanism.start(size, draws)
-        sums = []
+        units: Any = _Units(size, slots)
+        noise, sums = mechanism.start(size, units), list[FloatArray]()
         for step in range(steps):
-            noise = noise.advance(units._replace(n=step, name=step.to_bytes(16, "little")))
+            noise = noise.advance(units.draws(step, step.to_bytes(16, "little")))
             sums.append(noise.noise)
         return np.array(sums)
 
@@ -246,6 +247,7 @@ def dense(mechanism: MatrixFactorization) -> FloatArray:
 
 def products(mechanism: MatrixFactorization) -> FloatArray:
     """Return ``C^T C`` for ``B C = A``: squared losses of rows, and their products. Infinite where noise is missing."""
+    # Denisov et al. 2022: releases A x + B z have the adaptive privacy of one Gaussian release of C x with z.
     b = dense(mechanism)
     try:
         root = np.linalg.cholesky(b @ b.T)

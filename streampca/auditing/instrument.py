@@ -286,10 +286,7 @@ def _collect(
         count += 1
         if count < wanted:
             continue
-        tested = [
-            (runs, part.level(error))
-            for part in parts.values() for group, runs in part.noise.items() if group != "order"
-        ]  # fmt: skip
+        tested = [(runs, part.level(error)) for part in parts.values() for runs in part.noise.values()]
         if not most:
             # Of few coordinates only the scale is measured, over all times together.
             shapes = [runs[0].shape for runs, _ in tested]
@@ -333,9 +330,8 @@ def _judged(
             name, p = min(found.items(), key=lambda item: item[1])
             if p * len(found) < level:
                 return f"noise{' ' + group if group else ''} does not follow its law: {name}, p = {p:.1e}"
-        p = across_groups(
-            [runs for group, runs in {**part.noise, **changed}.items() if group not in ("order", "trace")]
-        )
+        # The trace of a matrix depends on its diagonal entry.
+        p = across_groups([runs for group, runs in {**part.noise, **changed}.items() if group != "trace"])
         return f"noise of two groups is correlated, p = {p:.1e}" if p < level else ""
 
     if witness := unlawful(part.noise):
@@ -344,12 +340,11 @@ def _judged(
         return share, (), f"the noise shows {share:.1%} of the claim"
     missed = [] if part.ratio > 0.0 else ["outlet bypassed"]
     for group, runs in part.noise.items():
-        if group != "order":
-            of = f" ({group})" if len(part.noise) > 1 else ""
-            chances = chance_to_miss(runs, level)
-            for name, noise in _mutants(runs).items():
-                if chances[name] > MISS or not unlawful({group: noise}):
-                    missed.append(name + of)
+        of = f" ({group})" if len(part.noise) > 1 else ""
+        chances = chance_to_miss(runs, level)
+        for name, noise in _mutants(runs).items():
+            if chances[name] > MISS or not unlawful({group: noise}):
+                missed.append(name + of)
     if part.compared and not part.mutant_differs:
         missed.append("exact low digits")
     return share, tuple(missed), ""

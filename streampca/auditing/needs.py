@@ -46,9 +46,7 @@ WARMUP = 12
 # Reasons why the neighbors tried spend less than the claim.
 ENDLESS = "noise for any number of rows, of which a short run spends a part"
 DOUBLING = "its noise is for regret, and more than the claim requires"
-REWARDS = "two rows of a user would need extreme rewards on different subspaces, and equal outer products"
 MEAN = "centered rewards are bounded for a mean of length 1, which no single row causes"
-GAP = "the bound on the shift of the projector holds for the least gap that the measured one allows"
 CORNERS = "the first rows find bounds, and only the corners of their box are as long as the claim allows"
 
 Pairs = dict[str, tuple[Row, Row]]
@@ -219,7 +217,7 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
     elif options["publish_regret"] and options["center"]:
         case["slack"] = MEAN
     elif options["publish_regret"] and options["max_rows_per_user"] is not None:
-        case["slack"] = REWARDS
+        case["slack"] = "two rows of a user would need extreme rewards on different subspaces, and equal outer products"
     return {"n_components": 2}, case
 
 
@@ -307,7 +305,11 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     "MatrixLaplaceCovariance": ({"epsilon": 1.0}, {"d": 3}),
     "WishartCovariance": (SMALL, {"d": 2}),
     # Busy rows have a gap that shows; zero rows have none.
-    "SubspacePerturbation": (LARGE, {"rows": 30, "busy": np.tile(np.eye(6)[0], (30, 1)), "slack": GAP}),
+    "SubspacePerturbation": (
+        LARGE,
+        {"rows": 30, "busy": np.tile(np.eye(6)[0], (30, 1)),
+         "slack": "the bound on the shift of the projector holds for the least gap that the measured one allows"},
+    ),
     # Short busy rows are clipped to a small radius, and all private values are released; zero rows keep radius 1.
     "AdaptiveCovariance": (LARGE, {**_SHORT, "cost": 4.0}),
     "AdaptiveLaplaceCovariance": ({"epsilon": 20.0}, _SHORT),  # 40 rows are more than 500 / epsilon
