@@ -14,10 +14,24 @@ from typing import Any
 import numpy as np
 
 import streampca as sp
-from streampca.auditing.feeds import feed_stream
-from streampca.auditing.needs import BUDGET, DOUBLING, ENDLESS, LARGE, MEAN, SMALL, needs, needs_of
-from streampca.auditing.neighbors import SHORT, Pairs, another_norm, boxed, centered, changes, lines
-from streampca.auditing.runs import Case, Row
+from streampca.auditing.needs import (
+    BUDGET,
+    DOUBLING,
+    ENDLESS,
+    LARGE,
+    MEAN,
+    SHORT,
+    SMALL,
+    Pairs,
+    another_norm,
+    boxed,
+    centered,
+    changes,
+    lines,
+    needs,
+    needs_of,
+)
+from streampca.auditing.runs import Case, Row, feed_stream
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.outlet import NoiseSource
@@ -38,7 +52,6 @@ FPL = partial(sp.PrivateFPL, n_components=2, horizon=12, **BUDGET)
 _FEEDS = ("many", "push", "chunks", "past")
 add("PrivateFPL", FPL, feeds=_FEEDS)
 add("PrivateFPL-one-feature", FPL, n_components=1, d=1)
-add("PrivateFPL-forty-features", FPL, d=40, quick=False)
 add("PrivateFPL-long", FPL, horizon=64, d=6, rows=64, quick=False)
 add("PrivateFPL-every-5", FPL, horizon=58, release_every=5, rows=58)
 add("PrivateFPL-tree", FPL, noise="tree", feeds=_FEEDS)
