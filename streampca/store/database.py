@@ -149,6 +149,7 @@ class SQLiteFile:
         try:
             if self.db.in_transaction:  # a second interrupt stopped the rollback below
                 self.db.execute("ROLLBACK")
+            # IMMEDIATE acquires the write lock at once. A reading transaction that begins to write could fail halfway.
             self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             result = work(self.db)
             self.db.execute("COMMIT")
@@ -175,6 +176,7 @@ class SQLiteFile:
         if found is None:
             return None
         data, total = found
+        # Columns of SQLite have no fixed type: a damaged value may be a number.
         if not isinstance(data, bytes) or checksum(name, data) != total:
             raise damaged(f"{self.path}: {name!r} fails its checksum: the file is damaged")
         return read(lambda data: msgspec.convert(decode(data), kind), data, f"{self.path}: {name!r}")
@@ -272,6 +274,7 @@ class Database(SQLiteFile):
 
     def releases(self, after: int = 0) -> Iterator[Release]:
         """Yield the releases after row ``after``, in order. Publishable. `StoreCorruptError` for damage or a gap."""
+        # The progress is read first and bounds the rows: a commit that ends meanwhile changes neither count.
         progress, seen = self.progress, 0
         for last, record, total in self.rows("releases", after, progress.rows):
             if not isinstance(record, bytes) or checksum(str(last), record) != total:

@@ -52,6 +52,7 @@ class RunKey:
     def seal(self, kind: str, number: int, data: bytes) -> bytes:
         """Seal a record. Run, kind and number are authenticated, so that it cannot replace another record."""
         nonce = secrets.token_bytes(_NONCE)
+        # Random nonces of 96 bits are safe for 2**32 records of one key (NIST SP 800-38D), far more than a run writes.
         return nonce + self._cipher.encrypt(nonce, data, self._label(kind, number))
 
     def open(self, kind: str, number: int, sealed: bytes) -> bytes:
@@ -87,6 +88,7 @@ def write_key(path: Path, key: RunKey, passphrase: str | None) -> None:
     file = _KeyFile("streampca key 2", key.run, key.seeded, key.key)
     if passphrase is not None:
         file.salt, nonce = secrets.token_bytes(16), secrets.token_bytes(_NONCE)
+        # The run is authenticated, so that the key cannot be passed off as that of another run.
         file.key = nonce + _passphrase_cipher(passphrase, file.salt).encrypt(nonce, key.key, key.run.encode())
     # Written under another name and renamed, so that a crash leaves no half of a key.
     part = beside(path, ".part")

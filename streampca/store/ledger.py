@@ -203,6 +203,7 @@ class Ledger:
                     f"data set {data_set!r} has spent epsilon={before.spent:.4g} of {before.epsilon:g} at delta="
                     f"{before.delta:g}; with this it would be {'unbounded' if math.isinf(total) else f'{total:.4g}'}"
                 )
+            # The time is for readers of the ledger. No price depends on it.
             entry = Entry(datetime.now(UTC).isoformat(timespec="seconds"), run, event)
             after = replace(before, entries=(*before.entries, entry))
             if self._replace(data_set, before, after):

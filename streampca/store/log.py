@@ -130,8 +130,10 @@ class Writer:
         self._problem: Exception | None = None
         self._job: Job | None = None
         self._logged = self._snapshot_bytes = 0
+        # Monotonic: the clock of the system may be set back.
         self._last = self._last_snapshot = time.monotonic()
         _WRITERS.add(self)
+        # Last, so that facts that fail their checks above leave no thread behind.
         self.thread = WritingThread(lock, self._database, self._witness, self._account)
         self._engine.guard.helper = self.thread.ident
 
@@ -141,6 +143,7 @@ class Writer:
     def room(self) -> int | None:
         """Number of single rows that may wait before the next commit; None for no limit."""
         rows = self._schedule.rows
+        # Rows that only the database has count as waiting: a commit is complete after its note.
         return None if rows is None else max(1, rows - (self._absorbed().rows - self._noted.rows))
 
     @property
@@ -323,6 +326,7 @@ class Writer:
             old = kept_bytes and time.monotonic() - self._last_snapshot >= self._schedule.snapshot_seconds
             due = snapshot or old or kept_bytes >= max(self._snapshot_bytes, _LEAST_SNAPSHOT)
             state = committed_state(self._engine) if due else None
+            # The stream may absorb more meanwhile. Entries after the state are left to the next commit.
             last = self._engine.now.entries if state is None else state["entries"]
             if self._epoch is epoch:  # otherwise an epoch began or ended meanwhile, and part of it may be in view
                 break
@@ -350,6 +354,7 @@ class Writer:
         if releases:
             progress = progress._replace(released=releases[-1].t)
         if entries:
+            # Privacy: the chain value is a function of the exact rows, so that only a keyed digest is in the clear.
             progress = progress._replace(rows=kept[-1].rows, digest=key.point(kept[-1].rows, entries[-1].link))
         log: list[tuple[int, bytes]] = []
         chunks: list[tuple[int, bytes]] = []
@@ -383,6 +388,8 @@ class Writer:
                 db.execute(f"DELETE FROM {table} WHERE number > ?", (before.records,))  # noqa: S608
             db.execute("DELETE FROM releases WHERE number > ?", (before.released,))
             if chunks:
+                # Privacy: secure_delete overwrites in the file what the snapshot replaces, so that a key that leaks
+                # later does not open these rows.
                 db.execute("DELETE FROM snapshot")
                 db.execute("DELETE FROM log")
                 db.executemany("INSERT INTO snapshot VALUES (?, ?)", chunks)

@@ -67,6 +67,7 @@ def backup(path: Path, to: Path) -> int:
         source.run()
         part = beside(to, ".part")
         part.unlink(missing_ok=True)
+        # Created here, because SQLite would give it the permissions of the umask.
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             # A consistent copy that SQLite builds anew from the contents, so that damaged pages raise.

@@ -147,6 +147,7 @@ def entry_of(data: bytes) -> Entry:
         record = _ENTRY.decode(data)
         counts = Counts.of_plain(record.counts)
         block = None if record.high is None else BlockGram(record.high, record.low, record.count, counts)
+        # Exact: the step is a power of two, and words have 32 bits.
         rows = None if record.rows is None else record.rows * STEP
         if block is None and (0 if rows is None else len(rows)) != record.count:
             raise ValueError("wrong number of rows")
@@ -182,6 +183,7 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
     record, places, size, t = _Releases([], []), dict[int, int](), 0, 0
     for one in releases:
         terms, t = one.terms, one.t
+        # Identifiers are unique here, because the releases keep their terms alive.
         place = places.setdefault(id(terms), len(places))
         if place == len(record.terms):
             shared = {name: getattr(terms, name) for name in ("row_norm", "features", "middle", "scale", "warmup")}

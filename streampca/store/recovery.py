@@ -50,6 +50,7 @@ def check_lineage(database: Database, seen: Point | None, who: str) -> None:
     if rows > progress.rows:
         what = "this is an older copy, it was set back, or its last commits were damaged"
         raise forked(f"{database.path} is at row {progress.rows}, but {who} remembers the run at row {rows}: {what}")
+    # The beginning has no digest, and is part of every history.
     if digest and not database.has_point(rows, digest):
         raise forked(
             f"{database.path} and the run that {who} remembers continued with different rows after a common beginning, "
@@ -107,6 +108,7 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
                     for at, (_, sealed) in enumerate(chunks, 1)
                 )
             )
+            # The table of releases holds the latest one, so that the snapshot has its row number only.
             t = state["release"]
             release = None if t is None else next(database.releases(t - 1), None)
             if t is not None and (release is None or release.t != t):

@@ -66,6 +66,7 @@ def words_of(rows: FloatArray) -> Any:
 def digest_of(key: bytes, words: Any, first: int) -> int:
     """Return the digest of consecutive rows; ``first`` is the number of rows before them."""
     draws = -(-words.shape[1] // 4)  # a counter of Philox gives four numbers of 64 bits
+    # Seekable: numbers are a function of key and counter, so that rows can be added in any blocks.
     secret, total = int.from_bytes(key[:16], "little"), 0
     for start in range(0, len(words), _CHUNK):
         part = words[start : start + _CHUNK]

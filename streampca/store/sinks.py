@@ -68,8 +68,10 @@ def deliver(
             run = str(database.run()["run"])
             if last is not None and last[0] != run:
                 raise BadParameterError(f"the sink has releases of run {last[0]}, this is run {run}. Use another sink")
+            # In parts, so that memory stays bounded, and each from a view of its own.
             new = list(islice(database.releases(last[1] if last else 0), _MOST))
         for release in new:
+            # Before the cursor: a crash in between delivers the release again, and skips none.
             sink(run, release)
             last, count = (run, release.t), count + 1
             part = beside(where, ".part")

@@ -372,6 +372,7 @@ class Store:
             database = self._claim()
             run = database.run()
             known = self._key if self._in_memory else None
+            # The key file is the last step of a beginning. If it is missing beside rows, it was lost or moved.
             if known is None and not (self._key_file.exists() or database.progress.rows):
                 raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
             key = known or read_key(self._key_file, self._passphrase)
@@ -436,6 +437,7 @@ class Store:
         return self._database
 
     def _own(self, ledger: str, data_set: str, run: str | None) -> Account:
+        # A connection of its own: the caller may close the ledger while the run continues.
         self._account = account = Ledger.existing(os.path.abspath(ledger)).account(data_set, run=run)
         return account
 
@@ -450,6 +452,7 @@ class Store:
             self._account.ledger.close()
             self._account = None
         if self._database is not None and not self._in_memory:
+            # The lock is released after everything else, so that the next writer finds the files closed.
             with suppress(Exception):  # leaves a single file; readers accept the write-ahead log as well
                 self._database.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._database.close()

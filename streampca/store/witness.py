@@ -27,6 +27,7 @@ _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 def write_new(path: Path, data: bytes) -> None:
     """Create a file that must not exist yet, mode 0600, and flush it to the disk."""
+    # Security: O_EXCL follows no link and writes to no file that was put there before.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(handle, "wb") as file:
@@ -94,6 +95,7 @@ def is_locked(path: Path) -> bool:
 
     with suppress(OSError), path.open("rb") as file:
         try:
+            # Shared, so that two readers at once do not find each other.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
@@ -161,4 +163,5 @@ def _latest(path: Path, data: bytes, run: str | None) -> tuple[int, Point | None
 
 
 def _digest(text: bytes) -> bytes:
+    # Without a key: it detects torn writes only. The point in the slot is a keyed digest.
     return blake2b(text, digest_size=_SUM, person=b"streampca wtness").digest()

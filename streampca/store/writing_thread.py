@@ -54,6 +54,7 @@ class WritingThread:
         self._process = os.getpid()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ended = Job(lambda: None)
+        # A daemon: the interpreter waits for other threads before its exit handlers, which commit with this one.
         thread = Thread(target=self._serve, args=files, name="streampca-store", daemon=True)
         thread.start()
         self.ident = thread.ident or 0
