@@ -167,9 +167,6 @@ class DPPCA(Algorithm):
             GAIN, _LARGEST, _EARLY, _INSIDE, _FINEST, self.schedule,
         )  # fmt: skip
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> DPPCAProcessor:
-        return DPPCAProcessor(self, n_features, source, terms)
-
 
 @dataclass(frozen=True)
 class Segment:
@@ -223,7 +220,7 @@ def _minibatches(horizon: int, smallest: int, *, growing: bool) -> Iterator[tupl
         bounds.insert(0, before)
 
 
-class DPPCAProcessor(Processor):
+class DPPCAProcessor(Processor, of=DPPCA):
     """State of a run of `DPPCA`. All but the tally and the rows that wait is computed from released values.
 
     Attributes

@@ -147,11 +147,8 @@ class PrivateFPL(Leader):
     def std(self, n: int) -> float:
         return self.mechanism.std(n)
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> FPLProcessor:
-        return FPLProcessor(self, n_features, source, terms)
 
-
-class FPLProcessor(LeaderProcessor):
+class FPLProcessor(LeaderProcessor, of=PrivateFPL):
     """State of a run of `PrivateFPL`: noise of the latest release, state of the solver, and sum of rewards."""
 
     __slots__ = ("noise", "reading", "rewards")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.lazy import cached_property
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.outlet import NoiseSource
+from streampca.processors.base import Algorithm
 from streampca.processors.spectral_histogram import HistogramMethod
 from streampca.processors.window_methods import (
     ForgettingMethod,
     RingMethod,
     SmoothedMethod,
-    WindowAlgorithm,
     WindowMethod,
     WindowProcessor,
 )
-from streampca.release.release import Terms
 
 METHODS: dict[str, type[WindowMethod]] = {
     "histogram": HistogramMethod,
@@ -29,7 +29,7 @@ METHODS: dict[str, type[WindowMethod]] = {
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SlidingWindowPCA(WindowAlgorithm):
+class SlidingWindowPCA(Algorithm):
     """A private subspace of the last W rows, after every b rows of an endless stream.
 
     Parameters
@@ -83,7 +83,20 @@ class SlidingWindowPCA(WindowAlgorithm):
     Proofs, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
     """
 
-    #: Bytes of exact sums, their noise and one decoded release, over d**2 (measured).
+    window: int
+    n_components: int
+    epsilon: float
+    delta: float
+    n_features: int | None = None
+    eta: float = 0.25
+    method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
+    adjacency: Adjacency = "zero-out"
+    release_every: int = 1
+    checkpoint_every: int | None = None
+    overhang: float = 0.125
+    failure_rate: float = 0.01
+    center: bool = field(default=False, repr=False)
+
     square_bytes = 85.0
 
     def __post_init__(self) -> None:
@@ -96,6 +109,21 @@ class SlidingWindowPCA(WindowAlgorithm):
         if self.method not in METHODS:
             raise BadParameterError(f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}.")
         self.followed.check()
+
+    @cached_property
+    def budget(self) -> Budget:
+        """Privacy budget of all releases together."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """Sensitivity to one row of a Gram matrix, with the sum of rows if ``center``."""
+        return self.budget.sensitivity(center=self.center)
+
+    @property
+    def leaves(self) -> int:
+        """Releases in a window, rounded up."""
+        return -(-self.window // self.release_every)
 
     @cached_property
     def followed(self) -> WindowMethod:
@@ -150,5 +178,6 @@ class SlidingWindowPCA(WindowAlgorithm):
         """
         return self.followed.additive_error(n_features)
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> WindowProcessor:
-        return self.followed.processor(self.followed, n_features, source, terms)
+    @property
+    def processor(self) -> type[WindowProcessor]:  # type: ignore[override]
+        return self.followed.processor
