@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -58,6 +57,7 @@ def audit_outside(
 
 def attack(name: str, guarantee: Guarantee, run: Run, *, runs: int, error: float, seed: int | None = None) -> Audit:
     """Audit a function that returns a transcript of each run."""
+    # The event is chosen on other runs than those that count its hits, or the Clopper-Pearson bounds would not hold.
     learned = max(20, runs // 4)
     counted = max(20, runs - learned)
 
@@ -85,18 +85,6 @@ def attack(name: str, guarantee: Guarantee, run: Run, *, runs: int, error: float
     verdict: Verdict = "refuted" if bound > claim else "holds" if bound else "cannot see"
     witness = f"at least {bound:.4g} from {runs} runs of each neighbor"
     return Audit(name, "releases", verdict, "mu" if gaussian else "epsilon", claim, bound / claim, witness=witness)
-
-
-def smaller(algorithm: Algorithm, n_rows: int) -> Algorithm:
-    """Return the algorithm with the horizon ``n_rows``, or itself if it has none."""
-    if algorithm.parameters().get("horizon") in (None, n_rows):
-        return algorithm
-    try:
-        return replace(algorithm, horizon=n_rows)  # type: ignore[type-var]
-    except BadParameterError as problem:
-        raise BadParameterError(
-            f"rows={n_rows}: not a valid horizon of {type(algorithm).__name__}. {problem}"
-        ) from problem
 
 
 def transcript(releases: Sequence[Release], probes: FloatArray) -> dict[str, float]:

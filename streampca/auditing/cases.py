@@ -23,10 +23,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import numpy as np
 
 import streampca as sp
-from streampca.auditing import neighbors
-from streampca.auditing.feeds import feed_stream
-from streampca.auditing.needs import CORNERS, VALUES, VALUES_OF, WARMUP, needs
-from streampca.auditing.runs import Case
+from streampca.auditing.needs import CORNERS, VALUES, VALUES_OF, WARMUP, Pairs, boxed, centered, changes, needs
+from streampca.auditing.runs import Case, feed_stream
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
@@ -169,16 +167,16 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
     plain = {"feed": feed_stream, **{name: value for name, value in case.items() if name != "warmup"}}
     before = Case(name="", make=subject.make, **plain)
 
-    def changes(made: Any, d: int) -> neighbors.Pairs:
-        boxed = neighbors.boxed(made, d)
-        if case["changes"] in (neighbors.changes, neighbors.centered):
-            return boxed
+    def also_boxed(made: Any, d: int) -> Pairs:
+        found = boxed(made, d)
+        if case["changes"] in (changes, centered):
+            return found
         # A zero row may be anywhere in a box, so that a bad row takes its place.
         bad = np.full(d, np.nan) if made.guarantee.adjacency == "zero-out" else np.zeros(d)
         for name, pair in case["changes"](made, d).items():
             one, two = (row if callable(row) or np.any(row) else bad for row in pair)
-            boxed[name] = one, two
-        return boxed
+            found[name] = one, two
+        return found
 
     def positions(made: Any) -> tuple[int, ...]:
         return (0, *(before.positions(made) if callable(before.positions) else (warmup, middle, rows - 1)))
@@ -186,7 +184,7 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
     return {
         # A box divides rows by sqrt(d).
         "busy": lambda made: np.concatenate([start, math.sqrt(d) * before.both_rows(made)[1][warmup:]]),
-        "changes": changes,
+        "changes": also_boxed,
         "slack": "; ".join(filter(None, (case.get("slack"), CORNERS))),
         "positions": positions,
         "quick": case.get("quick", True) and rows < _LONG,
@@ -200,6 +198,7 @@ def _quick(cases: Sequence[tuple[dict[str, str], dict[str, Any]]]) -> set[int]:
     for words, case in cases:
         values = [(name, words.get(name, "")) for name in names] if case.get("quick", True) else []
         pairs.append({(), *((one,) for one in values), *combinations(values, 2)} if values else set())
+    # Greedy set cover: the number of cases is within a factor ln(pairs) of the fewest (Chvatal 1979).
     left, quick = set[Any]().union(*pairs), set[int]()
     while left:
         best = max(range(len(cases)), key=lambda i: len(pairs[i] & left))

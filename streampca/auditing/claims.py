@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
+from scipy.spatial.distance import cdist
 
 from streampca.linalg.centering import with_constant
 from streampca.linalg.types import FloatArray
@@ -28,7 +29,7 @@ from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.tree import ExactTree
 from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCovariance
 from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
+from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.norm_maps import lost_energy, norm_counts
 from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
@@ -167,10 +168,7 @@ def gradient_move(d: int, k: int, clip: float, adjacency: str) -> float:
     basis = np.eye(min(d, 2))[:, :k]
     gradients = (rows[:, :, None] * (rows @ basis)[:, None, :]).reshape(len(rows), -1)
     gradients *= np.minimum(1.0, clip / np.maximum(np.linalg.norm(gradients, axis=1, keepdims=True), 1e-300))
-    if adjacency == "zero-out":
-        return float(np.linalg.norm(gradients, axis=1).max())
-    squares = np.einsum("ij,ij->i", gradients, gradients)
-    return math.sqrt(float((squares[:, None] + squares - 2.0 * gradients @ gradients.T).max()))
+    return _furthest(gradients, adjacency)
 
 
 @lru_cache(maxsize=64)
@@ -185,16 +183,14 @@ def entries_move(d: int, adjacency: str) -> float:
     halves = (np.abs(signs + 1.0) / 2.0, np.abs(signs - 1.0) / 2.0)
     two = [half / max(float(np.linalg.norm(half)), 1e-300) for half in halves]
     rows = np.vstack([rows, np.cos(turns) * two[0] + np.sin(turns) * two[1]])
-    upper = _outer(rows)[:, *np.triu_indices(d)]
-    if adjacency == "zero-out":
-        return float(np.abs(upper).sum(axis=1).max())
-    return float(max(np.abs(upper - one).sum(axis=1).max() for one in upper))
+    upper = _outer(np.vstack([np.zeros(d), rows]))[:, *np.triu_indices(d)]
+    return _furthest(upper, adjacency, "cityblock")
 
 
-def _furthest(values: Sequence[FloatArray], adjacency: str, norm: int = 2) -> float:
-    """Return the largest distance of two values, or under zero-out of any value from the first."""
-    others = values if adjacency == "replace" else values[:1]
-    return max(float(np.linalg.norm((one - other).reshape(-1), norm)) for one in values for other in others)
+def _furthest(values: FloatArray, adjacency: str, norm: Literal["euclidean", "cityblock"] = "euclidean") -> float:
+    """Return the largest distance of two values, or under zero-out of any value from the first, that of a zero row."""
+    values = values.reshape(len(values), -1)
+    return float(cdist(values, values if adjacency == "replace" else values[:1], norm).max())
 
 
 def _bounds(guarantee: Guarantee, notes: Sequence[Note]) -> Claim:
@@ -203,7 +199,7 @@ def _bounds(guarantee: Guarantee, notes: Sequence[Note]) -> Claim:
     rows = [np.zeros((1, d)), np.full((1, d), 0.3), np.geomspace(1e-9, 1.0, d)[None], np.full((1, d), -5.0)]
     # A coordinate without a vote has bin 255, which is not counted.
     counts = [(bounds.votes(row)[0] == np.arange(255)[:, None]).astype(np.float64) for row in rows]
-    move = _furthest(counts, guarantee.adjacency)
+    move = _furthest(np.array(counts), guarantee.adjacency)
     return Claim("mu of the histogram of private bounds, by search", bounds.mu, move / min(note.std for note in notes))
 
 
@@ -280,14 +276,6 @@ def columns_norm(mechanism: MatrixFactorization, max_rows: int = 1, rows_per_inp
     return math.sqrt(float(squares[worst])), f"row{'s' if m > 1 else ''} {named}"
 
 
-def _over_time(
-    what: str, mechanism: MatrixFactorization, move: float, mu: float, *users: int, tight: bool = False
-) -> Claim:
-    """Claim of sums over time, for rows (or rows of ``users``, see `columns_norm`) that move an input by ``move``."""
-    norm, rows = columns_norm(mechanism, *users)
-    return Claim(f"mu of {what} by dense matrices, {rows}", mu, move * norm, tight)
-
-
 # -- subjects -------------------------------------------------------------------------------------
 
 
@@ -310,23 +298,35 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             # The bound on the move of centered rewards is not attained.
             tight = users == 1 and subject.horizon is not None and d > 1
             tight = tight and not (subject.center and subject.publish_regret)
-            yield _over_time("running sums", subject.mechanism, move, mu, users, subject.release_every, tight=tight)
+            norm, rows = columns_norm(subject.mechanism, users, subject.release_every)
+            yield Claim(f"mu of running sums by dense matrices, {rows}", mu, move * norm, tight)
         case DoublingFPL():
-            yield _over_time("running sums of an epoch", subject.first_epoch(d).mechanism, gram, mu)
+            norm, rows = columns_norm(subject.first_epoch(d).mechanism)
+            yield Claim(f"mu of running sums of an epoch by dense matrices, {rows}", mu, gram * norm, tight=False)
         case SlidingWindowPCA():
+            norm, rows = columns_norm(subject.followed.noise)
             move = gram_move(d, adjacency, center=subject.center)
-            yield _over_time("windows", subject.followed.noise, move, mu)
+            yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
         case PrivateOja():
             step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.mu, step, d > 1)
         case DPPCA():
-            yield from _dp_pca(subject, d)
+            # Segments share no rows (parallel composition): each may spend the whole budget.
+            plan, delta = subject.plan(d), subject.delta
+            yield from _votes(plan.votes.histogram, subject.epsilon, delta)
+            inside = gram_move(subject.n_components, adjacency) / plan.inside_std
+            yield Claim("delta of the scale, by quadrature", delta, profile(inside, subject.epsilon), tight=False)
+            # ||(I - W W^T) a|| ||a^T W|| is sin x cos x, at most 1/2, for a unit row at angle x.
+            for radius in (0.1, 0.25, 0.5):
+                across = (2.0 if adjacency == "replace" else 1.0) * radius / plan.across(radius).std
+                what = f"delta of a mean clipped to {radius:g}, by quadrature"
+                yield Claim(what, delta, profile(across, subject.epsilon), tight=False)
         case GaussianCovariance():
             move = gram_move(d, adjacency, center=subject.center)
             std = min((note.std for note in notes if note.kind == "gram"), default=subject.sigma)
             yield Claim("mu of the Gram matrix, by search", mu, move / std, d > 1)
         case AdaptiveCovariance() | AdaptiveLaplaceCovariance():
-            counts = [norm_counts(np.array([[size, 0.0]])) for size in (0.0, 1.0, 0.5, 1e-3)]
+            counts = np.array([norm_counts(np.array([[size, 0.0]])) for size in (0.0, 1.0, 0.5, 1e-3)])
             lost = float(lost_energy(np.array([[1.0, 0.0]]), 1e-6)[0])
             if isinstance(subject, AdaptiveCovariance):
                 moves = {"norms": _furthest(counts, adjacency), "lost": lost, "gram": gram}
@@ -335,7 +335,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
                 # A Laplace variable of scale b has the standard deviation b sqrt(2). The noise of the Gram matrix is
                 # a difference of two Wishart matrices of d + 1 degrees.
                 root, trace = math.sqrt(2.0), gram_move(d, adjacency, trace=True) * math.sqrt(d + 1.0)
-                moves = {"norms": root * _furthest(counts, adjacency, 1), "lost": root * lost, "gram": trace}
+                moves = {"norms": root * _furthest(counts, adjacency, "cityblock"), "lost": root * lost, "gram": trace}
                 unit, claimed, total = "epsilon", subject.epsilon, lambda *spent: sum(spent)
             for phase in phases:
                 spent = total(*(moves.get(kind, moves["gram"]) / std for kind, std in phase.items()))
@@ -355,31 +355,27 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case WishartCovariance():
             # Delta of a chi-square against its shift, the larger of both directions.
             chi, moved = stats.chi2(subject.degrees(d) - d + 1), 1.0 / subject.scale(d)
-            breaks = (0.0, moved, float(chi.isf(1e-14)) + moved)
+            breaks: tuple[float, ...] = (0.0, moved, float(chi.isf(1e-14)) + moved)
             both: tuple[Density, Density] = (chi.pdf, lambda x: chi.pdf(x - moved))
             delta = max(hockey_stick(*pair, subject.epsilon, breaks) for pair in (both, both[::-1]))
             yield Claim("delta of the noise, by quadrature", subject.delta, delta, adjacency == "zero-out")
         case ExactSubspace():
-            delta = 2.0 * _truncated(subject.noise, 0.5 * subject.epsilon)
-            yield Claim("delta of two votes, by quadrature", subject.delta, delta)
+            # A row changes two votes by 1. At half the epsilon, the loss of one of them, both densities have one ratio
+            # on a whole interval, where rounding would decide: the factor moves it off.
+            epsilon, bound = subject.noise.epsilon, subject.noise.bound
+
+            def density(x: FloatArray) -> FloatArray:
+                inside = np.where(np.abs(x) <= bound, np.exp(-np.abs(x) * epsilon), 0.0)
+                return inside * epsilon / (-2.0 * math.expm1(-bound * epsilon))
+
+            breaks = (-bound, 1.0 - bound, 0.0, 1.0, bound, bound + 1.0)
+            delta = hockey_stick(density, lambda x: density(x - 1.0), 0.5 * subject.epsilon * (1.0 + 1e-12), breaks)
+            yield Claim("delta of two votes, by quadrature", subject.delta, 2.0 * delta)
         case ApproximateSubspace():
             widths = WIDTHS if subject.widths is None else len(subject.widths)
             yield from _votes(subject.histogram, subject.epsilon / widths, subject.delta / widths)
         case StabilityHistogram():
             yield from _votes(subject, subject.epsilon, subject.delta)
-
-
-def _truncated(noise: TruncatedLaplace, epsilon: float) -> float:
-    """Return delta of truncated Laplace noise on a number that changes by 1."""
-    scale, bound = 1.0 / noise.epsilon, noise.bound
-    whole = 2.0 * scale * -math.expm1(-bound / scale)
-
-    def density(x: FloatArray) -> FloatArray:
-        return np.where(np.abs(x) <= bound, np.exp(-np.abs(x) / scale), 0.0) / whole
-
-    # At the epsilon of the noise both densities have one ratio on a whole interval, where rounding would decide.
-    breaks = (-bound, 1.0 - bound, 0.0, 1.0, bound, bound + 1.0)
-    return hockey_stick(density, lambda x: density(x - 1.0), epsilon * (1.0 + 1e-12), breaks)
 
 
 def _votes(histogram: StabilityHistogram, epsilon: float, delta: float) -> Iterator[Claim]:
@@ -388,16 +384,3 @@ def _votes(histogram: StabilityHistogram, epsilon: float, delta: float) -> Itera
     beyond = (histogram.threshold - 1.0) / histogram.scale  # in units of the noise's scale
     shown = _integral(lambda x: 0.5 * np.exp(-np.abs(x)), np.linspace(beyond, beyond + 60.0, 401))
     yield Claim("delta of a lone vote, by quadrature", delta, shown if beyond >= 0.0 else 1.0)
-
-
-def _dp_pca(subject: DPPCA, d: int) -> Iterator[Claim]:
-    """Yield the claims of the segments of `DPPCA`, which share no rows: each may spend the whole budget."""
-    plan, epsilon, delta = subject.plan(d), subject.epsilon, subject.delta
-    yield from _votes(plan.votes.histogram, epsilon, delta)
-    inside = gram_move(subject.n_components, subject.adjacency) / plan.inside_std
-    yield Claim("delta of the scale, by search and quadrature", delta, profile(inside, epsilon), tight=False)
-    # ||(I - W W^T) a|| ||a^T W|| is sin x cos x, at most 1/2, for a unit row at angle x.
-    for radius in (0.1, 0.25, 0.5):
-        move = (2.0 if subject.adjacency == "replace" else 1.0) * radius
-        what = f"delta of a mean clipped to {radius:g}, by quadrature"
-        yield Claim(what, delta, profile(move / plan.across(radius).std, epsilon), tight=False)

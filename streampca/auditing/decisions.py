@@ -57,65 +57,62 @@ class Decision(NamedTuple):
 
 
 _ELSEWHERE = "both outcomes occur in other cases: of bad rows, long rows, more rows, or votes for fixed bins"
-_LARGE = "the other outcome requires sums for which runs of an audit are too short, and follows from released values"
-_ARITHMETIC = "two ways to the same numbers, or a guard of a division"
-_FOUND = "computed from released values only"
-_REFUSED = "the other outcome refuses rows of another shape, or a block of the curator"
-#: Decisions that may have one outcome in a case: texts by file and function, by reason.
-_REASONS: dict[str, dict[str, tuple[str, ...]]] = {
-    _ELSEWHERE: {
-        "rows/bounds.py PrivateBounds.found": ("column[occupied].sum() < _COVERED * len(bins)",),
-        "rows/bounds.py _occupied": ("occupied.any()",),
-        "rows/bounds.py _range_of": ("places.size",),
-        "rows/admission.py Admission.all_values": ("np.vdot(chunk, chunk) < math.inf",),
-        "rows/admission.py Admission.block": ("np.vdot(rows, rows) < math.inf", "bad.any()"),
-        "rows/admission.py Admission.row": ("square <= 1.0", "float(np.vdot(row, row)) * self.factor < _SAFE"),
-        "rows/admission.py Admission.values": ("np.vdot(values, values) < math.inf",),
-        "mechanisms/histogram.py _above": ("counts > 0", "noisy > threshold + 0.5 * GRID"),
-        "mechanisms/norm_maps.py NormEstimate.of": (
-            "hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm)",
-            "radius == 1.0",
-        ),
-        "mechanisms/exact_subspace.py primitive": ("next((e for e in entries if e)) < 0",),
-        "papers/subspace_perturbation.py SubspacePerturbation.projector_loses_less": (
-            "sigma * n_rows <= self.n_components * self._gram_std",
-        ),
-        "papers/subspace_perturbation.py SubspacePerturbation.released": (
-            "self.projector_loses_less(sigma, n_rows)", "bound > 2.0 * moves",
-        ),
-        "processors/private_oja.py clipped_gradients": ("norms.max() > bound",),
-    },
-    _LARGE: {
-        "mechanisms/mean.py PrivateRange.decide": ("winner == _ZERO",),
-        "papers/doubling.py Doubling.passed": ("found > self.opt_guess - self.quantile(leaf)",),
-        "papers/doubling.py DoublingProcessor.next_epoch": ("doubling.passed(own, self.noise.n)",),
-    },
-    _ARITHMETIC: {
-        "privacy/outlet.py NoiseSource.link": ("part.size",),
-        "papers/subspace_perturbation.py projector_shift": ("bound > moves",),
-        "processors/ascent.py orthonormalise": ("diagonal.max() <= _WELL_CONDITIONED * diagonal.min()",),
-    },
-    _FOUND: {
-        "rows/bounds.py column_bounds": ("0.5 * upper - 0.5 * lower > 1e-300",),
-        "rows/bounds.py _range_of": (
-            "(places == LEVELS).all()", "0.25 * lower <= upper < 0.0", "0.0 < lower <= 0.25 * upper",
-        ),
-        "rows/bounds.py _edge": ("level == 0", "level > 0"),
-        "mechanisms/norm_maps.py Model.choose": ("ratio < best_ratio",),
-    },
-    "a count in the curator's own report": {
-        "rows/admission.py Counts.plain": ("self.votes",), "rows/admission.py Marks.counts": ("clamped.any()",),
-    },
-    _REFUSED: {
-        "rows/admission.py Admission._shaped": ("rows.shape[1] != self._count()",),
-        "processors/base.py Processor.absorb_gram": ("is_plausible((high, low), count, self.n_features, constant)",),
-    },
-}  # fmt: skip
+#: Decisions that may have one outcome in a case, by reason: a line for each, "file function: text".
+_REASONS = {
+    _ELSEWHERE: """
+        rows/bounds.py PrivateBounds.found: column[occupied].sum() < _COVERED * len(bins)
+        rows/bounds.py _occupied: occupied.any()
+        rows/bounds.py _range_of: places.size
+        rows/admission.py Admission.all_values: np.vdot(chunk, chunk) < math.inf
+        rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf
+        rows/admission.py Admission.block: bad.any()
+        rows/admission.py Admission.row: square <= 1.0
+        rows/admission.py Admission.row: float(np.vdot(row, row)) * self.factor < _SAFE
+        rows/admission.py Admission.values: np.vdot(values, values) < math.inf
+        mechanisms/histogram.py _above: counts > 0
+        mechanisms/histogram.py _above: noisy > threshold + 0.5 * GRID
+        mechanisms/norm_maps.py NormEstimate.of: \
+            hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm)
+        mechanisms/norm_maps.py NormEstimate.of: radius == 1.0
+        mechanisms/exact_subspace.py primitive: next((e for e in entries if e)) < 0
+        papers/subspace_perturbation.py SubspacePerturbation.projector_loses_less: \
+            sigma * n_rows <= self.n_components * self._gram_std
+        papers/subspace_perturbation.py SubspacePerturbation.released: self.projector_loses_less(sigma, n_rows)
+        papers/subspace_perturbation.py SubspacePerturbation.released: bound > 2.0 * moves
+        processors/private_oja.py clipped_gradients: norms.max() > bound
+    """,
+    "the other outcome requires sums for which runs of an audit are too short, and follows from released values": """
+        mechanisms/mean.py PrivateRange.decide: winner == _ZERO
+        papers/doubling.py Doubling.passed: found > self.opt_guess - self.quantile(leaf)
+        papers/doubling.py DoublingProcessor.next_epoch: doubling.passed(own, self.noise.n)
+    """,
+    "two ways to the same numbers, or a guard of a division": """
+        privacy/outlet.py NoiseSource.link: part.size
+        papers/subspace_perturbation.py projector_shift: bound > moves
+        processors/ascent.py orthonormalise: diagonal.max() <= _WELL_CONDITIONED * diagonal.min()
+    """,
+    "computed from released values only": """
+        rows/bounds.py column_bounds: 0.5 * upper - 0.5 * lower > 1e-300
+        rows/bounds.py _range_of: (places == LEVELS).all()
+        rows/bounds.py _range_of: 0.25 * lower <= upper < 0.0
+        rows/bounds.py _range_of: 0.0 < lower <= 0.25 * upper
+        rows/bounds.py _edge: level == 0
+        rows/bounds.py _edge: level > 0
+        mechanisms/norm_maps.py Model.choose: ratio < best_ratio
+    """,
+    "a count in the curator's own report": """
+        rows/admission.py Counts.plain: self.votes
+        rows/admission.py Marks.counts: clamped.any()
+    """,
+    "the other outcome refuses rows of another shape, or a block of the curator": """
+        rows/admission.py Admission._shaped: rows.shape[1] != self._count()
+        processors/base.py Processor.absorb_gram: is_plausible((high, low), count, self.n_features, constant)
+    """,
+}
 #: The reason for each of these decisions, by name.
-ONE_SIDED: dict[str, str] = {
-    f"{place}: {text}": reason
-    for reason, places in _REASONS.items() for place, texts in places.items() for text in texts
-}  # fmt: skip
+ONE_SIDED = {
+    " ".join(line.split()): reason for reason, lines in _REASONS.items() for line in lines.strip().splitlines()
+}
 
 
 class _Recording(ast.NodeTransformer):

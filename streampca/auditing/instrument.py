@@ -34,7 +34,7 @@ from streampca.auditing.statistics import Spectrum, across_groups, chance_to_mis
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Counts
-from streampca.tables import html_table, record_frame
+from streampca.tables import record_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,13 +129,8 @@ class Report:
         return record_frame(Audit, self.rows)
 
     def _repr_html_(self) -> str:
-        head = ("subject", "part", "verdict", "claim", "seen", "accounted", "witness")
-        rows = [
-            (r.subject, r.part, r.verdict, f"{r.measure} = {r.claim:.4g}" if r.measure else None,
-             *(None if share is None else f"{share:.1%}" for share in (r.seen, r.accounted)), r.witness)
-            for r in self.rows
-        ]  # fmt: skip
-        return html_table(head, rows, note=f"A true claim is refuted with probability at most {self.false_alarm:g}.")
+        note = f"A true claim is refuted with probability at most {self.false_alarm:g}."
+        return f"{self.to_frame().to_html(index=False)}<p>{note}</p>"
 
     def to_json(self) -> str:
         """Return the rows as JSON."""
@@ -171,14 +166,8 @@ def audit_case(
 ) -> list[Audit]:
     """Audit one case: claim, leak, loss, noise, and the decisions that had one outcome in all of its runs.
 
-    Parameters
-    ----------
-    case : what to audit.
-    numbers : how many numbers of each group of noise to collect.
-    error : probability that a true claim is refuted.
-    every : all neighbors in all ways.
-    seed : for fixed keys.
-    stop : return as soon as something is refuted.
+    A true claim is refuted with probability ``error``. ``numbers`` of each group of noise are collected.
+    ``every`` tries all neighbors in all ways, and ``stop`` returns as soon as something is refuted.
     """
     with Decisions().watching() as decisions:
         subject = case.make()
@@ -217,6 +206,7 @@ def _checked(
         if case.checks == "all":
             _account(case, subject, pair, claim, parts)
             for kind, part in parts.items():
+                # The ratio is exact up to rounding, so no error probability is spent: any excess refutes the claim.
                 if witness := part.digits or (part.witness if part.ratio > _ROUNDING else ""):
                     rows[kind] = Audit(case.name, kind, "refuted", measure, value, None, part.ratio, (), witness)
             if stop and rows:

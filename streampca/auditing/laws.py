@@ -236,69 +236,70 @@ def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
     return Law(_by_quantiles(rare), _thresholded(above, 1.0 / law.epsilon, threshold, law.bound).loss)
 
 
-def _wishart(mechanism: WishartCovariance, d: int) -> Law:
-    """One Wishart matrix."""
-    scale, degrees = mechanism.scale(d), mechanism.degrees(d)
+def _of_matrices(
+    d: int,
+    scale: Callable[[Note], float],
+    normals: Callable[[FloatArray], Groups],
+    lost: Callable[[FloatArray, Guarantee], Loss],
+) -> Law:
+    """Law of matrices in units of their scale; ``lost`` maps the absolute eigenvalues of a move to its loss."""
 
     def standard(notes: Notes) -> Groups:
+        parts = [normals(_matrix(noise_of(note), d) / scale(note)) for note in notes]
+        return {name: np.concatenate([part[name] for part in parts])[None] for name in parts[0]}
+
+    def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
+        # A row is in one release of a `Tumbling` only, so the largest loss counts (parallel composition).
+        moved = [_matrix(shift(note, other), d) / scale(note) for note, other in zip(notes, others, strict=True)]
+        sizes = [np.abs(np.linalg.eigvalsh(one)) for one in moved]
+        return max((lost(one, claim) for one in sizes), key=lambda loss: loss.ratio)
+
+    return Law(standard, loss)
+
+
+def _wishart(mechanism: WishartCovariance, d: int) -> Law:
+    """One Wishart matrix."""
+    # Its density depends on eigenvalues only, so the loss does not depend on the direction of the row.
+    scale, degrees = mechanism.scale(d), mechanism.degrees(d)
+
+    def normals(noise: FloatArray) -> Groups:
         # Bartlett's decomposition: the Cholesky factor has independent normals below the diagonal, and roots of
         # chi-squares on it. The shift keeps the matrix definite where a mutant has too little noise.
-        noise = _matrix(noise_of(notes[0]), d) / scale
         low = float(np.linalg.eigvalsh(noise)[0])
         factor = np.linalg.cholesky(noise + max(0.0, 1e-9 - low) * np.eye(d))
         tails = stats.chi2.sf(np.diag(factor) ** 2, degrees - np.arange(d))
         roots = -special.ndtri(np.clip(tails, 1e-300, 1.0 - 1e-16))
-        return {"": np.concatenate([roots, factor[np.tril_indices(d, -1)]])[None]}
+        return {"": np.concatenate([roots, factor[np.tril_indices(d, -1)]])}
 
-    def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
-        size = float(np.abs(np.linalg.eigvalsh(_matrix(shift(notes[0], others[0]), d))).max())
+    def lost(sizes: FloatArray, claim: Guarantee) -> Loss:
         # Under replace the profile covers both steps together: the row removed and the row added have one length.
-        delta = profile(claim.epsilon, degrees, scale / size, d, mechanism.adjacency) if size else 0.0
+        delta = profile(claim.epsilon, degrees, 1.0 / sizes.max(), d, mechanism.adjacency) if sizes.any() else 0.0
         return _spent(claim, delta=delta)
 
-    return Law(standard, loss)
+    return _of_matrices(d, lambda note: scale, normals, lost)
 
 
-def _matrix_laplace(mechanism: MatrixLaplaceCovariance, d: int) -> Law:
+def _matrix_laplace(d: int, scale: Callable[[Note], float]) -> Law:
     """The difference of two Wishart matrices of d + 1 degrees."""
-    scale = mechanism.scale(d)
 
-    def standard(notes: Notes) -> Groups:
-        # One diagonal entry and the trace are differences of two chi-squares.
-        noise, normals = _matrix(noise_of(notes[0]), d) / scale, Groups()
-        for name, value, degrees in (("entry", noise[0, 0], d + 1), ("trace", np.trace(noise), (d + 1) * d)):
-            tail = np.interp(abs(value), *difference_tails(degrees))
-            normals[name] = np.array([[math.copysign(special.ndtri(tail), value)]])
-        return normals
+    def normals(noise: FloatArray) -> Groups:
+        # One diagonal entry and the trace are differences of two chi-squares. Both are tested and no more: a law of the
+        # whole matrix has no closed form.
+        values = {"entry": (noise[0, 0], d + 1), "trace": (np.trace(noise), (d + 1) * d)}
+        tails = {name: np.interp(abs(x), *difference_tails(degrees)) for name, (x, degrees) in values.items()}
+        return {name: np.array([math.copysign(special.ndtri(tails[name]), x)]) for name, (x, _) in values.items()}
 
-    def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
-        # The log-density changes by at most the trace norm over 2c.
-        moved = np.abs(np.linalg.eigvalsh(_matrix(shift(notes[0], others[0]), d)))
-        return _spent(claim, float(moved.sum()) / (2.0 * scale))
-
-    return Law(standard, loss)
+    # The log-density changes by at most the trace norm over 2c.
+    return _of_matrices(d, scale, normals, lambda sizes, claim: _spent(claim, 0.5 * float(sizes.sum())))
 
 
 @lru_cache(maxsize=16)
 def difference_tails(degrees: int) -> tuple[FloatArray, FloatArray]:
     """Return P(X - Y > x) for independent chi-squares X and Y, on a grid of x from 0."""
+    # The mean of the tail of X over 2000 quantiles of Y, by the midpoint rule.
     grid = np.linspace(0.0, 40.0, 1001) * math.sqrt(degrees)
     values = stats.chi2.ppf((np.arange(2000) + 0.5) / 2000, degrees)
     return grid, special.chdtrc(degrees, grid[:, None] + values).mean(axis=1)
-
-
-def _of_each(law_at: Callable[[Note], Law]) -> Law:
-    """Law of the releases of a `Tumbling`, each with the law of one release: a row is in one of them only."""
-
-    def standard(notes: Notes) -> Groups:
-        parts = [law_at(note).standard([note]) for note in notes]
-        return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
-
-    def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
-        pairs = zip(notes, others, strict=True)
-        return max((law_at(n).loss([n], [other], claim) for n, other in pairs), key=lambda loss: loss.ratio)
-
-    return Law(standard, loss)
 
 
 def law_of(subject: Any, d: int, kind: str) -> Law:
@@ -317,18 +318,16 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
         case LaplaceCovariance():
             return laplace(subject.scale(d))
         case MatrixLaplaceCovariance():
-            law = _matrix_laplace(subject, d)
-            return _of_each(lambda note: law)
+            return _matrix_laplace(d, lambda note: subject.scale(d))
         case AdaptiveLaplaceCovariance() if kind == "gram":
             # The scale depends on the number of stages before, which the standard deviation at the outlet shows.
             stages = [subject.on_gram(stages) for stages in range(3)]
-            laws = {one.noise_std(d): _matrix_laplace(one, d) for one in stages}
-            return _of_each(lambda note: laws[note.std])
+            scales = {one.noise_std(d): one.scale(d) for one in stages}
+            return _matrix_laplace(d, lambda note: scales[note.std])
         case AdaptiveLaplaceCovariance():
             return laplace(subject.norms_scale if kind == "norms" else subject.lost_scale)
         case WishartCovariance():
-            wishart = _wishart(subject, d)
-            return _of_each(lambda note: wishart)
+            return _wishart(subject, d)
         case ExactSubspace():
             return _truncated(subject.noise, subject.threshold)
         case StabilityHistogram():

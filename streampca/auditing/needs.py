@@ -1,4 +1,4 @@
-"""Needs of audits: parameters, rows and neighbors for which an audit of a public class is sharp.
+"""Needs of audits: parameters, rows and pairs of neighbors for which an audit of a public class is sharp.
 
 The defaults of `needs` suit every algorithm and mechanism. A class for which other neighbors are worse, or which
 requires more rows, has an entry in `_SPECIAL`. `VALUES` has the values that are tried of parameters that are neither
@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from streampca.auditing import neighbors
-from streampca.auditing.feeds import feed_mechanism, feed_stream
+from streampca.auditing.runs import Row, feed_mechanism, feed_stream
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.mean import SUBSAMPLE
+from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Exact, Smoothed, Tracking
+from streampca.stream.stream import Stream
 
 #: The budget of most cases; a small one for noise with a law of its own; and one for mechanisms with large counts.
 BUDGET: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-2}
@@ -49,6 +51,138 @@ MEAN = "centered rewards are bounded for a mean of length 1, which no single row
 GAP = "the bound on the shift of the projector holds for the least gap that the measured one allows"
 CORNERS = "the first rows find bounds, and only the corners of their box are as long as the claim allows"
 
+Pairs = dict[str, tuple[Row, Row]]
+#: A norm that adaptive algorithms clip to.
+SHORT = 2.0**-6
+
+
+def _unit(row: FloatArray) -> FloatArray:
+    """Scale a row just below norm 1, so that it is not clipped."""
+    return np.asarray(row / np.linalg.norm(row) * (1.0 - 1e-9))
+
+
+def _played(stream: Stream, component: int = 0) -> FloatArray:
+    """Return a direction of the current subspace, or the first axis before there is any."""
+    if stream.t == 0:
+        return np.asarray(np.eye(stream.engine.now.admission.n_features or 1)[0])
+    processor = stream.engine.processor
+    return _unit((processor.basis if hasattr(processor, "basis") else stream.engine.subspace.basis)[:, component])
+
+
+def _aside(stream: Stream, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
+    """Combine the leading direction of the current subspace with one orthogonal to it."""
+    first = _played(stream)
+    axis = np.eye(first.size)[int(np.argmin(np.abs(first)))]
+    return _unit(weights[0] * first + weights[1] * _unit(axis - (axis @ first) * first))
+
+
+def _second(stream: Stream) -> FloatArray:
+    """Return the second direction of the current subspace, or one orthogonal to the first."""
+    basis = getattr(stream.engine.processor, "basis", None) if stream.t else None
+    return _aside(stream, (0.0, 1.0)) if basis is None or basis.shape[1] < 2 else _played(stream, 1)
+
+
+def _off(stream: Stream) -> FloatArray:
+    """Return a direction orthogonal to the current subspace, or its last one if there is none."""
+    basis = stream.engine.subspace.basis
+    left = np.eye(len(basis)) - basis @ basis.T
+    return _unit(left[:, int(np.argmax(np.diag(left)))] if basis.shape[1] < len(basis) else basis[:, -1])
+
+
+def changes(subject: Any, d: int) -> Pairs:
+    """Return pairs of rows that are far apart for Gram matrices, gradients and clipping."""
+    axes, some, nothing = np.eye(d), np.random.default_rng(d).normal(size=d), np.zeros(d)
+    one, two = axes[0], axes[min(1, d - 1)]
+    both, some = (one + two) / np.linalg.norm(one + two), some / np.linalg.norm(some)
+    streaming = isinstance(subject, Algorithm)
+    if subject.guarantee.adjacency == "replace":
+        found: Pairs = {
+            "e1 against e2": (two if d > 1 else nothing, one),
+            "an off-diagonal change": ((one - two) * math.sqrt(0.5), both),
+            "2 e1 against a long row": (1e200 * some, 2.0 * one),
+        }
+        if streaming and d > 1:
+            aside = partial(partial, _aside)
+            found |= {
+                "two sides of the current basis": (aside(weights=(1.0, -1.0)), _aside),
+                "none against aside of the current basis": (nothing, _aside),
+                "in and off the current basis": (aside(weights=(0.0, 1.0)), _played),
+                "two current directions": (_second, _played),
+                "off and in the current subspace": (_off, _played),
+                "two sides, clipped": (aside(weights=(0.3, -0.954)), aside(weights=(0.3, 0.954))),
+            }
+        return found
+    rows: dict[str, Row] = {
+        "e1": one, "(e1 + e2)/sqrt(2)": both, "a random row": some, "2 e1": 2.0 * one, "a long row": 1e200 * some,
+    }  # fmt: skip
+    if streaming:
+        rows |= {"the current basis": _played} | ({"aside of the current basis": _aside} if d > 1 else {})
+    gone: Pairs = {"the current basis, removed": (_played, nothing)} if hasattr(subject, "plan") else {}
+    return {name: (nothing, row) for name, row in rows.items()} | gone
+
+
+def another_norm(subject: Any, d: int) -> Pairs:
+    """Return `changes` and rows of another norm, which the histogram of norms requires under replace."""
+    # Norms are edges of its bins, so that a row that is just clipped counts in full.
+    one, two = np.eye(d)[:2]
+    others: Pairs = {"another norm": (np.zeros(d), one)}
+    if subject.adjacency == "replace":
+        others = {f"norm 1 for {norm}": (norm * two, one) for norm in (0.25, SHORT)}
+    return changes(subject, d) | others
+
+
+def centered(subject: Any, d: int) -> Pairs:
+    """Return a row and a bad row, which has no constant; under replace, unit rows far apart together with their sum."""
+    if subject.guarantee.adjacency == "zero-out":
+        bad = np.full(d, np.nan)
+        return {"a zero row in its place": (bad, np.eye(d)[0]), "twice as long": (bad, 2.0 * np.ones(d))}
+    # At this angle square and sum together move most.
+    first, other = np.eye(d)[0], np.zeros(d)
+    other[:2] = (-0.125, math.sqrt(1.0 - 0.125**2)) if d > 1 else -1.0
+    return {"the largest move": (first, other[:d]), "opposite rows": (first, -first)}
+
+
+def boxed(subject: Any, d: int) -> Pairs:
+    """Return rows of numbers of all sizes; under replace, two corners of any box."""
+    bad = np.full(d, np.nan)
+    replaced = subject.guarantee.adjacency == "replace"
+    first, other = (np.ones(d), np.resize([1e9, -1e9], d)) if replaced else (bad, bad)
+    return {
+        "a row with all magnitudes": (first, np.geomspace(-1e-9, -1e9, d)),
+        "a corner of any box": (other, np.full(d, 1e9)),
+        "a row of tiny numbers": (bad, np.full(d, 1e-300)),
+    }
+
+
+def entries(subject: Any, d: int) -> Pairs:
+    """Return rows whose products are far apart in l1 norm: halves of equal entries."""
+    if d == 1:
+        return changes(subject, d)
+    turn, half = 0.4 * math.pi, np.ones((2, d // 2)) * math.sqrt(2.0 / d)
+    one, other = (np.concatenate([math.cos(x) * half[0], math.sin(x) * half[1]]) for x in (turn, turn + 0.5 * math.pi))
+    worst = (other, one) if subject.adjacency == "replace" else (np.zeros(d), math.sqrt(0.5) * np.ravel(half))
+    return {**changes(subject, d), "equal entries": worst}
+
+
+def lines(subject: Any, d: int) -> Pairs:
+    """Return rows that complete a span or spoil it."""
+    first = np.zeros(d) if subject.adjacency == "zero-out" else np.eye(d)[1]
+    far = np.arange(1.0, d + 1.0)
+    rows = {"e1": np.eye(d)[0], "a far line": far, "tiny": 5e-324 * np.ones(d), "huge": 1e300 * far}
+    return {name: (first, row) for name, row in rows.items()}
+
+
+def deciding(subject: Any, d: int) -> Pairs:
+    """Return rows that decide the vote of their block: for one of two popular cells, or for a cell of its own."""
+    one, two = np.eye(d)[0], np.eye(d)[1]
+    nothing, own = one if subject.adjacency == "replace" else np.zeros(d), (one + two) * math.sqrt(0.5)
+    return {
+        "a popular cell for another": (nothing, two), "a cell of its own": (nothing, own), "or back": (own, nothing),
+    }  # fmt: skip
+
+
+# -- needs of classes --------------------------------------------------------------------------------
+
 Pair = tuple[dict[str, Any], dict[str, Any]]
 
 
@@ -59,7 +193,7 @@ def needs(kind: type, options: Mapping[str, Any], warmup: int = 0) -> Pair:
     """
     rows = 12 + warmup
     numbers: dict[str, Any] = {"n_components": 1, **BUDGET}
-    case: dict[str, Any] = {"d": 6, "rows": rows, "changes": neighbors.changes}
+    case: dict[str, Any] = {"d": 6, "rows": rows, "changes": changes}
     if issubclass(kind, Mechanism):
         case |= {"rows": 4, "feed": feed_mechanism, "feeds": ("once",)}
     special = _SPECIAL.get(kind.__name__, ({}, {}))
@@ -79,7 +213,7 @@ def needs_of(subject: Any) -> dict[str, Any]:
 def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
     case: dict[str, Any] = {"d": 8}
     if options["center"]:
-        case["changes"] = neighbors.centered
+        case["changes"] = centered
     if options["horizon"] is None:
         case["slack"] = ENDLESS
     elif options["publish_regret"] and options["center"]:
@@ -92,8 +226,7 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
 def _window(options: Mapping[str, Any], rows: int) -> Pair:
     every = options["release_every"]
     numbers: dict[str, Any] = {"window": 4 * every}
-    changes = neighbors.centered if options["center"] else neighbors.changes
-    return numbers, {"rows": rows + 12 * (every - 1), "changes": changes}
+    return numbers, {"rows": rows + 12 * (every - 1), "changes": centered if options["center"] else changes}
 
 
 def _oja(options: Mapping[str, Any], rows: int) -> Pair:
@@ -118,14 +251,14 @@ def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
                 found[segment.stop - segment.rows : segment.stop][:: -2 * SUBSAMPLE] = long
         return found
 
-    def changes(subject: Any, d: int) -> neighbors.Pairs:
+    def like_others_too(subject: Any, d: int) -> Pairs:
         like_others = np.full(d, 0.9 / math.sqrt(d))
-        return {**neighbors.changes(subject, d), "a long row like others": (np.zeros(d), like_others)}
+        return {**changes(subject, d), "a long row like others": (np.zeros(d), like_others)}
 
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
     plain[:SUBSAMPLE] = 0.0  # the first subsample votes for the bin of zeros
     return {"batch_size": batch, **LARGE}, {
-        "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": changes,
+        "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": like_others_too,
         "feeds": ("many",), "thin": False,
     }  # fmt: skip
 
@@ -148,16 +281,16 @@ def _exact_subspace(options: Mapping[str, Any], rows: int) -> Pair:
     # Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
     busy = np.where(np.isin(np.arange(12), (0, 2, 4))[:, None], np.eye(5)[0], np.eye(5)[1])
     numbers = {**SMALL, "n_components": None, "max_components": 2, "block_rows": 2}
-    return numbers, {"d": 5, "rows": 12, "changes": neighbors.lines, "busy": busy}
+    return numbers, {"d": 5, "rows": 12, "changes": lines, "busy": busy}
 
 
 def _gaussian(options: Mapping[str, Any], rows: int) -> Pair:
     apart = options["center"] and options["adjacency"] == "replace"
-    return {}, {"d": 20, "changes": neighbors.centered if apart else neighbors.changes}
+    return {}, {"d": 20, "changes": centered if apart else changes}
 
 
 _SHORT: dict[str, Any] = {
-    "rows": 40, "busy": neighbors.SHORT * np.tile(np.eye(6)[0], (40, 1)), "changes": neighbors.another_norm,
+    "rows": 40, "busy": SHORT * np.tile(np.eye(6)[0], (40, 1)), "changes": another_norm,
     "thin": False,
 }  # fmt: skip
 _AGREE = np.repeat([[0.0, 1.0], [1.0, 0.0]], [16, 16], axis=0)
@@ -170,7 +303,7 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     "DoublingFPL": ({"n_components": 2}, {"d": 8, "slack": DOUBLING}),
     "Tumbling": _tumbling,
     "GaussianCovariance": _gaussian,
-    "LaplaceCovariance": ({"epsilon": 1.0}, {"changes": neighbors.entries}),
+    "LaplaceCovariance": ({"epsilon": 1.0}, {"changes": entries}),
     "MatrixLaplaceCovariance": ({"epsilon": 1.0}, {"d": 3}),
     "WishartCovariance": (SMALL, {"d": 2}),
     # Busy rows have a gap that shows; zero rows have none.
@@ -182,6 +315,6 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     "ApproximateSubspace": (
         {"n_components": None, "max_components": 2, "epsilon": 5.0, "delta": 1e-6, "block_rows": 4,
          "widths": (0.5, 0.25)},
-        {"d": 2, "rows": 32, "busy": _AGREE, "changes": neighbors.deciding, "positions": (0, 2)},
+        {"d": 2, "rows": 32, "busy": _AGREE, "changes": deciding, "positions": (0, 2)},
     ),
 }  # fmt: skip

@@ -42,10 +42,13 @@ def p_values(runs: Runs, busy: Sequence[bool]) -> dict[str, float]:
     halves = [z[np.array(busy) == half] for half in set(busy)]
     cells = [np.nansum(times, axis=1) / np.sqrt(counts), every.sum(keepdims=True) / math.sqrt(every.size)]
     cells += [(half.sum(axis=0) / math.sqrt(len(half))).reshape(-1) for half in halves]
+    # Sums of squares are chi-squares and sums over the root of their number standard normal. No limit theorem is used,
+    # so the p-values hold for the few runs of a quick audit.
     size = [_variance(np.sum(every**2, keepdims=True), every.size), _variance(np.nansum(times**2, axis=1), counts)]
     # Sums of squares over all runs and times of a coordinate, and over all times and coordinates of a run.
     size += [_variance(np.sum(z**2, axis=axes), z.size // z.shape[3 - sum(axes)]) for axes in ((0, 1), (1, 2))]
     size += [_variance(np.sum(half**2, axis=(0, 2)), len(half) * width) for half in halves]
+    # P(|z| < s) is at most s sqrt(2 / pi), so the count of small numbers is at most binomial.
     small = int((np.abs(every) < _SMALL).sum())
     chosen = every if every.size <= 20_000 else every[:: every.size // 10_000]
     return {
@@ -173,6 +176,7 @@ def _repeated(rows: FloatArray) -> float:
     """Return the p-value that no numbers of one run recur in another: in runs of a pair, or in any two."""
     if len(rows) < 2:
         return 1.0
+    # A difference of two normals has density at most 1 / sqrt(4 pi), so it is below s with chance s / sqrt(pi) at most.
     near = int((np.abs(rows[1::2] - rows[: len(rows) // 2 * 2 : 2]) < _SMALL).sum())
     found = float(stats.binom.sf(near - 1, rows[1::2].size, _SMALL / math.sqrt(math.pi)))
     if rows.shape[1] < 3:  # fewer numbers coincide on their lattice by chance

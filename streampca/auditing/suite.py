@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from streampca.auditing import neighbors
-from streampca.auditing.black_box import audit_outside, smaller
+from streampca.auditing.black_box import audit_outside
 from streampca.auditing.cases import generated
-from streampca.auditing.feeds import feed_stream
 from streampca.auditing.instrument import Audit, Report, audit_case
 from streampca.auditing.needs import needs_of
-from streampca.auditing.runs import Case
+from streampca.auditing.runs import Case, feed_stream
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
@@ -35,7 +33,6 @@ def audit(
     mode: Mode = "standard",
     false_alarm: float = 1e-3,
     rows: FloatArray | int | None = None,
-    adjacency: str | None = None,
     canaries: Sequence[tuple[FloatArray, FloatArray] | FloatArray] | None = None,
     seed: int | None = None,
 ) -> Report:
@@ -55,8 +52,6 @@ def audit(
         Probability that a true claim is refuted, over all rows of the report.
     rows : int or (n, d) array, optional
         Number of rows of each data set, or the rows. An algorithm with another horizon is audited at this horizon.
-    adjacency : str, optional
-        Neighbors to try; by default those of the guarantee.
     canaries : sequence, optional
         Rows that differ, in place of the built-in ones: a row (against the zero row), or two rows.
     seed : int, optional
@@ -83,8 +78,9 @@ def audit(
         return _report([subject], mode, false_alarm, seed)
     if not isinstance(subject, (Algorithm, Mechanism)):
         raise BadParameterError(f"subject={subject!r}: expected an algorithm, a mechanism or the name of an audit.")
-    case = _case(subject, rows, adjacency, canaries)
+    case = _case(subject, rows, canaries)
     made = case.make()
+    # A law is known only of noise that an outlet draws: the tape shows whether a foreign subject has any.
     if made.guarantee.is_private:
         through_outlets = type(made).__module__.startswith("streampca.")
         if not through_outlets:
@@ -143,9 +139,7 @@ def _report(
     return Report(tuple(rows), false_alarm)
 
 
-def _case(
-    subject: Algorithm | Mechanism, rows: FloatArray | int | None, adjacency: str | None, canaries: Sequence[Any] | None
-) -> Case:
+def _case(subject: Algorithm | Mechanism, rows: FloatArray | int | None, canaries: Sequence[Any] | None) -> Case:
     """Return the case of a subject of the caller, with the attributes of the generated cases of its class."""
     plain = None if rows is None or isinstance(rows, int) else np.asarray(rows, dtype=np.float64)
     if plain is not None and plain.ndim != 2:
@@ -161,19 +155,15 @@ def _case(
     if isinstance(subject, Algorithm):
         horizon = subject.parameters().get("horizon")
         if rows is None and horizon is not None:
-            count = horizon if any(field.name == "method" for field in fields(subject)) else min(count, horizon)  # type: ignore[arg-type]
-        subject = smaller(subject, count)
+            count = min(count, horizon)
+        if horizon is not None:
+            subject = replace(subject, horizon=count)  # type: ignore[type-var]
     kept = set(case) - {"warmup"}
     if plain is not None or (d, count) != (case["d"], case["rows"]):  # arrays of the case have other rows
         kept &= {"feed", "feeds", "changes", "slack", "cost"}
 
-    def chosen(made: Any, d: int) -> neighbors.Pairs:
-        if pairs:
-            return {f"canary {i}": pair for i, pair in enumerate(pairs, 1)}
-        found: neighbors.Pairs = (
-            case["changes"](made, d) if adjacency is None else neighbors.changes(made, d, adjacency)
-        )
-        return found
-
-    own = {"name": type(subject).__name__, "make": lambda: subject, "d": d, "rows": count, "changes": chosen}
+    own: dict[str, Any] = {"name": type(subject).__name__, "make": lambda: subject, "d": d, "rows": count}
+    if pairs:
+        canary = {f"canary {i}": pair for i, pair in enumerate(pairs, 1)}
+        own["changes"] = lambda made, d: canary
     return Case(**{name: case[name] for name in kept} | own | ({} if plain is None else {"plain": plain}))

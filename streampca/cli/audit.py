@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -64,7 +63,7 @@ def audit(
     mode: Literal["quick", "standard"] = "quick" if quick else "standard"
     report = audit_named(names, mode=mode, false_alarm=false_alarm, seed=seed)
     if json_:
-        print(json.dumps([asdict(row) for row in report.rows]))
+        print(report.to_json())
         return 0 if report.holds else 1
     spent = f"{time.process_time() - started:.0f} s of CPU time, false alarm {false_alarm:g}."
     print(f"{datetime.now(UTC):%Y-%m-%d}, streampca {__version__}: {mode} audit of {len(report.rows)} rows, {spent}\n")

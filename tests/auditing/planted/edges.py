@@ -14,10 +14,9 @@ import numpy as np
 import streampca as sp
 from planted.fixed_cases import BUDGET, DELTA, EPSILON, FPL, LARGE, OJA, add
 from planted.lifecycles import CASES, plain_changes
-from streampca.auditing.feeds import feed_mechanism, feed_stream, names_of, released
 from streampca.auditing.laws import Law, Loss, correlated
-from streampca.auditing.neighbors import Pairs
-from streampca.auditing.runs import Row
+from streampca.auditing.needs import Pairs
+from streampca.auditing.runs import Row, feed_mechanism, feed_stream, names_of, released
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
 

@@ -14,10 +14,24 @@ from typing import Any
 import numpy as np
 
 import streampca as sp
-from streampca.auditing.feeds import feed_stream
-from streampca.auditing.needs import BUDGET, DOUBLING, ENDLESS, LARGE, MEAN, SMALL, needs, needs_of
-from streampca.auditing.neighbors import SHORT, Pairs, another_norm, boxed, centered, changes, lines
-from streampca.auditing.runs import Case, Row
+from streampca.auditing.needs import (
+    BUDGET,
+    DOUBLING,
+    ENDLESS,
+    LARGE,
+    MEAN,
+    SHORT,
+    SMALL,
+    Pairs,
+    another_norm,
+    boxed,
+    centered,
+    changes,
+    lines,
+    needs,
+    needs_of,
+)
+from streampca.auditing.runs import Case, Row, feed_stream
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.outlet import NoiseSource

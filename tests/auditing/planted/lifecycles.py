@@ -22,10 +22,9 @@ from six_environments import ENVIRONMENTS, seen
 
 import streampca as sp
 from planted.fixed_cases import CASES, DELTA, ENDLESS, EPSILON, FPL, GAUSSIAN, add
-from streampca.auditing.feeds import names_of, released
 from streampca.auditing.laws import Law, correlated
-from streampca.auditing.neighbors import Pairs
-from streampca.auditing.runs import Row
+from streampca.auditing.needs import Pairs
+from streampca.auditing.runs import Row, names_of, released
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
