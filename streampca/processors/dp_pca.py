@@ -161,9 +161,9 @@ class DPPCA(Algorithm):
         )  # fmt: skip
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        plan, histogram = self.plan(n_features), self.plan(n_features).votes.histogram
+        plan = self.plan(n_features)
         return (
-            histogram.scale, histogram.threshold, plan.inside_std, plan.across(_LARGEST).std, GRID,
+            plan.votes.scale, plan.votes.threshold, plan.inside_std, plan.across(_LARGEST).std, GRID,
             GAIN, _LARGEST, _EARLY, _INSIDE, _FINEST, self.schedule,
         )  # fmt: skip
 

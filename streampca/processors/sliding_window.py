@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.lazy import cached_property
-from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.processors.base import Algorithm
 from streampca.processors.spectral_histogram import HistogramMethod
 from streampca.processors.window_methods import (
     ForgettingMethod,
     RingMethod,
     SmoothedMethod,
+    WindowAlgorithm,
     WindowMethod,
     WindowProcessor,
 )
@@ -29,7 +27,7 @@ METHODS: dict[str, type[WindowMethod]] = {
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SlidingWindowPCA(Algorithm):
+class SlidingWindowPCA(WindowAlgorithm):
     """A private subspace of the last W rows, after every b rows of an endless stream.
 
     Parameters
@@ -83,20 +81,6 @@ class SlidingWindowPCA(Algorithm):
     Proofs, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
     """
 
-    window: int
-    n_components: int
-    epsilon: float
-    delta: float
-    n_features: int | None = None
-    eta: float = 0.25
-    method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
-    adjacency: Adjacency = "zero-out"
-    release_every: int = 1
-    checkpoint_every: int | None = None
-    overhang: float = 0.125
-    failure_rate: float = 0.01
-    center: bool = field(default=False, repr=False)
-
     square_bytes = 85.0
 
     def __post_init__(self) -> None:
@@ -111,23 +95,7 @@ class SlidingWindowPCA(Algorithm):
         self.followed.check()
 
     @cached_property
-    def budget(self) -> Budget:
-        """Privacy budget of all releases together."""
-        return Budget(self.epsilon, self.delta, self.adjacency)
-
-    @cached_property
-    def sensitivity(self) -> float:
-        """Sensitivity to one row of a Gram matrix, with the sum of rows if ``center``."""
-        return self.budget.sensitivity(center=self.center)
-
-    @property
-    def leaves(self) -> int:
-        """Releases in a window, rounded up."""
-        return -(-self.window // self.release_every)
-
-    @cached_property
     def followed(self) -> WindowMethod:
-        """The object that implements ``method``."""
         return METHODS[self.method](self)
 
     @cached_property

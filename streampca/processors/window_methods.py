@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,15 +24,52 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
 from streampca.matrix_factorization.window import ForgettingBLT, WindowDifference
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms, centered_fields
-
-if TYPE_CHECKING:
-    from streampca.processors.sliding_window import SlidingWindowPCA
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WindowAlgorithm(Algorithm):
+    """The parameters that the methods read. `SlidingWindowPCA` documents them."""
+
+    window: int
+    n_components: int
+    epsilon: float
+    delta: float
+    n_features: int | None = None
+    eta: float = 0.25
+    method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
+    adjacency: Adjacency = "zero-out"
+    release_every: int = 1
+    checkpoint_every: int | None = None
+    overhang: float = 0.125
+    failure_rate: float = 0.01
+    center: bool = field(default=False, repr=False)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """Privacy budget of all releases together."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """Sensitivity to one row of a Gram matrix, with the sum of rows if ``center``."""
+        return self.budget.sensitivity(center=self.center)
+
+    @property
+    def leaves(self) -> int:
+        """Releases in a window, rounded up."""
+        return -(-self.window // self.release_every)
+
+    @cached_property
+    @abstractmethod
+    def followed(self) -> WindowMethod:
+        """The object that implements ``method``."""
 
 
 class WindowMethod(ABC):
@@ -43,7 +81,7 @@ class WindowMethod(ABC):
     #: Relative error by which the released matrix may exceed the window's.
     multiplicative_error: float = 0.0
 
-    def __init__(self, algorithm: SlidingWindowPCA) -> None:
+    def __init__(self, algorithm: WindowAlgorithm) -> None:
         self.algorithm = algorithm
 
     def check(self) -> None:
@@ -110,9 +148,9 @@ class WindowProcessor(Processor):
     __slots__ = ("method", "noise")
     kept: ClassVar[tuple[str, ...]] = ("noise",)
 
-    algorithm: SlidingWindowPCA
+    algorithm: WindowAlgorithm
 
-    def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
+    def __init__(self, algorithm: WindowAlgorithm, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         self.method: Any = algorithm.followed
         self.noise: Any = self.method.noise.start(svec_size(n_features), source)
