@@ -12,10 +12,8 @@ import pandas as pd
 from streampca.conversion import as_block, check_iterable, is_arrow, is_frame
 from streampca.errors import BadParameterError, BadRowError, short
 from streampca.exclusive import Guard, exclusive
-from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
 from streampca.release.release import Release
-from streampca.rows.admission import Admission
 from streampca.rows.protocol import RowSource
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
@@ -107,7 +105,8 @@ class UserStream:
         row, user = self._owned(row, user)
         # Privacy hazard: whether a row is capped must depend on users and positions only, never on its content.
         if self._numbers([user])[0] > self._cap:
-            row = self._zero(self.stream.engine.now.admission)
+            admission = self.stream.engine.now.admission
+            row = admission.neutral(admission.n_features or 0)
         return self.stream.push(row)
 
     def push_many(self, rows: Any, users: Iterable[Hashable] | None = None) -> Steps:
@@ -136,14 +135,14 @@ class UserStream:
             return self.stream.push_many(rows)
         # Rows over the cap are replaced before they are checked: their content has no effect, not even an error.
         admission = self.stream.engine.now.admission.fixed_by_block(rows)
+        zero = admission.neutral(admission.n_features or 0)
         if is_frame(rows):
             values = admission.table(rows)
-            values[over] = self._zero(admission)
+            values[over] = zero
             rows = pd.DataFrame(values, columns=admission.features)
         elif isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim == 2:
-            rows = np.where(over[:, None], self._zero(admission), rows)
+            rows = np.where(over[:, None], zero, rows)
         else:
-            zero = self._zero(admission)
             rows = [zero if late else row for late, row in zip(over, rows, strict=True)]
         return self.stream.push_many(rows)
 
@@ -218,8 +217,3 @@ class UserStream:
                 "Pass a string or a number, or name the column"
             )
         return known
-
-    @staticmethod
-    def _zero(admission: Admission) -> FloatArray:
-        """Return the raw row that is admitted as zero."""
-        return admission.neutral(admission.n_features or 0)

@@ -315,7 +315,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case DPPCA():
             # Segments share no rows (parallel composition): each may spend the whole budget.
             plan, delta = subject.plan(d), subject.delta
-            yield from _votes(plan.votes.histogram, subject.epsilon, delta)
+            yield from _votes(plan.votes, subject.epsilon, delta)
             inside = gram_move(subject.n_components, adjacency) / plan.inside_std
             yield Claim("delta of the scale, by quadrature", delta, profile(inside, subject.epsilon), tight=False)
             # ||(I - W W^T) a|| ||a^T W|| is sin x cos x, at most 1/2, for a unit row at angle x.

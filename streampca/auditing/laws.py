@@ -333,6 +333,6 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
         case StabilityHistogram():
             return votes(subject)
         case DPPCA() if kind == "norm":
-            return votes(subject.plan(d).votes.histogram)
+            return votes(subject.plan(d).votes)
     histogram = getattr(subject, "histogram", None)
     return votes(histogram) if isinstance(histogram, StabilityHistogram) else independent

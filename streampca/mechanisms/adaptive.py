@@ -102,17 +102,9 @@ class AdaptiveCovariance(Mechanism):
     adjacency: Adjacency = "zero-out"
     n_features: int | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.mu
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self._promise(
-            "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices",
-            "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022",
-            self.mu,
-        )
+    is_gaussian = True
+    theorem = "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices"
+    citation = "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022"
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
@@ -265,15 +257,14 @@ class AdaptiveLaplaceCovariance(Mechanism):
     adjacency: Adjacency = "zero-out"
     n_features: int | None = None
 
+    theorem = "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix"
+    citation = "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
+
     @property
     def guarantee(self) -> Guarantee:
-        guarantee = self._promise(
-            "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix",
-            "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2",
-        )
         # A row changes one count of the histogram, under replace two, and the lost energy.
         numbers, share = 3 if self.adjacency == "replace" else 2, PURE_NORMS_SHARE + PURE_LOST_SHARE
-        return replace(guarantee, floating_delta=laplace_delta(numbers, share * self.epsilon))
+        return replace(super().guarantee, floating_delta=laplace_delta(numbers, share * self.epsilon))
 
     @property
     def norms_scale(self) -> float:

@@ -27,8 +27,9 @@ SCOPE = "one release of one data set"
 class Mechanism(ABC):
     """One private release of one data set.
 
-    A concrete mechanism is a frozen dataclass of public parameters (keywords) that provides `guarantee`, `constants`
-    and `released`. A parameter outside its domain raises `BadParameterError`.
+    A concrete mechanism is a frozen dataclass of public parameters (keywords) that provides the ``theorem`` and the
+    ``citation`` of its `guarantee`, `constants` and `released`. A parameter outside its domain raises
+    `BadParameterError`.
 
     Attributes
     ----------
@@ -43,13 +44,17 @@ class Mechanism(ABC):
     n_features: int | None = None
     #: Whether n_components may be None: the mechanism then estimates it.
     finds_components: ClassVar[bool] = False
+    #: Whether the release is mu-GDP at the `mu` of the budget.
+    is_gaussian: ClassVar[bool] = False
+    theorem: ClassVar[str]
+    citation: ClassVar[str]
     #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
     square_bytes: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_components(self.n_components, self.n_features, optional=self.finds_components)
-        _ = self.budget
+        _ = self.budget.mu if self.is_gaussian else self.budget  # raises if outside its domain
 
     @property
     def budget(self) -> Budget:
@@ -62,18 +67,14 @@ class Mechanism(ABC):
         return self.budget.mu
 
     @property
-    @abstractmethod
     def guarantee(self) -> Guarantee:
         """Guarantee of one release, before any row."""
+        budget, mu = self.budget, self.mu if self.is_gaussian else None
+        return Guarantee(budget.epsilon, budget.delta, budget.adjacency, SCOPE, self.theorem, self.citation, mu=mu)
 
     def guarantee_for(self, n_features: int) -> Guarantee:
         """Return the guarantee of one release of rows with this number of features."""
         return self.guarantee
-
-    def _promise(self, theorem: str, citation: str, mu: float | None = None, slack: float = 0.0) -> Guarantee:
-        """Return the guarantee of one release at the budget of the parameters."""
-        budget = self.budget
-        return Guarantee(budget.epsilon, budget.delta, budget.adjacency, SCOPE, theorem, citation, mu=mu, slack=slack)
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:

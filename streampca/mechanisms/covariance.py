@@ -17,7 +17,6 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.release import Release, Terms, centered_fields
@@ -104,13 +103,13 @@ class GaussianCovariance(CovarianceMechanism):
     center: bool = field(default=False, repr=False)
 
     __repr__ = repr_of
-    _noise_is_goe = True
+    _noise_is_goe = is_gaussian = True
+    citation = "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sigma = self.sigma  # raises for delta=0
         if self.discrete_noise:
-            lattice_sigma(sigma)
+            lattice_sigma(self.sigma)  # raises for a standard deviation out of range
 
     @property
     def sigma(self) -> float:
@@ -118,11 +117,9 @@ class GaussianCovariance(CovarianceMechanism):
         return self.budget.sensitivity(center=self.center) / self.mu
 
     @property
-    def guarantee(self) -> Guarantee:
-        theorem = "Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
-        if self.discrete_noise:
-            theorem += "; exact discrete Gaussian noise on integers"
-        return self._promise(theorem, "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1", self.mu)
+    def theorem(self) -> str:  # type: ignore[override]
+        exact = "; exact discrete Gaussian noise on integers" if self.discrete_noise else ""
+        return f"Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8){exact}"
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         return with_constant(super()._admit(rows)) if self.center else super()._admit(rows)
@@ -159,13 +156,6 @@ class PureCovariance(CovarianceMechanism):
     epsilon: float
     adjacency: Adjacency = "zero-out"
     n_features: int | None = None
-
-    theorem: ClassVar[str]
-    citation: ClassVar[str]
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self._promise(self.theorem, self.citation)
 
     @abstractmethod
     def scale(self, n_features: int) -> float:

@@ -19,12 +19,9 @@ from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SubspaceFinder
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Counts, Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.release import Release, Terms
-
-CITATION = "after Singhal and Steinke 2021, Section 2; Bun, Nissim and Stemmer 2019 (stability histograms)"
 
 #: A vector of integers without a common factor, its first non-zero entry positive; zero stays zero.
 Line = tuple[int, ...]
@@ -76,6 +73,9 @@ class ExactSubspace(SubspaceFinder):
     block_rows: int | None = None
     n_features: int | None = None
 
+    theorem = "truncated Laplace noise on the votes of blocks for their spans"
+    citation = "after Singhal and Steinke 2021, Section 2; Bun, Nissim and Stemmer 2019 (stability histograms)"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.noise
@@ -89,10 +89,6 @@ class ExactSubspace(SubspaceFinder):
     def threshold(self) -> float:
         """Noisy number of votes above which a span is released: a single vote never passes."""
         return 1.0 + self.noise.bound
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self._promise("truncated Laplace noise on the votes of blocks for their spans", CITATION)
 
     def rows_needed(self, outliers: int = 0) -> int:
         """Return the fewest rows that release the subspace with probability 1.

@@ -29,26 +29,17 @@ _ZERO = np.iinfo(np.int64).min
 _BITS = 26
 
 
-@dataclass(frozen=True)
-class PrivateRange:
+class PrivateRange(StabilityHistogram):
     """The largest squared norm in most subsamples, up to a factor of 2.
 
     *Guarantee.* (epsilon, delta)-DP under zero-out and under replacement of one vector. A vector is in one subsample,
     so one vote *moves*, also when a vector is only zeroed out, and the histogram is calibrated for that.
     """
 
-    epsilon: float
-    delta: float
-
-    @property
-    def histogram(self) -> StabilityHistogram:
-        """Histogram of the votes, of which a neighbor moves one."""
-        return StabilityHistogram(self.epsilon, self.delta)
-
     @property
     def rows(self) -> int:
         """Number of vectors for one estimate."""
-        return SUBSAMPLE * math.ceil(_SPLIT * self.histogram.count_needed(_FAILURE))
+        return SUBSAMPLE * math.ceil(_SPLIT * self.count_needed(_FAILURE))
 
     def cast(self, norms: FloatArray) -> IntArray:
         """Return the votes of whole subsamples, from the norms of their vectors. Exact: curator only."""
@@ -58,7 +49,7 @@ class PrivateRange:
 
     def decide(self, labels: IntArray, outlet: Outlet, kind: str) -> float | None:
         """Return the upper end of the most popular bin of `cast`, or None if no bin is popular enough."""
-        shown = self.histogram.release(labels.tolist(), outlet, kind)
+        shown = self.release(labels.tolist(), outlet, kind)
         if not shown:
             return None
         winner = shown[0][0]

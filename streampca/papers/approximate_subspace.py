@@ -14,11 +14,9 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.base import SubspaceFinder
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.release.release import Release, Terms
 
-CITATION = "Singhal and Steinke 2021, Algorithm 2 and Lemma 3.4; Nissim, Raskhodnikova and Smith 2007"
 #: Default cell widths: WIDTHS of them, each half the one before, from WIDEST / sqrt(n_features) down.
 WIDTHS, WIDEST = 12, 0.125
 #: Reference points, and least rows in a block, per dimension of the subspace.
@@ -68,6 +66,9 @@ class ApproximateSubspace(SubspaceFinder):
     block_rows: int | None = None
     n_features: int | None = None
 
+    theorem = "stability histograms in which one vote moves; basic composition over cell widths"
+    citation = "Singhal and Steinke 2021, Algorithm 2 and Lemma 3.4; Nissim, Raskhodnikova and Smith 2007"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.widths is not None:
@@ -81,12 +82,6 @@ class ApproximateSubspace(SubspaceFinder):
         """Histogram of the votes at one cell width."""
         count = WIDTHS if self.widths is None else len(self.widths)
         return StabilityHistogram(self.epsilon / count, self.delta / count)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self._promise(
-            "stability histograms in which one vote moves; basic composition over cell widths", CITATION
-        )
 
     @property
     def blocks_needed(self) -> int:
@@ -113,7 +108,7 @@ class ApproximateSubspace(SubspaceFinder):
         details = {"mechanism": type(self).__name__, "rows": n, "blocks": len(blocks), "block_rows": size}
         for width in self._sorted_widths(d):
             offset = outlet.coins("offset").uniform(points.size)
-            cells = cells_of(projections, width, offset)
+            cells = np.floor(projections / width + offset).astype(np.int64)  # one a block, in the public grid
             votes = [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
             shown = self.histogram.release(votes, outlet, "votes")
             if shown:
@@ -168,8 +163,3 @@ def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
             with suppress(np.linalg.LinAlgError):
                 singular[j], directions[j] = np.linalg.svd(block, full_matrices=False)[1:]
     return singular, directions
-
-
-def cells_of(vectors: FloatArray, width: float, offset: FloatArray) -> IntArray:
-    """Return the grid cell of each vector."""
-    return np.floor(vectors / width + offset).astype(np.int64)

@@ -90,11 +90,8 @@ class DoublingFPL(Leader):
     def std(self, n: int) -> float:
         return self.mechanism.std(n)
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> DoublingProcessor:
-        return DoublingProcessor(self, n_features, source, terms)
 
-
-class DoublingProcessor(LeaderProcessor):
+class DoublingProcessor(LeaderProcessor, of=DoublingFPL):
     """State of a run of `DoublingFPL`: the epoch, its noise and exact sum, and that of the epochs before (``past``)."""
 
     __slots__ = ("doubling", "noise", "past")

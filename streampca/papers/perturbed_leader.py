@@ -11,9 +11,9 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.privacy.outlet import Outlet
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
-from streampca.release.release import Release, Terms, centered_fields
+from streampca.release.release import Release, centered_fields
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -60,11 +60,8 @@ class PerturbedLeader(Leader):
     def std(self, n: int) -> float:
         return self.sigma
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> PerturbedLeaderProcessor:
-        return PerturbedLeaderProcessor(self, n_features, source, terms)
 
-
-class PerturbedLeaderProcessor(LeaderProcessor):
+class PerturbedLeaderProcessor(LeaderProcessor, of=PerturbedLeader):
     """State of a run of `PerturbedLeader`."""
 
     __slots__ = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,11 +75,15 @@ class SubspacePerturbation(Mechanism):
     failure_share: float = 0.1
     n_features: int | None = None
 
+    is_gaussian = True
+    theorem = "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix"
+    citation = "after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2"
+    square_bytes = 45.0
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("gap_share", self.gap_share)
         check_share("failure_share", self.failure_share)
-        _ = self.mu
 
     @cached_property
     def mu(self) -> float:
@@ -100,14 +104,7 @@ class SubspacePerturbation(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        return self._promise(
-            "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix",
-            "after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2",
-            self.mu,
-            self.delta * self.failure_share,
-        )
-
-    square_bytes = 45.0
+        return replace(super().guarantee, slack=self.delta * self.failure_share)
 
     def check(self, n_features: int) -> None:
         super().check(n_features)
@@ -118,12 +115,6 @@ class SubspacePerturbation(Mechanism):
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.gap_std, self._gram_std, self._mu2
-
-    def _lower_bound(self, gap: float, gap_std: float, rounding: float) -> float:
-        """Return the g that exceeds the true gap with probability at most delta1."""
-        # The released gap is rounded to 2**-20 of its noise.
-        margin = -float(ndtri(self.delta * self.failure_share)) + 2.0**-19
-        return gap - margin * gap_std - rounding
 
     def projector_loses_less(self, sigma: float, n_rows: int) -> bool:
         """Return whether noise of sd ``sigma`` on the projector loses no more than the Gram matrix for any spectrum."""
@@ -142,7 +133,10 @@ class SubspacePerturbation(Mechanism):
         # independent noise.
         causes = (*gram.hidden, np.array([n_rows]))
         gap = float(outlet.gram("gap", _Computed(values[k - 1 : k] - values[k], *causes), 1, gap_std)[0])
-        bound = self._lower_bound(gap, gap_std, rounding)
+        # The g that exceeds the true gap with probability at most delta1. The released gap is rounded to 2**-20 of its
+        # noise.
+        margin = -float(ndtri(self.delta * self.failure_share)) + 2.0**-19
+        bound = gap - margin * gap_std - rounding
         details = {"mechanism": type(self).__name__, "rows": n_rows, "gap": gap, "gap_std": gap_std}
         # Each computed projector is within 2 sqrt(k) rounding / gap of the true one.
         sigma = math.inf
@@ -164,14 +158,10 @@ class SubspacePerturbation(Mechanism):
 class _Computed:
     """Numbers computed in floating point, which an outlet hides together with the exact values they come from."""
 
-    __slots__ = ("_causes", "_values")
+    __slots__ = ("_values", "hidden")
 
     def __init__(self, values: FloatArray, *causes: Any) -> None:
-        self._values, self._causes = values, causes
-
-    @property
-    def hidden(self) -> tuple[Any, ...]:
-        return (*self._causes, self._values + 0.0)
+        self._values, self.hidden = values, (*causes, values + 0.0)
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
         return coarsen(self._values + noise, std)

@@ -15,7 +15,6 @@ from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Draws
 
 
@@ -42,6 +41,9 @@ class WishartCovariance(CovarianceMechanism):
     adjacency: Adjacency = "zero-out"
     n_features: int | None = None
 
+    theorem = "profile of Wishart noise by its Schur complement, a chi-square against its shift"
+    citation = "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delta <= 0.0:
@@ -49,13 +51,6 @@ class WishartCovariance(CovarianceMechanism):
                 f"delta={self.delta!r}: expected a number in (0, 1), because one-sided noise has no pure epsilon "
                 "guarantee. Use MatrixLaplaceCovariance for delta=0."
             )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self._promise(
-            "profile of Wishart noise by its Schur complement, a chi-square against its shift",
-            "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2",
-        )
 
     def degrees(self, n_features: int) -> int:
         """Degrees of freedom m of the noise."""

@@ -54,6 +54,7 @@ class Algorithm(ABC):
     center: bool = False
     absorbs_grams: bool = False
     square_bytes: float = 0.0
+    processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
 
     def __post_init__(self) -> None:
         """Check what most algorithms have: dimensions, and counts of rows."""
@@ -79,10 +80,6 @@ class Algorithm(ABC):
 
         They are part of the label of the noise: configurations that differ in one bit have independent noise.
         """
-
-    @abstractmethod
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> Processor:
-        """Return the processor before the first row."""
 
     def check(self, n_features: int) -> None:
         """Raise `BadParameterError` unless ``n_features`` fits the parameters and the memory."""
@@ -156,7 +153,7 @@ class Algorithm(ABC):
         # Privacy: runs that differ in a public number share no noise, so that no difference of releases shows the rows.
         label = label_of(self), n_features, self.constants(n_features), setting.label
         source = NoiseSource(randomness, *label, start=start)
-        begun = self._begun(n_features, source, setting.terms)
+        begun: Processor = self.processor(self, n_features, source, setting.terms)
         return begun if snapshot is None else begun.restored(snapshot)
 
 
@@ -168,8 +165,10 @@ class Processor(State, ABC):
 
     slots: ClassVar[tuple[str, ...]]  # of the class and its bases
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, of: type[Algorithm] | None = None) -> None:
         super().__init_subclass__()
+        if of is not None:
+            of.processor = cls
         cls.slots = tuple(name for base in cls.__mro__ for name in vars(base).get("__slots__", ()))
 
     def __init__(self, algorithm: Algorithm, n_features: int, source: NoiseSource, terms: Terms) -> None:

@@ -161,14 +161,11 @@ class DPPCA(Algorithm):
         )  # fmt: skip
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        plan, histogram = self.plan(n_features), self.plan(n_features).votes.histogram
+        plan = self.plan(n_features)
         return (
-            histogram.scale, histogram.threshold, plan.inside_std, plan.across(_LARGEST).std, GRID,
+            plan.votes.scale, plan.votes.threshold, plan.inside_std, plan.across(_LARGEST).std, GRID,
             GAIN, _LARGEST, _EARLY, _INSIDE, _FINEST, self.schedule,
         )  # fmt: skip
-
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> DPPCAProcessor:
-        return DPPCAProcessor(self, n_features, source, terms)
 
 
 @dataclass(frozen=True)
@@ -223,7 +220,7 @@ def _minibatches(horizon: int, smallest: int, *, growing: bool) -> Iterator[tupl
         bounds.insert(0, before)
 
 
-class DPPCAProcessor(Processor):
+class DPPCAProcessor(Processor, of=DPPCA):
     """State of a run of `DPPCA`. All but the tally and the rows that wait is computed from released values.
 
     Attributes

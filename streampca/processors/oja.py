@@ -65,11 +65,8 @@ class Oja(Algorithm):
     def constants(self, n_features: int) -> tuple[object, ...]:
         return ()
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> OjaProcessor:
-        return OjaProcessor(self, n_features, source, terms)
 
-
-class OjaProcessor(Processor):
+class OjaProcessor(Processor, of=Oja):
     """State of a run of `Oja`.
 
     Attributes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -147,11 +147,8 @@ class PrivateFPL(Leader):
     def std(self, n: int) -> float:
         return self.mechanism.std(n)
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> FPLProcessor:
-        return FPLProcessor(self, n_features, source, terms)
 
-
-class FPLProcessor(LeaderProcessor):
+class FPLProcessor(LeaderProcessor, of=PrivateFPL):
     """State of a run of `PrivateFPL`: noise of the latest release, state of the solver, and sum of rewards."""
 
     __slots__ = ("noise", "reading", "rewards")
@@ -172,12 +169,10 @@ class FPLProcessor(LeaderProcessor):
             self.rewards = RewardSum(0, Scoring.first(n_features, k, center=algorithm.center), scale)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        algorithm, t, gram = self.algorithm, self.t + rows.shape[0], self.gram.add(rows)
+        if self.rewards is None:
+            return super().step(rows, outlet)
         # Rows are scored on the subspace that was released before them.
-        scored = self if self.rewards is None else self.after(self.t, self.chain, rewards=self.rewards.add(rows))
-        if t % algorithm.release_every and t != algorithm.horizon:
-            return scored.after(t, self.chain, gram=gram), None
-        return scored.released(t, gram, outlet)
+        return LeaderProcessor.step(self.after(self.t, self.chain, rewards=self.rewards.add(rows)), rows, outlet)
 
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[FPLProcessor, Release]:
         algorithm, d, n = self.algorithm, self.n_features, self.noise.n + 1
@@ -194,32 +189,25 @@ class FPLProcessor(LeaderProcessor):
         if algorithm.center:
             # The number of rows is public, so the entry of the constants is replaced without noise.
             packed[-1] = count * CONSTANT**2
-        reading = self.reading
+        last = t % algorithm.release_every  # rows of a short leaf before the horizon; else 0
+        reading = self.reading.observe(packed, last / algorithm.release_every if last else 1.0)
         if reading.name is not None:
             details["solver"] = reading.name
-        if reading.observes:
-            last = t % algorithm.release_every  # rows of a short leaf before the horizon; else 0
-            reading = reading.observe(packed, last / algorithm.release_every if last else 1.0)
+        if reading.noise_std is not None:
             details["smoothed_noise_std"] = self.terms.of_unit(reading.noise_std)
         fields: dict[str, Any] = {
             "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": reading.estimate,
         }  # fmt: skip
         if algorithm.center:
             fields = centered_fields(packed, count, std, self.terms, details, reading.estimate)
-        if reading.span is not None:
-            # Released rewards are computed on this span, so that it must have the same bits without compiled kernels.
-            reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
+        # Released rewards are computed on its span, so that it must have the same bits without compiled kernels.
+        reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)
-        after = FPLProcessor.__new__(FPLProcessor)  # once a release: avoids __init__
-        after.algorithm, after.n_features, after.source, after.terms = algorithm, d, self.source, self.terms
-        after.chain, after.t, after.gram = outlet.chain, t, gram
-        after.noise, after.reading = noise, reading
-        after.spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self.is_bounded else self.spectra
+        spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self.is_bounded else self.spectra
         # `Stream` publishes no release of a warm-up, so the scoring subspace stays that of before.
         if rewards is not None and t > self.terms.warmup:
-            rewards = RewardSum(rewards.total, release, rewards.scale, rewards.of_zeros)
-        after.rewards = rewards
-        after.rows_until_release = algorithm.due(t)
+            rewards = replace(rewards, playing=release)
+        after = self.after(t, outlet.chain, gram=gram, noise=noise, reading=reading, spectra=spectra, rewards=rewards)
         return after, release
 
     def regret_bound(self, t: int, opt: float) -> float | None:

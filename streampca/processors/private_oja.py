@@ -194,11 +194,8 @@ class PrivateOja(Algorithm):
         end = min(end, t + EXACT_ROWS)
         return end if self.horizon is None else min(end, self.horizon)
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> PrivateOjaProcessor:
-        return PrivateOjaProcessor(self, n_features, source, terms)
 
-
-class PrivateOjaProcessor(Processor):
+class PrivateOjaProcessor(Processor, of=PrivateOja):
     """State of a run of `PrivateOja`.
 
     Attributes

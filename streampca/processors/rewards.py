@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,18 +44,10 @@ def reward_scale(*, center: bool, replace: bool) -> int:
     return 1 if not center else 4 if replace else 2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RewardSum(State):
     """The exact sum of rewards on the released subspaces: an immutable value. Curator only.
 
-    Parameters
-    ----------
-    total : the sum of rewards over ``scale``, less those of the same number of zero rows, in units of 2**-30.
-    playing : the release, or its `Scoring`, that scores the next row.
-    scale : `reward_scale`.
-    of_zeros : sum of the rewards of the same number of zero rows, in units of 2**-30. Public: a function of releases.
-
-    Notes
-    -----
     *Guarantee.* A reward is a function of its row and of earlier releases. The prefix-sum mechanism of sensitivity
     `joint_sensitivity` runs on (svec(a a^T), c r). Its inputs then depend on earlier outputs, which its theorem allows
     (`matrix_factorization.base`), so Gram matrices and rewards together are mu-GDP, and the sum of rewards carries
@@ -62,11 +55,12 @@ class RewardSum(State):
     have no guarantee.
     """
 
-    __slots__ = ("of_zeros", "playing", "scale", "total")
     kept = ("total", "of_zeros", "scoring")
 
-    def __init__(self, total: int, playing: Release | Scoring, scale: int = 1, of_zeros: int = 0) -> None:
-        self.total, self.playing, self.scale, self.of_zeros = total, playing, scale, of_zeros
+    total: int  # of rewards over ``scale``, less those of the same number of zero rows, in units of 2**-30
+    playing: Release | Scoring  # scores the next row
+    scale: int = 1  # `reward_scale`
+    of_zeros: int = 0  # rewards of the same number of zero rows, in units of 2**-30. Public: a function of releases
 
     def add(self, rows: FloatArray) -> RewardSum:
         """Add the rewards of rows on the scoring subspace."""
@@ -109,13 +103,11 @@ class RewardSum(State):
         return RewardSum(total, scoring, self.scale, of_zeros)
 
 
-class GramWithRewards:
+class GramWithRewards(NamedTuple):
     """A Gram matrix and the sum of rewards, released together by one vector of noise."""
 
-    __slots__ = ("gram", "rewards")
-
-    def __init__(self, gram: GramSum, rewards: RewardSum) -> None:
-        self.gram, self.rewards = gram, rewards
+    gram: GramSum
+    rewards: RewardSum
 
     @property
     def hidden(self) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.lazy import cached_property
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.outlet import NoiseSource
 from streampca.processors.spectral_histogram import HistogramMethod
 from streampca.processors.window_methods import (
     ForgettingMethod,
@@ -18,7 +17,6 @@ from streampca.processors.window_methods import (
     WindowMethod,
     WindowProcessor,
 )
-from streampca.release.release import Terms
 
 METHODS: dict[str, type[WindowMethod]] = {
     "histogram": HistogramMethod,
@@ -83,7 +81,6 @@ class SlidingWindowPCA(WindowAlgorithm):
     Proofs, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
     """
 
-    #: Bytes of exact sums, their noise and one decoded release, over d**2 (measured).
     square_bytes = 85.0
 
     def __post_init__(self) -> None:
@@ -99,7 +96,6 @@ class SlidingWindowPCA(WindowAlgorithm):
 
     @cached_property
     def followed(self) -> WindowMethod:
-        """The object that implements ``method``."""
         return METHODS[self.method](self)
 
     @cached_property
@@ -150,5 +146,6 @@ class SlidingWindowPCA(WindowAlgorithm):
         """
         return self.followed.additive_error(n_features)
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> WindowProcessor:
-        return self.followed.processor(self.followed, n_features, source, terms)
+    @property
+    def processor(self) -> type[WindowProcessor]:  # type: ignore[override]
+        return self.followed.processor

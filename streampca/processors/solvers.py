@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,7 +28,6 @@ class Reading(State):
 
     __slots__ = ()
     name: ClassVar[str | None] = None  # of the solver, for the details of a release
-    observes: ClassVar[bool] = False  # whether `observe` changes the state
     noise_std: float | None = None  # standard deviation of the noise in each svec coordinate of the estimate
     estimate: FloatArray | None = None  # of the exact sum, packed; None if it is the latest release
     span: FloatArray | None = None  # (d, k) basis of the latest subspace; None if it is that of the estimate
@@ -93,15 +93,14 @@ class Tracked(Reading):
     kept = __slots__
     name = "tracking"
 
+    span: FloatArray
+
     def __init__(self, span: FloatArray) -> None:
         self.span = span
 
     def follow(self, packed_gram: FloatArray, shift: float, *, plain: bool) -> Tracked:
-        assert self.span is not None
-        after = Tracked.__new__(Tracked)  # once a release: avoids __init__
         # The shift keeps negative eigenvalues of the noise from leading the iteration.
-        after.span = power_step(packed_gram, self.span, shift, plain=plain)
-        return after
+        return Tracked(power_step(packed_gram, self.span, shift, plain=plain))
 
 
 @dataclass(frozen=True)
@@ -138,24 +137,18 @@ class Smoothed(Solver):
 class SmoothedReading(Reading):
     """State of `Smoothed`: the estimate from all releases so far."""
 
-    __slots__ = ("sums",)
-    kept = __slots__
+    __slots__ = ("estimate", "noise_std", "sums")
+    kept = ("sums",)
     name = "smoothed"
-    observes = True
 
     def __init__(self, sums: SmoothedSum) -> None:
-        self.sums = sums
+        self.sums, self.estimate, self.noise_std = sums, sums.sum, sums.noise_std
 
-    @property
-    def estimate(self) -> FloatArray:  # type: ignore[override]
-        return self.sums.sum
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> SmoothedReading:
+        return SmoothedReading(self.sums.restored(snapshot["sums"], source))
 
     def observe(self, packed: FloatArray, share: float) -> SmoothedReading:
         return SmoothedReading(self.sums.after(packed, share))
-
-    @property
-    def noise_std(self) -> float:  # type: ignore[override]
-        return self.sums.noise_std
 
 
 #: Strings that are short for a solver.

@@ -138,11 +138,6 @@ class HistogramProcessor(WindowProcessor):
     def curator_gram(self) -> GramSum:
         return self.gram
 
-    @property
-    def checkpoints(self) -> tuple[int, ...]:
-        """First rows of the sums that are kept, ascending. Publishable."""
-        return self.histogram.starts
-
 
 class HistogramMethod(WindowMethod):
     """Private running sums of all rows, and a spectral histogram of them."""

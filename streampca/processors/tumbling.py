@@ -118,11 +118,8 @@ class Tumbling(Algorithm):
             return (*constants, *mechanism.constants_after())
         return constants
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> TumblingProcessor:
-        return TumblingProcessor(self, n_features, source, terms)
 
-
-class TumblingProcessor(Processor):
+class TumblingProcessor(Processor, of=Tumbling):
     """State of a run of `Tumbling`: the rows of the current block.
 
     ``past`` is the release of the block before, with ``map_from="previous"``.

@@ -30,7 +30,6 @@ from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms, centered_fields
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
-Method = Literal["histogram", "ring", "smoothed", "forgetting"]
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
 
 
@@ -44,7 +43,7 @@ class WindowAlgorithm(Algorithm):
     delta: float
     n_features: int | None = None
     eta: float = 0.25
-    method: Method = "histogram"
+    method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
     adjacency: Adjacency = "zero-out"
     release_every: int = 1
     checkpoint_every: int | None = None
@@ -66,6 +65,11 @@ class WindowAlgorithm(Algorithm):
     def leaves(self) -> int:
         """Releases in a window, rounded up."""
         return -(-self.window // self.release_every)
+
+    @cached_property
+    @abstractmethod
+    def followed(self) -> WindowMethod:
+        """The object that implements ``method``."""
 
 
 class WindowMethod(ABC):
@@ -146,10 +150,10 @@ class WindowProcessor(Processor):
 
     algorithm: WindowAlgorithm
 
-    def __init__(self, method: WindowMethod, n_features: int, source: NoiseSource, terms: Terms) -> None:
-        super().__init__(method.algorithm, n_features, source, terms)
-        self.method: Any = method
-        self.noise: Any = method.noise.start(svec_size(n_features), source)
+    def __init__(self, algorithm: WindowAlgorithm, n_features: int, source: NoiseSource, terms: Terms) -> None:
+        super().__init__(algorithm, n_features, source, terms)
+        self.method: Any = algorithm.followed
+        self.noise: Any = self.method.noise.start(svec_size(n_features), source)
         self.begin()
 
     @abstractmethod

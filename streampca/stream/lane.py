@@ -83,7 +83,7 @@ class Lane:
         self.center = center = algorithm.center
         self.d = d = processor.n_features - int(center)
         self.k = k = algorithm.n_components
-        self.tracking, self.observing = isinstance(processor.reading, Tracked), processor.reading.observes
+        self.tracking, self.observing = isinstance(processor.reading, Tracked), processor.reading.noise_std is not None
         self.scored = now.regret is not None
         size, self.packed = svec_size(d + int(center)), svec_size(d)
         self.hidden = 16 * size  # bytes of the exact sums

@@ -120,11 +120,8 @@ class Unlisted(Leader):
     def constants(self, n_features):
         return (self.std,)
 
-    def _begun(self, n_features, source, terms):
-        return UnlistedProcessor(self, n_features, source, terms)
 
-
-class UnlistedProcessor(LeaderProcessor):
+class UnlistedProcessor(LeaderProcessor, of=Unlisted):
     __slots__ = ()
 
     def released(self, t, gram, outlet):

@@ -164,7 +164,7 @@ def test_hostile_rows_fall_back_and_count() -> None:
 def test_constants_hold_every_scale() -> None:
     algorithm = DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000)
     plan, constants = algorithm.plan(D), algorithm.constants(D)
-    expected = plan.votes.histogram.scale, plan.inside_std, plan.across(0.5).std
+    expected = plan.votes.scale, plan.inside_std, plan.across(0.5).std
     assert set(expected) <= set(constants)
     assert algorithm.constants(D + 1) != constants
 

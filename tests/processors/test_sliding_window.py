@@ -136,11 +136,11 @@ def test_noise_has_the_promised_sd(name):
 def test_what_may_be_read_off():
     algorithm = make("histogram")
     processor = start(algorithm, 1)
-    assert processor.checkpoints == (1,)
+    assert processor.histogram.starts == (1,)
     processor, releases = feed(processor, rows())
     release = releases[-1]
-    assert [processor.checkpoints[0], 130] == release.details["window"]
-    assert release.details["checkpoints"] <= len(processor.checkpoints) + 1
+    assert [processor.histogram.starts[0], 130] == release.details["window"]
+    assert release.details["checkpoints"] <= len(processor.histogram.starts) + 1
     assert algorithm.multiplicative_error == pytest.approx(1.0 / 0.875 - 1.0)
     assert algorithm.additive_error(D) > 0.0
     assert release.subspace.basis.shape == (D, 2)

@@ -59,7 +59,12 @@ def follow(kind, d, w, epsilon, seed, eta, overhang, every):
     ).start(d, Randomness.from_seed(seed))
     for t in range(1, 4 * w + 1):
         processor, release = processor.absorb(x[t - 1 : t])
-        yield processor, release, prefix[t] - prefix[max(0, t - w)], prefix[t] - prefix[processor.checkpoints[0] - 1]
+        yield (
+            processor,
+            release,
+            prefix[t] - prefix[max(0, t - w)],
+            prefix[t] - prefix[processor.histogram.starts[0] - 1],
+        )
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -88,14 +93,14 @@ def test_sandwich_and_count_hold_at_every_step(kind, d, w, epsilon, seed, eta, o
         stated = (1.0 + processor.algorithm.multiplicative_error) * window + error * eye
         above = above and loewner_gap(release.gram, stated) >= -1e-9
         assert error <= factor * max((4.0 - eta / 2.0) * z, 1.0) + z + 1e-9
-        fewer = len(processor.checkpoints) <= most_checkpoints(processor, w, eta, since, z)
+        fewer = len(processor.histogram.starts) <= most_checkpoints(processor, w, eta, since, z)
         failures += not (below and above and fewer)
     assert failures == 0
 
 
 def test_deletion_happens_and_saves_memory():
     *_, (processor, *_) = follow("random", 4, 96, 2000.0, 0, 0.5, 1.0, 1)
-    assert 3 <= len(processor.checkpoints) < 40  # of 96 or more without deletion
+    assert 3 <= len(processor.histogram.starts) < 40  # of 96 or more without deletion
 
 
 def test_no_three_neighbours_allow_a_deletion():
@@ -133,4 +138,4 @@ def test_pinned_checkpoints_bound_the_overhang_of_a_silent_stream():
     for processor, release, *_ in follow("nothing", 2, 64, 1.0, 0, 0.25, 0.25, 1):
         first, last = release.details["window"]
         assert last - first + 1 <= 64 + 16
-        assert len(processor.checkpoints) <= 8
+        assert len(processor.histogram.starts) <= 8
