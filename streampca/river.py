@@ -330,13 +330,14 @@ def _pandas(X: Any) -> pd.DataFrame:
 class PrivatePCA(RiverAdapter):
     """Private PCA of all rows so far (`streampca.PrivateFPL`).
 
+    Further parameters are those of `RiverAdapter`.
+
     Parameters
     ----------
     horizon : number of rows for which the noise is calibrated; None for an endless stream, with about 20 % more noise.
     release_every : rows between releases. Noise and running time decrease as it increases.
     center : subtract a private mean, which increases the noise by 11.8 %. Scores are of the uncentered row. False is
         the form of the papers.
-    others : see `RiverAdapter`.
     """
 
     _: KW_ONLY
@@ -350,12 +351,13 @@ class PrivatePCA(RiverAdapter):
 class PrivateWindowPCA(RiverAdapter):
     """Private PCA of the last ``window`` rows of an endless stream (`streampca.SlidingWindowPCA`).
 
+    Further parameters are those of `RiverAdapter`.
+
     Parameters
     ----------
     window : rows in the window. Memory grows with its logarithm.
     release_every : rows between releases, at most ``window``. Noise and running time decrease as it increases.
     center : as in `PrivatePCA`, with the mean of the window.
-    others : see `RiverAdapter`.
     """
 
     _: KW_ONLY
@@ -369,13 +371,13 @@ class PrivateWindowPCA(RiverAdapter):
 class PrivateBlockPCA(RiverAdapter):
     """Private PCA of each block of rows independently (`streampca.Tumbling` of `streampca.GaussianCovariance`).
 
-    `streampca.river_monitors.SubspaceDrift` tests from its releases whether the subspace has changed.
+    `streampca.river_monitors.SubspaceDrift` tests from its releases whether the subspace has changed. Further
+    parameters are those of `RiverAdapter`.
 
     Parameters
     ----------
     block : rows in a block.
     center : subtract a private mean, which increases the noise by 11.8 %.
-    others : see `RiverAdapter`.
     """
 
     _: KW_ONLY
@@ -392,12 +394,13 @@ class PrivateBlockPCA(RiverAdapter):
 class PrivateOjaPCA(RiverAdapter):
     """Private PCA in memory ``n_features * n_components`` (`streampca.PrivateOja`), for thousands of features.
 
+    Further parameters are those of `RiverAdapter`.
+
     Parameters
     ----------
     horizon : maximum number of rows, if known.
     batch_size : rows in a step; ``"auto"`` lengthens the steps. Every step adds the same noise, independent of its
         length. A release follows every step.
-    others : see `RiverAdapter`.
     """
 
     _: KW_ONLY

@@ -5,7 +5,7 @@ from types import FunctionType
 
 import numpy as np
 import pytest
-from planted.lifecycles import CASES
+from planted.edge_bugs import CASES  # those at the edges of decisions too
 
 import streampca as sp
 from streampca.auditing import decisions, instrument
