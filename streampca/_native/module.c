@@ -7,7 +7,6 @@
 #define Py_LIMITED_API 0x030B0000
 /* None is returned by Py_NewRef, not by Py_RETURN_NONE: headers of Python 3.12 and 3.13 take no reference there, also for
    the stable ABI of 3.11, which counts them. */
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
 #include <stdint.h>
@@ -241,11 +240,14 @@ static double unit_of(uint64_t word) { return ((double)(word >> 11) + 0.5) * 0x1
 static uint64_t next_word(Words *s) {
   if (!s->left) {
     uint64_t pair[2] = {s->low, s->high ^ s->attempt++};
-    PyObject *text = PyObject_CallFunction(s->more, "y#", (char *)pair, (Py_ssize_t)sizeof pair);
-    char *bytes = text ? PyBytes_AsString(text) : NULL;
-    s->failed = !bytes || PyBytes_Size(text) < 16 || s->attempt > 1000; /* of probability below 2^-1000 */
+    /* No format with #: headers of Python 3.13 compile it to a function that means another one in 3.11. */
+    PyObject *text = PyBytes_FromStringAndSize((char *)pair, sizeof pair);
+    PyObject *got = text ? PyObject_CallFunctionObjArgs(s->more, text, NULL) : NULL;
+    char *bytes = got ? PyBytes_AsString(got) : NULL;
+    s->failed = !bytes || PyBytes_Size(got) < 16 || s->attempt > 1000; /* of probability below 2^-1000 */
     if (!s->failed) memcpy(s->words, bytes, 16);
     Py_XDECREF(text);
+    Py_XDECREF(got);
     s->left = 2;
   }
   return s->words[2 - s->left--];
