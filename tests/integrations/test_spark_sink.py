@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -226,10 +227,17 @@ def _seen(world: Path) -> list[str]:
     return world.read_text().splitlines() if world.exists() else []
 
 
-def _workers(pid: int) -> list[int]:
-    below = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
-    own = [child for child in below if "python" in Path(f"/proc/{child}/comm").read_text()]
-    return own + [worker for child in below for worker in _workers(child)]
+def _kill_workers(pid: int) -> int:
+    """Kill the Python processes below a process, and return their number; one that has just ended is not counted."""
+    killed = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, path.read_text().split()):
+                killed += _kill_workers(child)
+                if "python" in Path(f"/proc/{child}/comm").read_text():
+                    os.kill(child, signal.SIGKILL)
+                    killed += 1
+    return killed
 
 
 @pytest.mark.long
@@ -257,8 +265,10 @@ def test_a_killed_driver_or_worker_loses_and_repeats_nothing(
                 time.sleep(0.05)
             if victim:
                 assert child.returncode is None, "the driver ended before it was killed"
-            for pid in [child.pid] if victim == "driver" else _workers(child.pid) if victim else []:
-                os.kill(pid, signal.SIGKILL)
+            if victim == "driver":
+                child.kill()
+            while victim == "worker" and not _kill_workers(child.pid):  # there is none between two tasks
+                assert child.poll() is None, "the driver ended before its worker was killed"
         # Without its worker the query fails, or Spark tries the task again.
         assert victim or child.returncode == 0
     # A release of files may be read again, or not at all by a driver that was killed; never another in its place.
