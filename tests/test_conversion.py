@@ -153,7 +153,7 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     hidden, missing = np.ma.array(ROWS, mask=ROWS > 0.35), np.where(ROWS > 0.35, np.nan, ROWS)
     grams = []
     for rows in (hidden, missing, list(hidden)):
-        made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, n_features=3), on_bad_row="zero")
+        made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100), features=3, on_bad_row="zero")
         made.push_many(rows)
         assert made.admission.bad_rows == np.isnan(missing).any(axis=1).sum()
         grams.append(made.regret.exact_gram())

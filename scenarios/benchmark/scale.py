@@ -91,9 +91,7 @@ def _push(algorithm: Algorithm, rows: FloatArray) -> Processor:
 
 def _push_blocks(block: BlockGram, count: int) -> Processor:
     rows = block.count
-    algorithm = PrivateFPL(
-        n_components=2, epsilon=1.0, delta=1e-6, horizon=count * rows, release_every=rows, n_features=block.n_features
-    )
+    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=count * rows, release_every=rows)
     stream = Stream(algorithm, regret=None)
     for _ in range(count):
         stream.push_block(block)

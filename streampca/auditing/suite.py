@@ -147,7 +147,7 @@ def _case(subject: Algorithm | Mechanism, rows: FloatArray | int | None, canarie
     case = {"feed": feed_stream, **needs_of(subject)}
     pairs = [one if isinstance(one, tuple) else (np.zeros(np.size(one)), np.asarray(one, np.float64))
              for one in canaries or ()]  # fmt: skip
-    d = subject.n_features or (plain.shape[1] if plain is not None else max(subject.n_components or 1, case["d"]))
+    d = plain.shape[1] if plain is not None else max(subject.n_components or 1, case["d"])
     if pairs:
         d = np.size(pairs[0][0])
     count = rows if isinstance(rows, int) else case["rows"] if plain is None else plain.shape[0]

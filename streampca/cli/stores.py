@@ -74,7 +74,8 @@ def export(
                 file.header(release.terms, parameters)
             file.add([release])
         if not file.count:
-            file.header(Terms(guarantee, features=load(database.fact("config"))["features"]), parameters)
+            features = load(database.fact("config"))["features"]  # names, or their number
+            file.header(Terms(guarantee, features=None if isinstance(features, int) else features), parameters)
     print(f"{file.written} releases", *([] if str(out) == "-" else ["in", out]), file=sys.stderr)
     return 0
 

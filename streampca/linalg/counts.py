@@ -68,9 +68,6 @@ def check_components(n_components: int | None, n_features: int | None = None, *,
 
     With ``optional``, n_components may be None, too: the mechanism estimates it.
     """
-    check_count("n_features", n_features, optional=True)
-    if optional and n_components is None:
-        return
-    check_count("n_components", n_components)
+    check_count("n_components", n_components, optional=optional)
     if n_features is not None and n_components is not None and n_components > n_features:
         raise BadParameterError(f"n_components={n_components} exceeds n_features={n_features}.")

@@ -57,7 +57,7 @@ class AdaptiveCovariance(Mechanism):
 
     Parameters
     ----------
-    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
+    n_components, epsilon, delta, adjacency : see `Mechanism`.
 
     Notes
     -----
@@ -100,7 +100,6 @@ class AdaptiveCovariance(Mechanism):
     epsilon: float
     delta: float
     adjacency: Adjacency = "zero-out"
-    n_features: int | None = None
 
     is_gaussian = True
     theorem = "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices"
@@ -222,7 +221,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     Parameters
     ----------
-    n_components, epsilon, adjacency, n_features : see `Mechanism`.
+    n_components, epsilon, adjacency : see `Mechanism`.
 
     Notes
     -----
@@ -255,7 +254,6 @@ class AdaptiveLaplaceCovariance(Mechanism):
     n_components: int
     epsilon: float
     adjacency: Adjacency = "zero-out"
-    n_features: int | None = None
 
     theorem = "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix"
     citation = "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"

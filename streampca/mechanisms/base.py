@@ -35,13 +35,11 @@ class Mechanism(ABC):
     ----------
     n_components : dimension of the released subspace; None where the mechanism chooses it.
     epsilon, adjacency : the budget, see `Budget`. Mechanisms that are not pure have a positive ``delta``, too.
-    n_features : number of features; None accepts any.
     """
 
     epsilon: float
     adjacency: Adjacency
     n_components: int | None
-    n_features: int | None = None
     #: Whether n_components may be None: the mechanism then estimates it.
     finds_components: ClassVar[bool] = False
     #: Whether the release is mu-GDP at the `mu` of the budget.
@@ -53,7 +51,7 @@ class Mechanism(ABC):
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
-        check_components(self.n_components, self.n_features, optional=self.finds_components)
+        check_components(self.n_components, optional=self.finds_components)
         _ = self.budget.mu if self.is_gaussian else self.budget  # raises if outside its domain
 
     @property
@@ -99,8 +97,6 @@ class Mechanism(ABC):
     def check(self, n_features: int) -> None:
         """Raise `BadParameterError` unless rows with this number of features fit the parameters and the memory."""
         check_memory(n_features, self.square_bytes)
-        if self.n_features not in (None, n_features):
-            raise BadParameterError(f"n_features={self.n_features}: expected {n_features}, as in the rows.")
         check_components(self.n_components, n_features, optional=True)
 
     def release(

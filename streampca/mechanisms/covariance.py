@@ -78,7 +78,7 @@ class GaussianCovariance(CovarianceMechanism):
 
     Parameters
     ----------
-    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
+    n_components, epsilon, delta, adjacency : see `Mechanism`.
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise (`privacy.discrete_gaussian`):
         the guarantee holds without floating-point error, at the same noise level.
     center : release the Gram matrix about the mean, with the sum of the rows released jointly (`linalg.centering`):
@@ -98,7 +98,6 @@ class GaussianCovariance(CovarianceMechanism):
     epsilon: float
     delta: float
     adjacency: Adjacency = "zero-out"
-    n_features: int | None = None
     discrete_noise: bool = False
     center: bool = field(default=False, repr=False)
 
@@ -149,13 +148,12 @@ class PureCovariance(CovarianceMechanism):
 
     Parameters
     ----------
-    n_components, epsilon, adjacency, n_features : see `Mechanism`.
+    n_components, epsilon, adjacency : see `Mechanism`.
     """
 
     n_components: int
     epsilon: float
     adjacency: Adjacency = "zero-out"
-    n_features: int | None = None
 
     @abstractmethod
     def scale(self, n_features: int) -> float:

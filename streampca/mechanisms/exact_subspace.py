@@ -40,7 +40,7 @@ class ExactSubspace(SubspaceFinder):
     Parameters
     ----------
     n_components : k, or None to find it.
-    epsilon, delta, adjacency, n_features : see `Mechanism`.
+    epsilon, delta, adjacency : see `Mechanism`.
     max_components : largest k to look for when n_components is None.
     block_rows : rows in a voting block; None for max k. Larger blocks help when rows often coincide or lie in smaller
         subspaces.
@@ -71,7 +71,6 @@ class ExactSubspace(SubspaceFinder):
     adjacency: Adjacency = "zero-out"
     max_components: int = 3
     block_rows: int | None = None
-    n_features: int | None = None
 
     theorem = "truncated Laplace noise on the votes of blocks for their spans"
     citation = "after Singhal and Steinke 2021, Section 2; Bun, Nissim and Stemmer 2019 (stability histograms)"

@@ -41,7 +41,7 @@ class ApproximateSubspace(SubspaceFinder):
     Parameters
     ----------
     n_components : k. None lets each block vote with its own k, at the steepest fall of its singular values.
-    epsilon, delta, adjacency, n_features : see `Mechanism`; delta is below 0.5. Both adjacencies have the same noise.
+    epsilon, delta, adjacency : see `Mechanism`; delta is below 0.5. Both adjacencies have the same noise.
     max_components : largest k considered if n_components is None.
     widths : cell widths to try, all positive. The narrowest one with a popular cell is used. The rows needed grow about
         in proportion to their number. None uses 12 widths, from 0.125 / sqrt(n_features) down by halves.
@@ -64,7 +64,6 @@ class ApproximateSubspace(SubspaceFinder):
     max_components: int = 3
     widths: tuple[float, ...] | None = None
     block_rows: int | None = None
-    n_features: int | None = None
 
     theorem = "stability histograms in which one vote moves; basic composition over cell widths"
     citation = "Singhal and Steinke 2021, Algorithm 2 and Lemma 3.4; Nissim, Raskhodnikova and Smith 2007"

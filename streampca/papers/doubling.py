@@ -52,7 +52,6 @@ class DoublingFPL(Leader):
     epsilon: float
     delta: float
     horizon: int
-    n_features: int | None = None
     release_every: int = 1
     adjacency: Adjacency = "zero-out"
 

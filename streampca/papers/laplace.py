@@ -34,13 +34,10 @@ class LaplaceCovariance(PureCovariance):
 
     @property
     def guarantee(self) -> Guarantee:
-        d = self.n_features
-        return replace(
-            super().guarantee, floating_delta=None if d is None else laplace_delta(svec_size(d), self.epsilon)
-        )
+        return replace(super().guarantee, floating_delta=None)  # it depends on the number of features
 
     def guarantee_for(self, n_features: int) -> Guarantee:
-        return replace(self, n_features=n_features).guarantee
+        return replace(self.guarantee, floating_delta=laplace_delta(svec_size(n_features), self.epsilon))
 
     def sensitivity(self, n_features: int) -> float:
         """Return the l1 sensitivity of the upper triangle.

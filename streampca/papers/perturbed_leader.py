@@ -29,7 +29,6 @@ class PerturbedLeader(Leader):
     n_components: int
     epsilon: float
     delta: float
-    n_features: int | None = None
     release_every: int = 1
     center: bool = field(default=False, repr=False)
 

@@ -38,7 +38,7 @@ class SubspacePerturbation(Mechanism):
     Parameters
     ----------
     n_components : dimension of the released subspace, less than n_features.
-    epsilon, delta, adjacency, n_features : see `Mechanism`.
+    epsilon, delta, adjacency : see `Mechanism`.
     gap_share : share of mu**2 spent on measuring the gap.
     failure_share : share of delta spent on an overestimated gap.
 
@@ -73,7 +73,6 @@ class SubspacePerturbation(Mechanism):
     adjacency: Adjacency = "zero-out"
     gap_share: float = 0.1
     failure_share: float = 0.1
-    n_features: int | None = None
 
     is_gaussian = True
     theorem = "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix"

@@ -39,7 +39,6 @@ class WishartCovariance(CovarianceMechanism):
     epsilon: float
     delta: float
     adjacency: Adjacency = "zero-out"
-    n_features: int | None = None
 
     theorem = "profile of Wishart noise by its Schur complement, a chi-square against its shift"
     citation = "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"

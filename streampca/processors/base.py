@@ -42,15 +42,13 @@ class Algorithm(ABC):
     Attributes
     ----------
     n_components : dimension of the released subspaces.
-    n_features : number of features; None uses that of the first row.
     center : whether Gram matrices are released about the mean. The processors then absorb rows with a constant
-        appended (`linalg.centering`), which ``n_features`` does not count.
+        appended (`linalg.centering`).
     absorbs_grams : whether only the exact Gram matrix of the rows is used (`Processor.step_gram`).
     square_bytes : peak bytes of (d, d) matrices, divided by d**2 (measured): exact sums, noise and a decoded release.
     """
 
     n_components: int
-    n_features: int | None
     center: bool = False
     absorbs_grams: bool = False
     square_bytes: float = 0.0
@@ -59,7 +57,7 @@ class Algorithm(ABC):
     def __post_init__(self) -> None:
         """Check what most algorithms have: dimensions, and counts of rows."""
         use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
+        check_components(self.n_components)
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
@@ -84,8 +82,6 @@ class Algorithm(ABC):
     def check(self, n_features: int) -> None:
         """Raise `BadParameterError` unless ``n_features`` fits the parameters and the memory."""
         check_memory(n_features, self.square_bytes)
-        if self.n_features is not None and n_features != self.n_features:
-            raise BadParameterError(f"n_features={self.n_features}: expected {n_features}, the length of the rows.")
         check_components(self.n_components, n_features)
 
     def centered(self) -> Self:

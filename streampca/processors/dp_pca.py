@@ -70,7 +70,6 @@ class DPPCA(Algorithm):
     epsilon, delta : privacy budget of all releases.
     horizon : rows in the stream, at most 2**27, because minibatches are laid out before any row. The least horizon is
         one at which fewer than 1 run in 100 fails on rows whose squared norm is 1/16 or more on average.
-    n_features : number of features, d. None uses that of the first row.
     batch_size : rows in a minibatch; ``"auto"`` makes each half as long as all before it, if the mechanisms allow. With
         a number, shorter horizons are accepted and more runs fail.
     learning_rate : ``"adaptive"`` weighs each step by private estimates of its noise; ``(c1, c2)`` makes steps of
@@ -96,7 +95,6 @@ class DPPCA(Algorithm):
     epsilon: float
     delta: float
     horizon: int
-    n_features: int | None = None
     batch_size: int | Literal["auto"] = "auto"
     learning_rate: Literal["adaptive"] | tuple[float, float] = "adaptive"
     adjacency: Adjacency = "zero-out"
@@ -108,8 +106,6 @@ class DPPCA(Algorithm):
         if self.horizon > _LONGEST:
             raise BadParameterError(f"horizon={self.horizon}: expected at most {_LONGEST}. Use PrivateOja.")
         set_schedule(self)
-        if self.n_features is not None:
-            self.plan(self.n_features)  # raises here rather than at the first row
 
     def plan(self, n_features: int) -> Plan:
         """Return the public schedule for ``n_features`` features; `BadParameterError` if the horizon is too short."""

@@ -28,7 +28,6 @@ class Oja(Algorithm):
     Parameters
     ----------
     n_components : dimension of the subspace.
-    n_features : number of features. None uses that of the first row.
     learning_rate : ``"adaptive"`` divides each column by the root of the sum of its squared gradient norms (AdaOja:
         Henriksen and Ward 2019), which needs no scale; ``(c, offset)`` makes steps of ``c / (offset + t)`` after t
         rows, for which c times the eigengap of the mean of a a^T should exceed 1/2; a number c is ``(c, c)``.
@@ -43,7 +42,6 @@ class Oja(Algorithm):
     """
 
     n_components: int = 1
-    n_features: int | None = None
     learning_rate: LearningRate = "adaptive"
     batch_size: int = 32
     release_every: int | None = None

@@ -43,7 +43,6 @@ class PrivateFPL(Leader):
     ----------
     n_components : dimension of the subspace, k.
     epsilon, delta : privacy budget of the whole stream of releases.
-    n_features : number of features, d. None uses that of the first row.
     horizon : rows in the stream, for which the noise is calibrated. Further rows raise `HorizonReachedError`. None
         allows an endless stream (noise `BLT` only) and costs about 20 % more noise, 50 % in the last release.
     noise : matrix factorization of the correlated noise: `BLT`, the least noise known; `Tree`, the paper's binary tree,
@@ -86,7 +85,6 @@ class PrivateFPL(Leader):
     n_components: int
     epsilon: float
     delta: float
-    n_features: int | None = None
     horizon: int | None = None
     noise: Noise = BLT()  # noqa: RUF009 it is immutable
     release_every: int = 1

@@ -103,7 +103,6 @@ class PrivateOja(Algorithm):
     ----------
     n_components : dimension of the subspace, k.
     epsilon, delta : privacy budget of all releases.
-    n_features : number of features, d. None uses that of the first row.
     horizon : rows in the stream; None for an endless stream.
     batch_size : rows in a step, at most 2**23, up to which sums of gradients are exact. ``"auto"`` makes each step half
         as long as all before it, and the last one end at a known horizon. Every step adds the same noise for any
@@ -133,7 +132,6 @@ class PrivateOja(Algorithm):
     n_components: int = 1
     epsilon: float
     delta: float
-    n_features: int | None = None
     horizon: int | None = None
     batch_size: int | Literal["auto"] = "auto"
     learning_rate: LearningRate = "adaptive"
@@ -168,11 +166,10 @@ class PrivateOja(Algorithm):
             "a row is in one Gaussian step; the rest is post-processing", CITATION, mu=self.mu,
         )  # fmt: skip
 
-    def noise_std(self, n_features: int | None = None) -> float:
+    def noise_std(self, n_features: int = 1) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
-        d = n_features or self.n_features or 1
         exact = gradient_sensitivity(self.n_components, self.bound, self.adjacency)
-        return (exact * ROUNDING + math.sqrt(d * self.n_components) * GRID) / self.mu
+        return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.mu
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (

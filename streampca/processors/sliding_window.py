@@ -35,7 +35,6 @@ class SlidingWindowPCA(WindowAlgorithm):
     window : rows in the window, W.
     n_components : dimension of the subspace, k.
     epsilon, delta : privacy budget per row for all releases together.
-    n_features : number of features, d. None uses that of the first row.
     eta : for ``"histogram"``: checkpoints are dropped when they agree within a factor 1 - eta/2.
     method : the method that follows the window.
 

@@ -32,7 +32,6 @@ class Tumbling(Algorithm):
     map_from : for `AdaptiveCovariance`: ``"block"`` chooses clipping and map from a first look at the block itself;
         ``"previous"`` from the release of the block before, so that 94 % of mu**2 is spent on the block's own rows.
         For blocks that resemble those before them.
-    n_features : number of features. None uses that of the mechanism, or of the first row.
 
     Raises
     ------
@@ -52,7 +51,6 @@ class Tumbling(Algorithm):
     release_every: int
     horizon: int | None = None
     keep_short: bool = False
-    n_features: int | None = None
     map_from: Literal["block", "previous"] = field(default="block", repr=False)
     #: Dimension of the first scoring subspace. For a mechanism that chooses the dimension, the largest it considers.
     n_components: int = field(init=False, repr=False, compare=False)
@@ -75,8 +73,6 @@ class Tumbling(Algorithm):
             raise BadParameterError(
                 f"map_from='previous': expected AdaptiveCovariance as mechanism, not {type(mechanism).__name__}."
             )
-        if self.n_features is None:
-            object.__setattr__(self, "n_features", mechanism.n_features)
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
         super().__post_init__()

@@ -41,7 +41,6 @@ class WindowAlgorithm(Algorithm):
     n_components: int
     epsilon: float
     delta: float
-    n_features: int | None = None
     eta: float = 0.25
     method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
     adjacency: Adjacency = "zero-out"

@@ -221,9 +221,7 @@ class Admission:
         names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
         # Privacy: features are public, so a row that may be bad must not decide them.
         if self.on_bad_row == "zero" and (names is not None or self.n_features is None):
-            raise BadParameterError(
-                "on_bad_row='zero': the first row would determine the features. Pass features= or n_features=."
-            )
+            raise BadParameterError("on_bad_row='zero': the first row would determine the features. Pass features=.")
         if names is not None:
             refuse_values(names, "the first row", NAME_THEM)
             return self.fixed(names)
@@ -364,7 +362,7 @@ class Admission:
 
     def _count(self) -> int:
         if self.n_features is None:
-            raise BadParameterError("the number of features is not known yet. Pass n_features=.")
+            raise BadParameterError("the number of features is not known yet. Pass features=.")
         return self.n_features
 
     def _refuse_infinite(self, rows: FloatArray, number: int) -> None:

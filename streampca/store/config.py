@@ -29,7 +29,6 @@ from streampca.rows.bounds import PrivateBounds
 from streampca.store.keys import RunKey
 from streampca.store.records import array, encode, read
 from streampca.stream.engine import Engine
-from streampca.stream.replay import restore
 from streampca.stream.stream import Stream
 
 _CLASS = 2  # type of an extension of msgpack: a configuration, as its name and parameters
@@ -103,7 +102,7 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bo
 
 
 def config_of(engine: Engine) -> dict[str, Any]:
-    """Return the public configuration of a stream: the parameters of `Stream`, without its key, and ``n_features``."""
+    """Return the public configuration of a stream: the parameters of `Stream`, without its key."""
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     return {
@@ -111,23 +110,20 @@ def config_of(engine: Engine) -> dict[str, Any]:
         "row_norm": admission.row_norm,
         "bounds": admission.bounds if private is None else "private",
         "warmup": None if private is None else private.warmup,
-        "features": admission.features,
+        "features": admission.features or admission.n_features,
         "on_bad_row": admission.on_bad_row,
         "center": admission.center,
         "regret": engine.regret_log,
         "private_regret": engine.private_log,
-        "n_features": admission.n_features,
     }
 
 
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
     """Return a stream before its first row from the value of `config_of`."""
     try:
-        known = {"features": config["features"], "n_features": config.pop("n_features"), "processor": None}
         stream = kind(**config, key=key.key)
         stream.engine.randomness.is_seeded = key.seeded
         stream.engine.start_id = start
-        restore(stream.engine, known, None, copied=False)
     except (BadParameterError, KeyError, TypeError, AttributeError) as problem:
         raise StoreCorruptError(
             f"the configuration of the run is refused ({reason(problem)}). Open it with the version that wrote it"

@@ -341,7 +341,7 @@ class Engine:
 
     def _known_features(self, now: State) -> int:
         if now.admission.n_features is None:
-            raise BadParameterError("the number of features is not known yet. Push a row, or pass n_features=.")
+            raise BadParameterError("the number of features is not known yet. Push a row, or pass features=.")
         return now.admission.n_features
 
     def moment(self) -> Moment | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_switch
+from streampca.linalg.counts import check_count, check_switch
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Algorithm
@@ -59,9 +59,8 @@ class Stream:
         on the bounds: they count as zero rows in all releases and in the regret, and no release precedes their end.
     warmup : number of these rows for ``bounds="private"``. If None, chosen from epsilon, delta, the number of features
         and the horizon.
-    features : names of the features. If None, they are those of the first row if it is a mapping or a named tuple. With
-        ``on_bad_row="zero"`` no row may decide that: names come from here or from the source, the number of nameless
-        features from the algorithm or a block.
+    features : names of the features, or their number. If None, the first row has them: names if it is a mapping or a
+        named tuple. With ``on_bad_row="zero"`` no row may decide that, only this parameter, the source or a block.
     on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes; ``"zero"`` absorbs a zero
         row in its place.
     center : the same as ``center=True`` of the algorithm: release Gram matrices about the private mean, which
@@ -109,7 +108,7 @@ class Stream:
         row_norm: float = 1.0,
         bounds: Bounds | Literal["private"] | None = None,
         warmup: int | None = None,
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | int | None = None,
         on_bad_row: OnBadRow = "raise",
         center: bool = False,
         regret: RegretLog | Literal["exact"] | None = "exact",
@@ -127,8 +126,13 @@ class Stream:
             raise BadParameterError(f"regret={regret!r}: expected a RegretLog, 'exact' or None.")
         if private_regret is not None and not isinstance(private_regret, PrivateRegret):
             raise BadParameterError(f"private_regret={private_regret!r}: expected a PrivateRegret or None.")
+        count = None
+        if isinstance(features, (int, np.integer)):
+            check_count("features", features)
+            count = int(features)
+            features = None
         if isinstance(features, str) or not isinstance(features, Iterable | None):
-            raise BadParameterError(f"features={features!r}: expected a sequence of names.")
+            raise BadParameterError(f"features={features!r}: expected a sequence of names, or their number.")
         check_switch("center", center)
         check_account(ledger)
         horizon: int | None = getattr(algorithm, "horizon", None)
@@ -158,7 +162,7 @@ class Stream:
             ranges = PrivateBounds.of(algorithm.guarantee, warmup, horizon)
         admission = Admission(
             row_norm=row_norm, bounds=ranges, on_bad_row=on_bad_row, center=algorithm.center,
-            features=None if features is None else tuple(features), n_features=algorithm.n_features,
+            features=None if features is None else tuple(features), n_features=count,
         )  # fmt: skip
         # Refuse before anything is paid for. Without known features, the first row is checked in the same way.
         if admission.n_features is not None:

@@ -117,7 +117,7 @@ def test_what_holds_and_how_much_is_seen():
 
 
 def test_what_no_neighbor_moves_is_not_seen():
-    mechanism = GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2, n_features=3)
+    mechanism = GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2)
     report = sp.audit(mechanism, mode="quick", seed=1, canaries=[np.zeros(3)])
     assert {row.verdict for row in report.rows} == {"cannot see"}
     assert report.rows[1].missed == ("outlet bypassed",)

@@ -27,7 +27,6 @@ from streampca.release.release import Release
 DOCS = Path(__file__).parents[2] / "docs"
 #: Parameters without a switch, and why their value does not decide what is private.
 NOT_VARIED = {
-    "n_features": "checked only",
     "learning_rate": "post-processing",
     "eta": "decides on released sums only",
     "overhang": "decides on released sums only",
@@ -98,7 +97,6 @@ class Unlisted(Leader):
     n_components: int
     epsilon: float
     delta: float
-    n_features: int | None = None
     horizon: int | None = None
     release_every: int = 1
     halved: ClassVar[bool] = False

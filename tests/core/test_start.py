@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, BudgetExhaustedError, HorizonReachedError, StreamPCAError
+from streampca.errors import BadParameterError, BadRowError, BudgetExhaustedError, HorizonReachedError
 from streampca.privacy.budget import Budget
 from streampca.store.ledger import Ledger
 
@@ -37,7 +37,6 @@ def stream(ledger, algorithm=None, run=None, **options):
     ("algorithm", "rows", "problem"),
     [
         (sp.PrivateFPL(n_components=5, horizon=30, **BUDGET), ROWS, BadParameterError),
-        (sp.PrivateFPL(n_components=2, n_features=3, horizon=30, **BUDGET), ROWS, StreamPCAError),
         (sp.PrivateFPL(n_components=2, horizon=20, **BUDGET), ROWS, HorizonReachedError),
         (sp.DPPCA(n_components=2, horizon=30, **BUDGET), ROWS, BadParameterError),
         (sp.SlidingWindowPCA(window=5, n_components=5, **BUDGET), ROWS, BadParameterError),

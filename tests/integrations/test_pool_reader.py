@@ -93,9 +93,9 @@ def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: 
 @pytest.mark.parametrize(
     ("out", "paths", "options", "error", "message"),
     [
-        (lambda: Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, horizon=3000)), None, {},
+        (lambda: Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=3000), features=D), None, {},
          HorizonReachedError, "3210 rows given"),
-        (lambda: Stream(Oja(n_components=2, n_features=D)), None, {}, BadParameterError, "needs rows"),
+        (lambda: Stream(Oja(n_components=2), features=D), None, {}, BadParameterError, "needs rows"),
         (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),
         (lambda: stream(), [], {}, BadParameterError, "at least one file"),
         (lambda: stream(), "s3://bucket/a.parquet", {}, BadParameterError, "Spark's own reader"),
@@ -126,7 +126,7 @@ from streampca import pool
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.stream.stream import Stream
 if __name__ == "__main__":
-    stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=5, release_every=100))
+    stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100), features=5)
     pool.TASK_ROWS = 200
     steps = pool.absorb_parquet(stream, sys.argv[1:], processes=2)
     next(steps)

@@ -21,6 +21,7 @@ from streampca.processors.base import Processor
 from streampca.processors.dp_pca import DPPCA, DPPCAProcessor, Segment
 from streampca.processors.private_oja import PrivateOja
 from streampca.release.release import Release
+from streampca.stream.stream import Stream
 
 D, EPSILON, DELTA = 50, 1.0, 1e-5
 MARGIN = dp_pca.MARGIN
@@ -102,18 +103,13 @@ def test_two_components() -> None:
 
 def test_refuses_before_any_row_is_spent() -> None:
     with pytest.raises(BadParameterError, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=5000, n_features=D)
-    late = DPPCA(epsilon=1.0, delta=1e-5, horizon=5000)
-    for refuse in (late.check, late.start):
-        with pytest.raises(BadParameterError, match="horizon=5000"):
-            refuse(D)
+        Stream(DPPCA(epsilon=1.0, delta=1e-5, horizon=5000), features=D)
+    with pytest.raises(BadParameterError, match="horizon=5000"):
+        DPPCA(epsilon=1.0, delta=1e-5, horizon=5000).start(D)
     with pytest.raises(BadParameterError, match="expected at most"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=2**27 + 1)
-    for problem, given in {
-        "batch_size=100: expected at least": {"horizon": 50_000, "n_features": D, "batch_size": 100},
-    }.items():
-        with pytest.raises(BadParameterError, match=problem):
-            DPPCA(epsilon=1.0, delta=1e-5, **given)  # type: ignore[arg-type]
+    with pytest.raises(BadParameterError, match="batch_size=100: expected at least"):
+        DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, batch_size=100).check(D)
     with pytest.raises(TypeError):
         DPPCA(epsilon=1.0, delta=1e-5)  # type: ignore[call-arg]
 
@@ -125,18 +121,18 @@ def test_too_few_rows_to_be_sure_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(
         BadParameterError, match=r"need (\d+) for fewer than 1 run in 100 to fail.*batch_size"
     ) as refusal:
-        DPPCA(horizon=12_000, n_features=20, **given)
+        DPPCA(horizon=12_000, **given).check(20)
     numbers = re.findall(r"need (\d+) for|batch_size=(\d+) it needs (\d+)", str(refusal.value))
     least, batch_size, shortest = int(numbers[0][0]), int(numbers[1][1]), int(numbers[1][2])
     assert 2 * shortest <= least
-    DPPCA(horizon=shortest, n_features=20, batch_size=batch_size, **given)
+    DPPCA(horizon=shortest, batch_size=batch_size, **given).check(20)
     with pytest.raises(BadParameterError, match="too few"):
-        DPPCA(horizon=least - 1, n_features=20, **given)
+        DPPCA(horizon=least - 1, **given).check(20)
     for seed in range(5):
         rng = np.random.default_rng(seed)
         rows = 0.1 * rng.normal(size=(least, 20))
         rows[:, 0] += rng.normal(size=least)
-        processor = DPPCA(horizon=least, n_features=20, **given).start(20, Randomness.from_seed(seed))
+        processor = DPPCA(horizon=least, **given).start(20, Randomness.from_seed(seed))
         assert last(processor, onto_ball(rows / 4.0)).subspace.basis[0, 0] ** 2 > 0.9
 
 

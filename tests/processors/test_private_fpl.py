@@ -122,7 +122,6 @@ def test_tracking_follows_the_exact_leader_with_less_regret() -> None:
         ({"horizon": 0}, "horizon=0"),
         ({"horizon": 2.5}, "horizon=2.5"),
         ({"n_components": 0}, "n_components=0"),
-        ({"n_components": 4, "n_features": 3}, "n_components=4 exceeds n_features=3"),
         ({"release_every": 0}, "release_every=0"),
         ({"noise": "white"}, "noise='white'"),
         ({"noise": "tree"}, "horizon=None: not supported by noise=Tree"),

@@ -121,7 +121,7 @@ def test_a_mechanism_that_finds_its_own_k():
 def test_bad_parameters():
     with pytest.raises(BadParameterError, match="expected a mechanism"):
         Tumbling("gaussian", release_every=5)
-    for name in ("release_every", "horizon", "n_features"):
+    for name in ("release_every", "horizon"):
         with pytest.raises(BadParameterError, match=f"{name}=0"):
             Tumbling(GAUSSIAN, **{"release_every": 5, name: 0})
     with pytest.raises(TypeError):
@@ -144,13 +144,3 @@ def test_add_remove_adjacency_is_refused():
 
     with pytest.raises(BadParameterError, match="expected adjacency='zero-out' or 'replace'"):
         Tumbling(Histogram(n_components=1, epsilon=1.0, delta=1e-6), release_every=5)
-
-
-def test_the_number_of_features_may_come_from_the_mechanism():
-    named = Tumbling(replace(GAUSSIAN, n_features=4), release_every=5)
-    assert named.n_features == 4
-    for algorithm in (named, Tumbling(replace(GAUSSIAN, n_features=4), release_every=5, n_features=3)):
-        with pytest.raises(BadParameterError, match=r"n_features=4: expected 3|made for n_features=4"):
-            algorithm.start(3)
-    # A centered stream appends a constant, which neither counts.
-    assert named.centered().start(5, SEED, Setting(Terms(named.guarantee))).n_features == 5

@@ -71,7 +71,7 @@ def test_rows_that_look_at_releases_need_adaptive_intervals() -> None:
     fixed = adaptive = 0
     for run in range(40):
         logs = {"regret": sp.RegretLog(every=80), "private_regret": PrivateRegret(every=80)}
-        stream = sp.Stream(fpl(n_components=1, horizon=80, n_features=12), seed=run, **logs)  # type: ignore[arg-type]
+        stream = sp.Stream(fpl(n_components=1, horizon=80), features=12, seed=run, **logs)  # type: ignore[arg-type]
         rng = np.random.default_rng(run)
         known = np.zeros((12, 12))
         row = rng.standard_normal(12)
@@ -134,7 +134,7 @@ def test_an_unasked_history_thins_itself(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_cannot_be_done_is_said() -> None:
-    plain = sp.Stream(fpl(publish_regret=False, n_features=3), seed=0)
+    plain = sp.Stream(fpl(publish_regret=False), seed=0)
     plain.push([0.1, 0.2, 0.3])
     with pytest.raises(BadParameterError, match=r"publish_regret=True"):
         _ = plain.private_regret

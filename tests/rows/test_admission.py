@@ -151,8 +151,8 @@ def test_settings_outside_their_domain(keywords: dict[str, object], message: str
 
 def stream(**options: object) -> sp.Stream:
     every = options.pop("release_every", 7)
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=every, n_features=2)  # type: ignore[arg-type]
-    return sp.Stream(algorithm, seed=0, on_bad_row="zero", **options)  # type: ignore[arg-type]
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=every)  # type: ignore[arg-type]
+    return sp.Stream(algorithm, seed=0, on_bad_row="zero", **{"features": 2} | options)  # type: ignore[arg-type]
 
 
 BOUNDED = {"features": ["a", "b"], "bounds": {"a": (0.0, 0.3), "b": (-1.0, 1.0)}}

@@ -37,8 +37,8 @@ def test_good_settings_and_no_promise_are_not_warned_of() -> None:
         warnings.simplefilter("error")
         stream = sp.Stream(fpl(epsilon=10.0, delta=1.0 / 60.0))
         stream.push_many(rows_of(spikes=True)[:59])
-        sp.Stream(sp.Oja(n_components=1, n_features=3))
-        list(sp.Stream(sp.Oja(n_components=1, n_features=3)).run(rows_of(spikes=True)))
+        sp.Stream(sp.Oja(n_components=1), features=3)
+        list(sp.Stream(sp.Oja(n_components=1), features=3).run(rows_of(spikes=True)))
 
 
 def whole(stream: sp.Stream) -> tuple[object, ...]:
@@ -47,7 +47,7 @@ def whole(stream: sp.Stream) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("every", [1, 7, 60])
 def test_warnings_that_are_errors_leave_a_stream_whole(every: int) -> None:
-    rows, quiet = rows_of(spikes=False), sp.Stream(fpl(release_every=every, n_features=3), seed=0)
+    rows, quiet = rows_of(spikes=False), sp.Stream(fpl(release_every=every), features=3, seed=0)
     quiet.push_many(rows)
     for feed in (
         lambda stream: stream.push_many(rows),
@@ -55,7 +55,7 @@ def test_warnings_that_are_errors_leave_a_stream_whole(every: int) -> None:
         lambda stream: [stream.push_block(block) for block in stream.leaves().blocks([rows], 0)],
         lambda stream: list(stream.run(rows)),
     ):
-        stream = sp.Stream(fpl(release_every=every, n_features=3), seed=0)
+        stream = sp.Stream(fpl(release_every=every), features=3, seed=0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with pytest.raises(StreamPCAWarning, match=r"too few rows .* in the release after 60 rows"):

@@ -169,7 +169,7 @@ def test_rows_of_the_warm_up_do_not_draw_the_mean(algorithm: Any) -> None:
         (lambda: sp.Stream(fpl(horizon=40), bounds="private", warmup=40), "expected fewer rows than horizon=40"),
         (lambda: sp.Stream(fpl(), bounds="private", warmup=0), "warmup=0"),
         (lambda: sp.Stream(sp.Oja(n_components=1), bounds="private"), "expected a guarantee"),
-        (lambda: sp.Stream(fpl(n_features=2), bounds="private").leaves(), "Push them as rows"),
+        (lambda: sp.Stream(fpl(), features=2, bounds="private").leaves(), "Push them as rows"),
     ],
 )
 def test_where_private_bounds_are_refused(make, message) -> None:  # type: ignore[no-untyped-def]

@@ -45,7 +45,7 @@ FEATURES, EVERY, SEED, PAUSE = 5, 100, 11, 0.05
 
 
 def algorithm() -> PrivateFPL:
-    return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=FEATURES, release_every=EVERY)
+    return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=EVERY)
 
 
 def data(count: int) -> np.ndarray:
@@ -80,7 +80,9 @@ class Run:
         try:
             return Stream.resume(store)
         except BadParameterError:
-            return Stream(algorithm(), seed=SEED, store=store, ledger=Ledger(self.ledger).account("rows"))
+            return Stream(
+                algorithm(), features=FEATURES, seed=SEED, store=store, ledger=Ledger(self.ledger).account("rows")
+            )
 
     def feed(self, stream: Stream, pieces: random.Random) -> None:
         world = os.open(self.world, os.O_WRONLY | os.O_APPEND)

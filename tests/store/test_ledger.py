@@ -72,7 +72,7 @@ def runs(ledger, data_set="patients"):
 
 def test_a_stream_is_booked_before_its_first_row_and_once(ledger):
     for number in (1, 2):  # of one name
-        stream = sp.Stream(fpl(n_features=3), ledger=ledger.account("many", run="nightly"))
+        stream = sp.Stream(fpl(), features=3, ledger=ledger.account("many", run="nightly"))
         for refused, error in (([[1.0, np.nan, 0.0]], BadRowError), (np.zeros((4, 3)), HorizonReachedError)):
             with pytest.raises(error):
                 stream.push_many(refused)
@@ -84,11 +84,11 @@ def test_a_stream_is_booked_before_its_first_row_and_once(ledger):
 
 
 @pytest.mark.parametrize("feed", ["push", "push_many", "run"])
-@pytest.mark.parametrize("n_features", [None, 3])
-def test_refusal_before_anything_changes(ledger, feed, n_features):
+@pytest.mark.parametrize("features", [None, 3])
+def test_refusal_before_anything_changes(ledger, feed, features):
     ledger.debit("patients", fpl(1.9))
     before = ledger.balance("patients")
-    stream = sp.Stream(fpl(1.0, n_features=n_features), ledger=ledger.account("patients"))
+    stream = sp.Stream(fpl(1.0), features=features, ledger=ledger.account("patients"))
     for _ in range(2):
         with pytest.raises(
             BudgetExhaustedError, match=r"data set 'patients' has spent epsilon=1.9 of 2 at delta=1e-06"
@@ -111,9 +111,9 @@ def test_copies_and_children_of_streams_pay_again(ledger, in_child):
 
 
 def test_one_shots_check_pay_and_start_in_this_order(ledger):
-    small = sp.GaussianCovariance(n_components=1, epsilon=0.1, delta=1e-6, n_features=3)
+    small = sp.GaussianCovariance(n_components=1, epsilon=0.1, delta=1e-6)
     account = ledger.account("many", run="by hand")
-    for rows in (ROWS, ROWS, np.zeros((3, 2)), [[1.0, math.nan, 0.0]]):
+    for rows in (ROWS, ROWS, np.zeros(3), [[1.0, math.nan, 0.0]]):
         with suppress(sp.errors.BadParameterError, BadRowError):
             small.release(rows, ledger=account)
     assert [entry.event.what for entry in ledger.balance("many").entries] == [Event.of(small).what] * 2

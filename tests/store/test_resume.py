@@ -118,10 +118,10 @@ def test_blocks_are_played_again_as_blocks_and_as_rows(tmp_path: Path) -> None:
     st.sampled_from([1, 2, 29, "1ms", "1h"]),
 )
 def test_any_order_of_pushes_commits_and_resumes(acts: list[int | str], commit_every: int | str) -> None:
-    algorithm = fpl(release_every=6, n_features=D)
-    whole = sp.Stream(algorithm, seed=1, on_bad_row="zero")
+    algorithm = fpl(release_every=6)
+    whole = sp.Stream(algorithm, seed=1, features=D, on_bad_row="zero")
     store = Store(":memory:", commit_every=commit_every, snapshot_every="1ms" if commit_every == 2 else "1h")
-    stream = sp.Stream(algorithm, seed=1, on_bad_row="zero", store=store)
+    stream = sp.Stream(algorithm, seed=1, features=D, on_bad_row="zero", store=store)
     rows = ROWS.copy()
     rows[5::17, 2] = np.nan
     for act in acts:

@@ -35,7 +35,8 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
     key, path = bytes(range(7, 39)), tmp_path / "run.db"
     store = Store(path, commit_every=10, passphrase=passphrase)
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20, n_features=3),
+        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20),
+        features=3,
         key=key,
         store=store,
         on_bad_row="zero",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from itertools import pairwise
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -15,6 +16,7 @@ from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
 from streampca.matrix_factorization.noises import Tree
 from streampca.papers.perturbed_leader import PerturbedLeader
+from streampca.processors.base import Algorithm
 from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.regret import RegretLog
@@ -31,7 +33,11 @@ def rows_of(seed: int, count: int) -> np.ndarray:
 
 
 def fpl(every: int = 50, **options: object) -> PrivateFPL:
-    return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, release_every=every, **options)
+    return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=every, **options)
+
+
+def new(algorithm: Algorithm, **options: Any) -> Stream:
+    return Stream(algorithm, features=D, **options)
 
 
 def same(one: list, other: list) -> bool:
@@ -73,8 +79,8 @@ def test_blocks_join_in_any_order() -> None:
 @settings(deadline=None, max_examples=15)
 def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
     rows = rows_of(3, 500)
-    single = Stream(fpl(70, horizon=500), seed=7, row_norm=2.0).push_many(rows).releases
-    assert same(feed(Stream(fpl(70, horizon=500), seed=7, row_norm=2.0), rows, cuts), single)
+    single = new(fpl(70, horizon=500), seed=7, row_norm=2.0).push_many(rows).releases
+    assert same(feed(new(fpl(70, horizon=500), seed=7, row_norm=2.0), rows, cuts), single)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +88,14 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
 )
 def test_every_variant_that_takes_blocks(options: dict) -> None:
     rows = rows_of(4, 200)
-    single = Stream(fpl(20, **options), seed=1, center=True).push_many(rows).releases
-    assert same(feed(Stream(fpl(20, **options), seed=1, center=True), rows, [33, 90]), single)
+    single = new(fpl(20, **options), seed=1, center=True).push_many(rows).releases
+    assert same(feed(new(fpl(20, **options), seed=1, center=True), rows, [33, 90]), single)
 
 
 def test_rows_and_blocks_may_take_turns() -> None:
     rows = rows_of(5, 200)
-    single = Stream(fpl(40), seed=1).push_many(rows).releases
-    stream = Stream(fpl(40), seed=1)
+    single = new(fpl(40), seed=1).push_many(rows).releases
+    stream = new(fpl(40), seed=1)
     releases = stream.push_many(rows[:50]).releases
     for row in rows[50:55]:
         stream.push(row)
@@ -100,18 +106,18 @@ def test_rows_and_blocks_may_take_turns() -> None:
 
 def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
     rows = rows_of(6, 400)
-    single, blocks = (Stream(fpl(), seed=1, row_norm=2.0, regret=RegretLog(every=50)) for _ in range(2))
+    single, blocks = (new(fpl(), seed=1, row_norm=2.0, regret=RegretLog(every=50)) for _ in range(2))
     rewards = single.push_many(rows).rewards
     steps = [blocks.push_block(block) for block in blocks.leaves().blocks([rows], 0)]
     assert np.allclose([s.reward for s in steps], rewards.reshape(8, 50).sum(axis=1), rtol=1e-12)
     assert len(single.regret.history) == 8
     for one, other in zip(single.regret.history, blocks.regret.history, strict=True):
         assert (one.t, one.opt, one.regret) == (other.t, other.opt, pytest.approx(other.regret, rel=1e-9))
-    one, other = (Stream(fpl(), seed=1, regret=RegretLog(window=100)) for _ in range(2))
+    one, other = (new(fpl(), seed=1, regret=RegretLog(window=100)) for _ in range(2))
     one.push_many(rows)
     feed(other, rows, [])
     assert one.regret.now().opt == other.regret.now().opt
-    odd = Stream(fpl(), seed=1, regret=RegretLog(window=70))
+    odd = new(fpl(), seed=1, regret=RegretLog(window=70))
     with pytest.raises(BadParameterError, match="window=70: a block of 50 rows crosses the end"):
         feed(odd, rows, [])
     assert odd.t == 50
@@ -120,19 +126,19 @@ def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
 def test_bad_rows_are_zero_rows_and_counted() -> None:
     rows = rows_of(9, 100)
     rows[[3, 49, 50]] = np.nan
-    single = Stream(fpl(), seed=1, on_bad_row="zero")
+    single = new(fpl(), seed=1, on_bad_row="zero")
     expected = single.push_many(rows).releases
-    stream = Stream(fpl(), seed=1, on_bad_row="zero")
+    stream = new(fpl(), seed=1, on_bad_row="zero")
     assert same(feed(stream, rows, [50]), expected)
     assert stream.admission.bad_rows == single.admission.bad_rows == 3
     with pytest.raises(BadRowError, match="row 4: feature 0 is not finite"):
-        list(Stream(fpl()).leaves().blocks([rows], 0))
+        list(new(fpl()).leaves().blocks([rows], 0))
 
 
 def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
     users = UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
-    for stream in (Stream(Oja(n_components=2, n_features=D)), Stream(fpl(publish_regret=True)), users):
+    for stream in (new(Oja(n_components=2)), new(fpl(publish_regret=True)), users):
         with pytest.raises(BadParameterError, match="needs rows, not Gram matrices"):
             stream.push_block(block)
         assert stream.t == 0
@@ -145,9 +151,9 @@ def test_algorithms_that_need_rows_refuse_blocks() -> None:
 def test_blocks_that_do_not_fit_change_nothing() -> None:
     rows = onto_ball(rows_of(1, 60))
     account = Mock(spec=["debit"])
-    stream = Stream(fpl(horizon=100), seed=1, ledger=account)
+    stream = new(fpl(horizon=100), seed=1, ledger=account)
     good = next(stream.leaves().blocks([rows], 0))
-    other = Stream(fpl(), row_norm=2.0).leaves()
+    other = new(fpl(), row_norm=2.0).leaves()
     wrong = [
         (BlockGram.of(rows), "a release is due after 50"),
         (BlockGram.of(rows[:10], first=2), "first=2: expected row 1"),
@@ -156,7 +162,7 @@ def test_blocks_that_do_not_fit_change_nothing() -> None:
         (rows, "expected a BlockGram"),
     ]
     with pytest.raises(BadParameterError, match="end of a regret window"):
-        Stream(fpl(), ledger=account, regret=RegretLog(window=20)).push_block(good)
+        new(fpl(), ledger=account, regret=RegretLog(window=20)).push_block(good)
     for block, message in wrong:
         with pytest.raises(BadParameterError, match=message):
             stream.push_block(block)
@@ -188,14 +194,14 @@ def test_what_cannot_be_a_gram_matrix_is_refused() -> None:
 
 def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = [
-        admission_mark(Stream(fpl(), **options).leaves().admission)
+        admission_mark(new(fpl(), **options).leaves().admission)
         for options in ({}, {"on_bad_row": "zero"}, {"row_norm": 2.0}, {"bounds": (-1, 1)}, {"center": True})
     ]
     assert marks[0] == marks[1]
     assert len(set(marks)) == 4
     with pytest.raises(BadParameterError, match="features must be known"):
         Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
-    stream = Stream(fpl())
+    stream = new(fpl())
     leaves, rows = stream.leaves(), rows_of(1, 25_000)
     cutter = BlockCutter(leaves.admission, release_every=10_000, horizon=25_000)
     assert [block.count for block in cutter.blocks([rows[3:9000], rows[9000:]], 3)] == [9997, 10_000, 5000]
@@ -208,9 +214,9 @@ def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(mo
 
 def test_a_durable_run_of_blocks_resumes_with_the_same_releases(tmp_path) -> None:
     rows = rows_of(11, 600)
-    single = Stream(fpl(), seed=1).push_many(rows).releases
+    single = new(fpl(), seed=1).push_many(rows).releases
     store = Store(tmp_path / "run.db", commit_every=1)
-    stream = Stream(fpl(), seed=1, store=store)
+    stream = new(fpl(), seed=1, store=store)
     releases = feed(stream, rows[:275], [])
     releases += stream.push_many(rows[275:310]).releases
     store._let_go()  # as if killed: nothing is committed that was not
@@ -226,9 +232,9 @@ def test_a_durable_run_of_blocks_resumes_with_the_same_releases(tmp_path) -> Non
 
 def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
     rows = rows_of(12, 300)
-    single = Stream(fpl(), seed=1).push_many(rows).releases
+    single = new(fpl(), seed=1).push_many(rows).releases
     store = Store(tmp_path / "run.db", commit_every=1)
-    stream = Stream(fpl(), seed=1, store=store)
+    stream = new(fpl(), seed=1, store=store)
     with store.in_one_commit({"epoch": 0}):
         steps = [stream.push_block(block) for block in stream.leaves().blocks([rows[:100]], 0)]
         assert store.durable == 0

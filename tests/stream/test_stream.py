@@ -51,7 +51,7 @@ def test_block_sizes_change_no_bit(cuts: list[int], k: int, every: int, log: int
 def test_rewards_are_those_of_the_subspace_played_before() -> None:
     with pytest.raises(BadParameterError, match="number of features is not known"):
         _ = sp.Stream(fpl()).engine.subspace
-    stream = sp.Stream(fpl(n_features=4), row_norm=2.0, seed=0)
+    stream = sp.Stream(fpl(), features=4, row_norm=2.0, seed=0)
     played = stream.engine.subspace.basis
     assert np.array_equal(played, np.eye(4, 2))
     for row in some_rows(50):
