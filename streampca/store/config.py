@@ -85,7 +85,7 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_rebuilt)
 _DECODER_OF_PARTS = msgspec.msgpack.Decoder(tuple[str, dict[str, Any]], ext_hook=_rebuilt)
 
 
-def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bounds: Any) -> dict[str, Any]:
+def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> dict[str, Any]:
     """Return the public parameters of a run, for its file of releases; ``bounds`` as (lower, upper) or as given."""
     # Privacy: no seed, no key and no value that depends on rows may be added.
     return {
@@ -95,7 +95,7 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bo
             for name, value in state.fields_of(algorithm).items()
         },
         "row_norm": row_norm,
-        "center": center,
+        "center": algorithm.center,
         "bounds": [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
         if isinstance(bounds, (tuple, list))
         else bounds,
@@ -113,7 +113,6 @@ def config_of(engine: Engine) -> dict[str, Any]:
         "warmup": None if private is None else private.warmup,
         "features": admission.features,
         "on_bad_row": admission.on_bad_row,
-        "center": admission.center,
         "regret": engine.regret_log,
         "private_regret": engine.private_log,
         "n_features": admission.n_features,
@@ -124,6 +123,7 @@ def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stre
     """Return a stream before its first row from the value of `config_of`."""
     try:
         known = {"features": config["features"], "n_features": config.pop("n_features"), "processor": None}
+        config.pop("center", None)  # stores of earlier versions repeat this parameter of the algorithm
         stream = kind(**config, key=key.key)
         stream.engine.randomness.is_seeded = key.seeded
         stream.engine.start_id = start

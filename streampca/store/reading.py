@@ -88,7 +88,7 @@ def published_parameters(database: Database) -> dict[str, Any]:
     bounds = config["bounds"]
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
-    return public_parameters(config["algorithm"], row_norm=config["row_norm"], center=config["center"], bounds=bounds)
+    return public_parameters(config["algorithm"], row_norm=config["row_norm"], bounds=bounds)
 
 
 def verify(path: Path, passphrase: str | None = None) -> int:

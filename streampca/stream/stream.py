@@ -13,7 +13,6 @@ import numpy as np
 
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_switch
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Algorithm
@@ -64,9 +63,6 @@ class Stream:
         features from the algorithm or a block.
     on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes; ``"zero"`` absorbs a zero
         row in its place.
-    center : the same as ``center=True`` of the algorithm: release Gram matrices about the private mean, which
-        ``details`` hold, with 11.8 % more noise (12.5 % for replace). Otherwise the first component of rows far from 0
-        is close to the direction of their mean.
     regret : a `RegretLog`. None computes no rewards and keeps no d x d matrix beyond the processor's own.
     private_regret : settings of the publishable regret for an algorithm that releases rewards
         (``PrivateFPL(publish_regret=True)``). If None, ``PrivateRegret()``.
@@ -111,7 +107,6 @@ class Stream:
         warmup: int | None = None,
         features: Sequence[str] | None = None,
         on_bad_row: OnBadRow = "raise",
-        center: bool = False,
         regret: RegretLog | Literal["exact"] | None = "exact",
         private_regret: PrivateRegret | None = None,
         ledger: Account | None = None,
@@ -129,12 +124,9 @@ class Stream:
             raise BadParameterError(f"private_regret={private_regret!r}: expected a PrivateRegret or None.")
         if isinstance(features, str) or not isinstance(features, Iterable | None):
             raise BadParameterError(f"features={features!r}: expected a sequence of names.")
-        check_switch("center", center)
         check_account(ledger)
         horizon: int | None = getattr(algorithm, "horizon", None)
         publishes = bool(getattr(algorithm, "publish_regret", False))
-        if center:
-            algorithm = algorithm.centered()
         if private_regret is not None and not publishes:
             raise BadParameterError(
                 f"private_regret={private_regret!r}: the algorithm releases no rewards. "
@@ -327,7 +319,7 @@ class Stream:
 
     @property
     def algorithm(self) -> Algorithm:
-        """The algorithm of the stream, centered if ``center=True``."""
+        """The algorithm of the stream."""
         return self.engine.algorithm
 
     @property

@@ -43,7 +43,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "fpl": lambda: sp.Stream(fpl(), features=NAMES, seed=3),
     "waiting": lambda: sp.Stream(fpl(release_every=5), features=NAMES, seed=3),
     "unnamed": lambda: sp.Stream(fpl(release_every=2), seed=3),
-    "centered": lambda: sp.Stream(fpl(release_every=3), features=NAMES, seed=3, center=True),
+    "centered": lambda: sp.Stream(fpl(release_every=3, center=True), features=NAMES, seed=3),
     "regret": lambda: sp.Stream(fpl(horizon=120_000, release_every=4, publish_regret=True), features=NAMES, seed=3),
     "warm-up": lambda: sp.Stream(
         fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40, on_bad_row="zero"

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ BOUNDS = ([-1.0, -2.0, 0.0, -3.0], [1.0, 2.0, 5.0, 3.0])
 
 
 def made(**options: object) -> list[sp.Release]:
-    stream = sp.Stream(ALGORITHM, seed=1, **({"features": list("abcd"), "row_norm": 3.0} | options))  # type: ignore[arg-type]
+    algorithm = replace(ALGORITHM, center=options.pop("center", False))
+    stream = sp.Stream(algorithm, seed=1, **({"features": list("abcd"), "row_norm": 3.0} | options))  # type: ignore[arg-type]
     return stream.push_many(np.random.default_rng(0).normal(size=(100, 4))).releases
 
 
