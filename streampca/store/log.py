@@ -281,6 +281,8 @@ class Writer:
             return
         self._engine.guard.lock.release()  # the writing thread may need it
         self.flush()
+        # Rows that an exit handler pushes after this one are committed one by one.
+        self._schedule = self._schedule._replace(rows=1)
 
     def detach(self) -> None:
         """Stop accepting rows: the store is closed, or another stream has resumed the run. Idempotent."""
@@ -367,7 +369,7 @@ class Writer:
             count = -(-len(data) // CHUNK)
             for at in range(1, count + 1):
                 chunk = data[(at - 1) * CHUNK : at * CHUNK]
-                chunks.append((at, key.seal(chunk_name(at, count), number, chunk)))
+                chunks.append((at, key.seal(f"snapshot {at}/{count}", number, chunk)))
             del state, data  # as large as the sealed chunks, which wait for the disk
         records = [(t, record, checksum(str(t), record)) for t, record in release_records(releases)]
         rows = self._rows.after(
@@ -451,8 +453,3 @@ def sealed_facts(database: Database, key: RunKey) -> tuple[TakenRows, Position |
         return TakenRows(), None
     rows, position = decode(key.open("rows", number, sealed))
     return TakenRows(*rows), None if position is None else Position(*position)
-
-
-def chunk_name(chunk: int, chunks: int) -> str:
-    """Return the kind under which a chunk of a snapshot is sealed."""
-    return f"snapshot {chunk}/{chunks}"

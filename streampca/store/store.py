@@ -36,7 +36,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from streampca import _native
 from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
@@ -331,7 +330,6 @@ class Store:
                 "config": described,
                 "label": label_of(engine.algorithm, engine.now.admission),
                 "progress": Progress(),
-                "kernels": [[1, _native.described()]],
                 "start": key.seal("start", 0, engine.start_id),
             }
 
@@ -392,9 +390,6 @@ class Store:
             if account is not None and not moved:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
-            kernels = database.fact("kernels")
-            if kernels[-1][1] != _native.described():  # other kernels compute the bases from this row on
-                database.put_all(kernels=[*kernels, [stream.t + 1, _native.described()]])
             self._key = key
             writer = self._begin_writing(stream.engine, head)
             if not moved:

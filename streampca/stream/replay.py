@@ -127,10 +127,3 @@ def saved(engine: Engine) -> dict[str, Any]:
     now = engine.all_absorbed()
     parts = engine.algorithm, engine.randomness, now.admission, engine.regret_log, engine.private_log, engine.account
     return {"parts": parts, "state": committed_state(engine), "release": now.release}
-
-
-def copy_of(saved: dict[str, Any]) -> Engine:
-    """Return the engine of a copy from the data of `saved`."""
-    engine = Engine(*saved["parts"])
-    restore(engine, saved["state"], saved["release"])
-    return engine

@@ -27,8 +27,8 @@ from streampca.rows.report import AdmissionReport
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
 from streampca.stream.feed import feed
-from streampca.stream.replay import copy_of, saved
-from streampca.stream.step import BlockStep, Step, Steps
+from streampca.stream.replay import restore, saved
+from streampca.stream.step import Step, Steps
 from streampca.tables import render
 
 #: Types of rows that are not tables.
@@ -214,7 +214,7 @@ class Stream:
         """
         return self.engine.push_many(as_block(rows))  # outside the exclusive call: an iterable of rows may push
 
-    def push_block(self, block: BlockGram) -> BlockStep:
+    def push_block(self, block: BlockGram) -> Step:
         """Feed rows that were admitted and summed elsewhere: the same release as from the rows, bit for bit.
 
         For algorithms that need Gram matrices only: `PrivateFPL` (without ``publish_regret``) and `PerturbedLeader`.
@@ -392,4 +392,5 @@ class Stream:
         return saved(self.engine)
 
     def __setstate__(self, parts: dict[str, Any]) -> None:
-        self.engine = copy_of(parts)
+        self.engine = Engine(*parts["parts"])
+        restore(self.engine, parts["state"], parts["release"])

@@ -13,7 +13,6 @@ import pytest
 from runs import ROWS, proceed, whole
 from runs import begin as begin_run
 
-from streampca import _native
 from streampca.cli import main
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
@@ -126,8 +125,7 @@ def test_status_needs_no_key_and_a_begun_run_is_not_begun_again(table, capsys, f
     os.unlink(f"{store}.key")
     assert main(["status", str(store)]) == 0
     shown = capsys.readouterr().out
-    for part in ("3001", "running:           False", f"kernels:           {_native.described()} from row 1\n"):
-        assert part in shown
+    assert all(part in shown for part in ("3001", "running:           False"))
     fails(".key is missing", "resume", store, table)
     fails("there is no such store", "status", table.with_name("no.db"))
 
