@@ -157,7 +157,7 @@ def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> Non
     again = [release for block in blocks for release in block.releases]
     assert [each.to_json() for each in made] == [each.to_json() for each in again]
     assert one.regret.now() == many.regret.now()
-    replay.restore(restored.engine, replay.state(many.engine), many.release, copied=False)
+    replay.restore(restored.engine, replay.saved(many.engine)["state"], many.release, copied=False)
     assert restored.regret.now() == many.regret.now()
     assert restored.push(rows[0]).reward == one.push(rows[0]).reward
 

@@ -138,13 +138,15 @@ def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stre
 def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
     """Return the parameters that determine the noise of a run, with its key, start, fresh bytes and rows. Public."""
     d = admission.admitted_features
+    known = {} if d is None else {"admission": admission.settings, "constants": algorithm.constants(d)}
     return {
         "noise scheme": outlet.SCHEME,
         "version of the sampler": randomness.VERSION,
         "version of admission": rows_admission.VERSION,
         "algorithm": state.label_of(algorithm),
-        "admission": None if d is None else _digest(admission.settings),
-        "constants": None if d is None else _digest(algorithm.constants(d)),
+        "admission": None,
+        "constants": None,
+        **{name: blake2b(randomness.encoded(value), digest_size=16).hexdigest() for name, value in known.items()},
     }
 
 
@@ -164,7 +166,3 @@ def check_label(stored: Any, engine: Engine, path: str) -> None:
             f"{path} was written by another version of streampca ({', '.join(differs)} differ). "
             "Resume it with the version that wrote it"
         )
-
-
-def _digest(values: tuple[object, ...]) -> str:
-    return blake2b(randomness.encoded(values), digest_size=16).hexdigest()
