@@ -324,7 +324,7 @@ class Store:
                 "run": {
                     "run": key.run,
                     "check": key.check(),
-                    "guarantee": engine.guarantee.to_dict(),
+                    "guarantee": engine.guarantee_of(engine.now.admission).to_dict(),
                     "account": None
                     if payer is None
                     else [os.path.abspath(payer.ledger.path), payer.data_set, payer.run],

@@ -300,11 +300,6 @@ class Engine:
         is_known = admission.n_features is not None
         return admission.warmup - self.now.t if admission.is_warming_up and is_known else 0
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of all releases of the stream together."""
-        return self.guarantee_of(self.now.admission)
-
     def guarantee_of(self, admission: Admission) -> Guarantee:
         """Return the guarantee of all releases together under these settings of admission."""
         algorithm, d = self.algorithm, admission.n_features
@@ -378,7 +373,7 @@ class Engine:
             # before `debit`, which may fork: the commit below is then refused in the child.
             now = self.now
             if self.account is not None:
-                self.account.debit(self.guarantee, generation)
+                self.account.debit(self.guarantee_of(now.admission), generation)
             if not self.randomness.is_seeded:
                 outlet = running(now).outlet([generation])
                 after = regenerated(running(now), outlet)

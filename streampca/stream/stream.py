@@ -340,7 +340,7 @@ class Stream:
     @property
     def guarantee(self) -> Guarantee:
         """Guarantee of all releases of this stream together."""
-        return self.engine.guarantee
+        return self.engine.guarantee_of(self.engine.now.admission)
 
     @property
     def release(self) -> Release | None:

@@ -238,6 +238,8 @@ def test_a_run_is_paid_from_the_account_of_its_data_set(table, capsys, fails):
     longer = part_of(table, table.read_text() + "".join(table.read_text().splitlines(keepends=True)[1:]))
     fails("has spent epsilon=1 of 1", "resume", copy, longer, "--no-live", "--moved")
     fails("go together", *words("c.jsonl", "--ledger", ledger))
-    fails(
-        "there is no such ledger", *words("d.jsonl", "--ledger", str(table.with_name("none.db")), "--data-set", "pay")
-    )
+    fails("budgets are set once", "ledger", "budget", ledger, "pay", "--epsilon", "3", "--delta", "1e-5")
+    fails("has no budget", "ledger", "show", ledger, "nobody")
+    none = table.with_name("none.db")
+    fails("there is no such ledger", "ledger", "show", none)
+    fails("there is no such ledger", *words("d.jsonl", "--ledger", none, "--data-set", "pay"))

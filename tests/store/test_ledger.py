@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.cli import main
 from streampca.errors import (
     BadParameterError,
     BadRowError,
@@ -447,18 +445,3 @@ def test_prices_are_worked_out_without_a_lock(path, ledger, monkeypatch):
     ledger.debit("small", Event("pure", "zero-out", epsilon=0.05))
     assert priced in (0, 2), "priced with an old balance"
     assert len(runs(ledger, "small")) in (2, 3)
-
-
-def test_command_line(tmp_path: Path, capsys):
-    file = str(tmp_path / "l.db")
-    assert main(["ledger", "show", file]) == 2
-    assert "there is no such ledger" in capsys.readouterr().err
-    assert main(["ledger", "budget", file, "patients", "--epsilon", "2", "--delta", "1e-6"]) == 0
-    with Ledger(file) as made:
-        made.debit("patients", fpl(1.5), run="nightly")
-    assert main(["ledger", "show", file]) == 0
-    shown = capsys.readouterr().out
-    assert all(part in shown for part in ("patients", "1.5", "nightly"))
-    assert main(["ledger", "show", file, "nobody"]) == 2
-    assert main(["ledger", "budget", file, "patients", "--epsilon", "3", "--delta", "1e-6"]) == 2
-    assert "budgets are set once" in capsys.readouterr().err
