@@ -47,9 +47,9 @@ def coverage(context: Context) -> Found:
 def _held(rows: FloatArray, k: int, center: bool, seed: int) -> dict[str, float]:
     n, d = rows.shape
     algorithm = PrivateFPL(
-        n_components=k, epsilon=1.0, delta=1e-6, horizon=n, release_every=-(-n // 4), publish_regret=True
+        n_components=k, epsilon=1.0, delta=1e-6, horizon=n, release_every=-(-n // 4), publish_regret=True, center=center
     )  # fmt: skip
-    stream = fed(algorithm, rows, seed, RegretLog(), center=center)
+    stream = fed(algorithm, rows, seed, RegretLog())
     release = stream.release
     assert release is not None
     mean = rows.mean(axis=0) if center else np.zeros(d)

@@ -33,8 +33,10 @@ def share(rows: FloatArray, basis: FloatArray) -> float:
 def captured(rows: FloatArray, epsilon: float, seed: int, bounds: Any) -> tuple[float, Stream]:
     """The share that one run captures, and its stream."""
     n, d = rows.shape
-    algorithm = PrivateFPL(n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, horizon=n, release_every=n)
-    stream = fed(algorithm, rows, seed, center=True, bounds=bounds)
+    algorithm = PrivateFPL(
+        n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, horizon=n, release_every=n, center=True
+    )  # fmt: skip
+    stream = fed(algorithm, rows, seed, bounds=bounds)
     used = stream.engine.now.admission
     seen = Admission(bounds=used.found or bounds, n_features=d).block(rows[used.warmup :], 1)[0]
     return share(seen, stream.engine.subspace.basis), stream

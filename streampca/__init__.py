@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from streampca.store import Store as Store
     from streampca.store.ledger import Ledger as Ledger
     from streampca.stream.blocks import BlockGram as BlockGram
-    from streampca.stream.step import BlockStep as BlockStep
     from streampca.stream.step import Step as Step
     from streampca.stream.step import Steps as Steps
     from streampca.stream.stream import Stream as Stream
@@ -93,7 +92,7 @@ _HOME = {
         "store": "Store",
         "store.ledger": "Ledger",
         "stream.blocks": "BlockGram",
-        "stream.step": "BlockStep Step Steps",
+        "stream.step": "Step Steps",
         "stream.stream": "Stream",
         "users": "UserStream",
     }.items()

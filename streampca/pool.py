@@ -35,7 +35,7 @@ from streampca.sources.parquet import ParquetRows, from_parquet, read_batches
 from streampca.stream.blocks import BlockCutter, BlockGram
 
 if TYPE_CHECKING:  # processes of the pool start faster without these
-    from streampca.stream.step import BlockStep
+    from streampca.stream.step import Step
     from streampca.stream.stream import Stream
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -52,8 +52,8 @@ def absorb_parquet(
     columns: Sequence[str] | None = None,
     processes: int | None = None,
     before: int = 0,
-) -> Iterator[BlockStep]:
-    """Feed the rows of Parquet files, in order, summed by a pool of processes; yield a `BlockStep` a block.
+) -> Iterator[Step]:
+    """Feed the rows of Parquet files, in order, summed by a pool of processes; yield a `Step` a block.
 
     Rows that the stream has absorbed are skipped: a durable stream continues with the same paths.
 

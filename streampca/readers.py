@@ -26,7 +26,7 @@ from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.protocol import Part, Position
 from streampca.store.records import decode, encode
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
-from streampca.stream.step import BlockStep
+from streampca.stream.step import Step
 from streampca.stream.stream import Stream
 
 _POLL = 1.0  # seconds between two looks at a folder that is followed
@@ -148,8 +148,8 @@ class _Round:
     sum: BlockGram | None = None
 
 
-def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, close: int = 0) -> Iterator[BlockStep]:
-    """Absorb the blocks of all readers, a round at a time; yield a `BlockStep` a round.
+def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, close: int = 0) -> Iterator[Step]:
+    """Absorb the blocks of all readers, a round at a time; yield a `Step` a round.
 
     Block n of reader r holds its rows n·m + 1 to (n + 1)·m. The rows of the stream are those of round 0, of all readers
     in ascending order, then of round 1, and so on. A round is absorbed when all its blocks have arrived. A repeated
@@ -210,7 +210,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
             one.sum = block if one.sum is None else one.sum.then(block)
             one.digests[reader] = digest
 
-    def absorb_round() -> BlockStep:
+    def absorb_round() -> Step:
         nonlocal due
         found = rounds.pop(due).sum if due in rounds else None
         # Blocks that have not arrived count as zero rows.

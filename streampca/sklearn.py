@@ -186,11 +186,17 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(2**31 - 1))
         return Stream(
-            algorithm(n_components=k, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, **schedule),
+            algorithm(
+                n_components=k,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                adjacency=self.adjacency,
+                center=self.center,
+                **schedule,
+            ),
             features=None if names is None else tuple(map(str, names)),
             row_norm=self.row_norm,
             bounds=tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds,
-            center=self.center,
             regret=None,
             seed=seed,
             ledger=Account.of(self.ledger, self.data_set),

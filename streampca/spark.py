@@ -50,7 +50,7 @@ from streampca.rows.protocol import arrow_rows
 from streampca.sources.parquet import from_parquet
 from streampca.store.store import Store
 from streampca.stream.blocks import BlockCutter, BlockGram
-from streampca.stream.step import BlockStep
+from streampca.stream.step import Step
 from streampca.stream.stream import Stream
 
 # Rows of a task, rounded up to whole row groups: about 50 ms of CPU, the overhead of a Spark task.
@@ -72,7 +72,7 @@ def absorb_parquet(
     *,
     columns: Sequence[str] | None = None,
     before: int = 0,
-) -> Iterator[BlockStep]:
+) -> Iterator[Step]:
     """Feed the rows of Parquet files, in order, read and summed by executors.
 
     Rows that the stream has absorbed are skipped: a durable stream continues with the same paths.
@@ -96,7 +96,7 @@ def absorb_parquet(
             yield from map(stream.push_block, job.result())
 
 
-def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = None) -> list[BlockStep]:
+def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = None) -> list[Step]:
     """Feed the rows of a DataFrame, in the order of its partitions, summed by executors.
 
     If the frame is the result of ``spark.read.parquet``, or a selection of its columns, executors read the files

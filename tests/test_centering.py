@@ -148,8 +148,8 @@ ALGORITHMS = [
 def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> None:
     rows = some_rows(100)
     rows[11, 2] = np.nan
-    given = {"center": True, "seed": 1, "on_bad_row": "zero", "row_norm": 1.5, "features": list("abcde")}
-    one, many, restored = (sp.Stream(algorithm, **given) for _ in range(3))  # type: ignore[arg-type]
+    given = {"seed": 1, "on_bad_row": "zero", "row_norm": 1.5, "features": list("abcde")}
+    one, many, restored = (sp.Stream(algorithm.centered(), **given) for _ in range(3))  # type: ignore[arg-type]
     steps = [one.push(row) for row in rows]
     blocks = [many.push_many(rows[start : start + 30]) for start in range(0, 100, 30)]
     assert [step.reward for step in steps] == np.concatenate([block.rewards for block in blocks]).tolist()
@@ -157,7 +157,7 @@ def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> Non
     again = [release for block in blocks for release in block.releases]
     assert [each.to_json() for each in made] == [each.to_json() for each in again]
     assert one.regret.now() == many.regret.now()
-    replay.restore(restored.engine, replay.state(many.engine), many.release, copied=False)
+    replay.restore(restored.engine, replay.saved(many.engine)["state"], many.release, copied=False)
     assert restored.regret.now() == many.regret.now()
     assert restored.push(rows[0]).reward == one.push(rows[0]).reward
 
@@ -171,7 +171,7 @@ def test_every_algorithm_centers_what_it_sums(algorithm: Any) -> None:
     else:
         algorithm = type(algorithm)(**{**algorithm.parameters(), **loud})
     rows = onto_ball(some_rows(200))
-    release = sp.Stream(algorithm, center=True, seed=1).push_many(rows).releases[-1]
+    release = sp.Stream(algorithm.centered(), seed=1).push_many(rows).releases[-1]
     weights = np.zeros(200)
     if "decay_per_release" in release.details:
         weights = np.repeat((1.0 - 5 / 20) ** np.arange(39, -1, -1), 5)
@@ -189,7 +189,7 @@ def test_every_algorithm_centers_what_it_sums(algorithm: Any) -> None:
 
 def test_regret_is_by_losses() -> None:
     rows = some_rows(120)
-    stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), center=True, seed=2, row_norm=2.0)
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3, center=True), seed=2, row_norm=2.0)
     rows_seen, losses, basis, mean = onto_ball(rows / 2.0) * 2.0, [], np.eye(5, 2), np.zeros(5)
     for row, seen in zip(rows, rows_seen, strict=True):
         step = stream.push(row)
@@ -215,8 +215,8 @@ def test_regret_is_by_losses() -> None:
 
 def test_regret_windows_are_about_their_own_means() -> None:
     rows = some_rows(60)
-    algorithm = sp.PrivateFPL(**BUDGET, release_every=5)
-    stream = sp.Stream(algorithm, center=True, seed=2, regret=sp.RegretLog(window=20))
+    algorithm = sp.PrivateFPL(**BUDGET, release_every=5, center=True)
+    stream = sp.Stream(algorithm, seed=2, regret=sp.RegretLog(window=20))
     stream.push_many(rows)
     seen, opt = onto_ball(rows), 0.0
     for part in seen.reshape(3, 20, 5):
@@ -251,7 +251,7 @@ def test_published_intervals_of_centered_streams_cover() -> None:
     rows, covered, widths = some_rows(400) * 0.9, 0, []
     algorithm = sp.PrivateFPL(**{**BUDGET, "epsilon": 8.0}, horizon=400, release_every=20, publish_regret=True)
     for seed in range(12):
-        stream = sp.Stream(algorithm, center=True, seed=seed, row_norm=0.9)
+        stream = sp.Stream(algorithm.centered(), seed=seed, row_norm=0.9)
         stream.push_many(rows)
         record, exact = stream.private_regret.now(), stream.regret.now()
         covered += record.opt[0] <= exact.opt <= record.opt[1] and record.regret[0] <= exact.regret <= record.regret[1]
@@ -263,8 +263,8 @@ def test_published_intervals_of_centered_streams_cover() -> None:
 
 def test_blocks_of_centered_rows() -> None:
     rows = some_rows(60)
-    algorithm = sp.PrivateFPL(**BUDGET, release_every=20)
-    one, other = (sp.Stream(algorithm, center=True, seed=1, features=list("abcde")) for _ in range(2))
+    algorithm = sp.PrivateFPL(**BUDGET, release_every=20, center=True)
+    one, other = (sp.Stream(algorithm, seed=1, features=list("abcde")) for _ in range(2))
     single = one.push_many(rows)
     steps = [other.push_block(block) for block in other.leaves().blocks([rows], 0)]
     assert [step.release.to_json() for step in steps] == [each.to_json() for each in single.releases]  # type: ignore[union-attr]
@@ -282,7 +282,7 @@ def test_users_are_centered_with_their_capped_rows_as_zeros() -> None:
     ratio = algorithm.centered().noise_std(40) / algorithm.noise_std(40)
     assert ratio == pytest.approx(1.25**0.5, rel=1e-5)
     rows, names = some_rows(40), [f"u{i % 10}" for i in range(40)]
-    users = sp.UserStream(algorithm, center=True, seed=1)
+    users = sp.UserStream(algorithm.centered(), seed=1)
     users.push_many(rows, users=names)
     kept = onto_ball(rows) * (np.arange(40) < 20)[:, None]  # two rows of each of ten users
     about = kept - kept.mean(axis=0)

@@ -32,7 +32,7 @@ from streampca.release.release import Release, Terms
 from streampca.release.subspace import Subspace
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import PrivateBounds
-from streampca.stream.step import BlockStep, Step, Steps
+from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
 from streampca.users import UserStream
 from streampca.views.card import card
@@ -65,7 +65,6 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
     Step: {_EXACT: "reward"},
     Steps: {_EXACT: "rewards", _ARGUMENT: "index count"},
     tuple: {_ARGUMENT: "index count"},
-    BlockStep: {_EXACT: "reward"},
 }
 #: Arguments of methods that are called, by class and name.
 ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {

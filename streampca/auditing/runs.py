@@ -22,8 +22,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note, Tape
 from streampca.release.release import Release
 from streampca.store import records
-from streampca.stream.replay import restore
-from streampca.stream.replay import state as saved_state
+from streampca.stream.replay import restore, saved
 
 #: A row, or a function that chooses it from the stream just before it is pushed.
 Row = Any
@@ -209,7 +208,7 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
         if at in resumes:
             # Continue from a snapshot, as a store writes and reads it.
             entry = sp.Stream(stream.algorithm, key=stream.engine.randomness.key, **options)
-            state, release = records.decode(records.encode(saved_state(stream.engine))), stream.release
+            state, release = records.decode(records.encode(saved(stream.engine)["state"])), stream.release
             if release is not None:
                 ((_, data),) = records.release_records([release])
                 (release,) = records.releases_of(data)

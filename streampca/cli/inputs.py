@@ -92,14 +92,18 @@ def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
     return open_source(source, options.reading(), options.columns, bounds=bounds, on_bad_row=options.on_bad_row)
 
 
-def stream_settings(algorithm: Algorithm, options: PrivateOptions, settings: Settings) -> dict[str, Any]:
+def centered(algorithm: Algorithm, options: PrivateOptions) -> Algorithm:
+    """Return the algorithm with the mean subtracted, unless it cannot be or the options say otherwise."""
+    return algorithm.centered() if options.center or (options.center is None and algorithm.can_center) else algorithm
+
+
+def stream_settings(options: PrivateOptions, settings: Settings) -> dict[str, Any]:
     """Return the parameters of a stream."""
     return {
         "row_norm": 1.0 if options.row_norm is None else options.row_norm,
         "bounds": "private" if options.bounds == "private" else None,
         "warmup": settings.bounds_warmup,
         "on_bad_row": options.on_bad_row,
-        "center": algorithm.can_center if options.center is None else options.center,
         "seed": options.seed,
     }
 

@@ -72,7 +72,7 @@ def run(
     common = {name: getattr(options, name) for name in COMMON}
     # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
-    algorithm = make_algorithm(options.algorithm, common, given)
+    algorithm = inputs.centered(make_algorithm(options.algorithm, common, given), options)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise BadParameterError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
     k = algorithm.n_components
@@ -108,7 +108,7 @@ def run(
         account = opened.enter_context(inputs.paying(options))
         database = None if options.store is None else inputs.open_store(options.store, settings)
         stream = Stream(
-            algorithm, **inputs.stream_settings(algorithm, options, settings), ledger=account, store=database,
+            algorithm, **inputs.stream_settings(options, settings), ledger=account, store=database,
             regret=RegretLog(every=NEVER if database is None else None, window=window),
         )  # fmt: skip
         if database is not None:
@@ -233,7 +233,7 @@ def release(
                 d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
                 adjacency=mechanism.adjacency,
             )  # fmt: skip
-        algorithm = Tumbling(mechanism, release_every=n)
+        algorithm = inputs.centered(Tumbling(mechanism, release_every=n), options)
         warned = advice.settings_warnings(mechanism.guarantee, n)
         warned += advice.size_warnings(mechanism.n_components, d)
         if private:
@@ -241,7 +241,7 @@ def release(
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
         caution(warned)
-        stream = Stream(algorithm, **inputs.stream_settings(algorithm, options, settings), ledger=account, regret=None)
+        stream = Stream(algorithm, **inputs.stream_settings(options, settings), ledger=account, regret=None)
         session = Session(stream, table, files, []).run()
         lines = session.conclude("", "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)

@@ -39,9 +39,8 @@ _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all;
 
 def parameters_of_run(stream: Stream, source: RowSource) -> dict[str, Any]:
     """Return the parameters of a run that may be published."""
-    admission = stream.engine.now.admission
-    bounds = "private" if admission.warmup else source.bounds
-    return public_parameters(stream.algorithm, row_norm=stream.row_norm, center=admission.center, bounds=bounds)
+    bounds = "private" if stream.engine.now.admission.warmup else source.bounds
+    return public_parameters(stream.algorithm, row_norm=stream.row_norm, bounds=bounds)
 
 
 class Interrupts:

@@ -55,7 +55,8 @@ class PrivateFPL(Leader):
         `Tracking`, in O(d^2 k) a release; `Smoothed`, with less regret where noise is large. ``"exact"``,
         ``"tracking"`` and ``"smoothed"`` are short for them. Post-processing.
     center : release Gram matrices about the mean, with the sum of the rows released jointly (`linalg.centering`).
-        11.8 % more noise under zero-out, 12.5 % under replace. `Stream` with ``center=True`` sets it.
+        11.8 % more noise under zero-out, 12.5 % under replace. Without it, the first component of rows
+        far from 0 is close to the direction of their mean.
     max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
         enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
 

@@ -162,16 +162,12 @@ class Estimates:
         return (self._eigen[0] - 0.5 * self._repulsion[0])[: self.n_components]
 
     @cached_property
-    def _quality(self) -> FloatArray:
-        return np.clip(1.0 - 0.5 * self._repulsion[1], 0.0, 1.0)
-
-    @property
     def direction_quality(self) -> FloatArray:
         """Estimated cos**2 of the angles between released and exact eigenvectors, (k,), from 0 to 1.
 
         ``1 - sigma**2 / 2 sum_{j != i} 1 / (Delta**2 + sigma**2 / 2)``, clipped.
         """
-        return self._quality[: self.n_components]
+        return np.clip(1.0 - 0.5 * self._repulsion[1][: self.n_components], 0.0, 1.0)
 
     @cached_property
     def loading_std(self) -> FloatArray:
@@ -189,11 +185,6 @@ class Estimates:
         turned = 0.5 * self._ratios(self.n_components)[0] ** 2
         short = 1.0 - np.sqrt(self.direction_quality)
         return np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, : self.n_components]) ** 2))
-
-    @property
-    def effective_rank(self) -> int:
-        """The number of directions, of all d, that are more signal than noise: ``#{i: cos**2_i > 1/2}``."""
-        return int((self._quality > 0.5).sum())
 
     @property
     def predicted_captured(self) -> float:

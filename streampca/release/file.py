@@ -9,41 +9,38 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameterError, reason
+from streampca.errors import BadParameterError, reason, short
 from streampca.release.release import Release, Terms
 
-#: Format of the lines. In format 1 every line held all terms, and the header none.
+#: Format of the header and of the lines.
 FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Header:
-    """First line of a file of releases: the terms of the following lines (None in format 1), and public parameters."""
+    """First line of a file of releases: the terms of the following lines, and public parameters."""
 
-    terms: Terms | None
-    #: No seed, no key, no function of rows.
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    terms: Terms
+    parameters: Mapping[str, Any]  #: no seed, no key, no function of rows
 
     def to_json(self) -> str:
         """Return the line."""
-        line: dict[str, Any] = {"streampca": version("streampca"), "format": FORMAT, "kind": "header"}
-        if self.terms is not None:
-            line["terms"] = self.terms.mark
-            line |= {name: json.loads(text) for name, text in self.terms.encoded.items()}
-        return json.dumps(line | {"parameters": dict(self.parameters)}, allow_nan=False)
+        terms = {name: json.loads(text) for name, text in self.terms.encoded.items()}
+        line = {"streampca": version("streampca"), "format": FORMAT, "kind": "header", "terms": self.terms.mark}
+        return json.dumps({**line, **terms, "parameters": dict(self.parameters)}, allow_nan=False)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Header:
-        """Read the JSON values of a header. Raises `BadParameterError` for other values or a later format."""
+        """Read the JSON values of a header. Raises `BadParameterError` for other values or another format."""
         try:
-            if data["format"] > FORMAT:
-                raise ValueError(f"format {data['format']} was written by a later version of streampca")
-            return cls(Terms.from_dict(data) if "terms" in data else None, dict(data["parameters"]))
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {short(data['format'])} was written by another version of streampca")
+            return cls(Terms.from_dict(data), dict(data["parameters"]))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
             raise BadParameterError(f"not the header of a file of releases ({reason(problem)}).") from problem
 
@@ -81,7 +78,7 @@ class ReleaseLines:
 def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
     """Yield the releases in a file from ``streampca run`` or ``streampca export``, or in lines of `Release.to_json`.
 
-    Files of all formats are read, lazily. An incomplete last line, of a file that is still being written, is ignored.
+    Lines are read lazily. An incomplete last line, of a file that is still being written, is ignored.
 
     Raises
     ------

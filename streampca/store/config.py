@@ -84,7 +84,7 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_rebuilt)
 _DECODER_OF_PARTS = msgspec.msgpack.Decoder(tuple[str, dict[str, Any]], ext_hook=_rebuilt)
 
 
-def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bounds: Any) -> dict[str, Any]:
+def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> dict[str, Any]:
     """Return the public parameters of a run, for its file of releases; ``bounds`` as (lower, upper) or as given."""
     # Privacy: no seed, no key and no value that depends on rows may be added.
     return {
@@ -94,7 +94,7 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bo
             for name, value in state.fields_of(algorithm).items()
         },
         "row_norm": row_norm,
-        "center": center,
+        "center": algorithm.center,
         "bounds": [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
         if isinstance(bounds, (tuple, list))
         else bounds,
@@ -112,7 +112,6 @@ def config_of(engine: Engine) -> dict[str, Any]:
         "warmup": None if private is None else private.warmup,
         "features": admission.features or admission.n_features,
         "on_bad_row": admission.on_bad_row,
-        "center": admission.center,
         "regret": engine.regret_log,
         "private_regret": engine.private_log,
     }
@@ -134,13 +133,15 @@ def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stre
 def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
     """Return the parameters that determine the noise of a run, with its key, start, fresh bytes and rows. Public."""
     d = admission.admitted_features
+    known = {} if d is None else {"admission": admission.settings, "constants": algorithm.constants(d)}
     return {
         "noise scheme": outlet.SCHEME,
         "version of the sampler": randomness.VERSION,
         "version of admission": rows_admission.VERSION,
         "algorithm": state.label_of(algorithm),
-        "admission": None if d is None else _digest(admission.settings),
-        "constants": None if d is None else _digest(algorithm.constants(d)),
+        "admission": None,
+        "constants": None,
+        **{name: blake2b(randomness.encoded(value), digest_size=16).hexdigest() for name, value in known.items()},
     }
 
 
@@ -160,7 +161,3 @@ def check_label(stored: Any, engine: Engine, path: str) -> None:
             f"{path} was written by another version of streampca ({', '.join(differs)} differ). "
             "Resume it with the version that wrote it"
         )
-
-
-def _digest(values: tuple[object, ...]) -> str:
-    return blake2b(randomness.encoded(values), digest_size=16).hexdigest()

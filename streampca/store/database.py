@@ -268,10 +268,6 @@ class Database(SQLiteFile):
             after = found[0]
             yield found
 
-    def has_point(self, t: int, digest: str) -> bool:
-        """Return whether a recent commit of this database ended at this point."""
-        return self.first("SELECT 1 FROM points WHERE t = ? AND digest = ?", t, digest) is not None
-
     def releases(self, after: int = 0) -> Iterator[Release]:
         """Yield the releases after row ``after``, in order. Publishable. `StoreCorruptError` for damage or a gap."""
         # The progress is read first and bounds the rows: a commit that ends meanwhile changes neither count.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -27,13 +27,13 @@ from streampca.store.witness import beside, sync_folder, write_new
 _NONCE = 12
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class RunKey:
     """The key of one run, and the cipher of its records. As secret as the rows."""
 
     run: str  #: lineage id of the run it belongs to
-    key: bytes  #: 32 bytes
-    seeded: bool  #: True if the key comes from a seed
+    key: bytes = field(repr=False)  #: 32 bytes
+    seeded: bool = field(repr=False)  #: True if the key comes from a seed
 
     def derive(self, purpose: bytes) -> bytes:
         """Return an independent key for another purpose."""
@@ -53,24 +53,19 @@ class RunKey:
         """Seal a record. Run, kind and number are authenticated, so that it cannot replace another record."""
         nonce = secrets.token_bytes(_NONCE)
         # Random nonces of 96 bits are safe for 2**32 records of one key (NIST SP 800-38D), far more than a run writes.
-        return nonce + self._cipher.encrypt(nonce, data, self._label(kind, number))
+        return nonce + self._cipher.encrypt(nonce, data, f"{self.run}|{kind}|{number}".encode())
 
     def open(self, kind: str, number: int, sealed: bytes) -> bytes:
         """Open a record. Raises `StoreCorruptError` if it has changed, or it is another record."""
         try:
-            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._label(kind, number))
+            label = f"{self.run}|{kind}|{number}".encode()
+            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], label)
         except (InvalidTag, ValueError, TypeError):
             raise damaged(f"the {kind} of row {number} fails its checksum: the file is damaged") from None
 
     @cached_property
     def _cipher(self) -> AESGCM:
         return AESGCM(self.derive(b"streampca seal"))
-
-    def _label(self, kind: str, number: int) -> bytes:
-        return f"{self.run}|{kind}|{number}".encode()
-
-    def __repr__(self) -> str:
-        return f"RunKey(run={self.run!r})"
 
 
 class _KeyFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """Write-ahead log of a durable stream: groups entries into transactions, and holds releases until they are durable.
 
 The progress of a run is in three places, in this order: the stream (`State.entries`), the database (`Writer._stored`),
-and the witness and the ledger outside of it (`Writer._noted`). An entry stays in memory until all of them have it, so
+and the witness and the ledger outside of it (`Writer.noted`). An entry stays in memory until all of them have it, so
 a commit that failed is repeated from memory.
 
 An exception may interrupt the stream's thread at any point. That thread changes the log by single assignments, takes
@@ -104,7 +104,8 @@ class Writer:
     """Commit log of one stream (`streampca.stream.blocks.CommitLog`).
 
     Witness and account hold the progress of the run outside of the database, and ``_head`` is the point in the
-    account. The stream keeps its store, ``_owner``, open. A non-empty ``lost`` refuses further rows.
+    account. ``noted`` is the latest entry that all of them have. The stream keeps its store, ``_owner``, open. A
+    non-empty ``lost`` refuses further rows.
     """
 
     _owner: object
@@ -125,7 +126,7 @@ class Writer:
         self._rows = taken.resumed()
         # Entries form a list from the newest one back to the last that is noted. Its nodes never change in a way that
         # another thread could see half of.
-        self._newest = self._stored = self._noted = _Kept(None, position, self._engine.now.entries, self._progress.rows)
+        self._newest = self._stored = self.noted = _Kept(None, position, self._engine.now.entries, self._progress.rows)
         self._epoch: dict[str, Any] | None = None
         self._problem: Exception | None = None
         self._job: Job | None = None
@@ -141,23 +142,19 @@ class Writer:
 
     @property
     def room(self) -> int | None:
-        """Number of single rows that may wait before the next commit; None for no limit."""
         rows = self._schedule.rows
         # Rows that only the database has count as waiting: a commit is complete after its note.
-        return None if rows is None else max(1, rows - (self._absorbed().rows - self._noted.rows))
+        return None if rows is None else max(1, rows - (self._absorbed().rows - self.noted.rows))
 
     @property
     def position(self) -> Position | None:
-        """Position of the source after the rows absorbed; None if unknown."""
         return self._absorbed().position
 
     @property
     def durable_position(self) -> Position | None:
-        """Position of the source after the durable rows; None if unknown."""
-        return self._noted.position
+        return self.noted.position
 
     def check(self) -> bool:
-        """Raise if the log accepts no more entries; return whether a commit is overdue."""
         if self.lost:
             raise StoreLockedError(self.lost)
         if self._problem is not None and self._epoch is not _UNDER_WAY:
@@ -165,7 +162,6 @@ class Writer:
         return time.monotonic() - self._last >= self._schedule.seconds
 
     def append(self, entry: Entry) -> None:
-        """Keep an entry, in place of one that the stream did not absorb because it was interrupted."""
         before = self._absorbed()
         # An interrupted row may have left an entry of this number, which the assignment below replaces.
         # The position of an entry without rows is that of the entry before.
@@ -175,13 +171,12 @@ class Writer:
         self._newest = _Kept(entry, position, before.number + 1, rows, size, ends, before)
 
     def appended(self) -> None:
-        """Commit if a commit is due."""
         if self._epoch is _UNDER_WAY:
             return
         absorbed = self._absorbed()
-        is_large = absorbed.size - self._noted.size > _MOST_BYTES
+        is_large = absorbed.size - self.noted.size > _MOST_BYTES
         if self._schedule.rows is not None:
-            if absorbed.rows - self._noted.rows >= self._schedule.rows:
+            if absorbed.rows - self.noted.rows >= self._schedule.rows:
                 self.commit()
         elif is_large or self.check():
             job = self._job
@@ -193,9 +188,8 @@ class Writer:
             self._last, self._job = time.monotonic(), self.thread.begin(self._write)
 
     def hold(self, t: int) -> None:
-        """Return once the first t rows and their releases are durable."""
         while True:
-            absorbed, noted = self._absorbed(), self._noted
+            absorbed, noted = self._absorbed(), self.noted
             # A release after the last row, as of `finish`, belongs to an entry without rows.
             if t < noted.rows or absorbed is noted or (t == noted.rows and absorbed.ends == noted.ends):
                 return
@@ -204,11 +198,6 @@ class Writer:
             self.commit()
 
     # -- what the store calls ---------------------------------------------------------
-
-    @property
-    def durable(self) -> int:
-        """Number of durable rows."""
-        return self._noted.rows
 
     def commit(self, *, snapshot: bool = False) -> None:
         """Commit all that the stream has absorbed, and wait for it. After a failure, the next call tries again."""
@@ -221,10 +210,6 @@ class Writer:
         """Make the stream absorb the rows that wait, commit all, and wait for it."""
         self._engine.absorb_waiting()
         self.commit()
-
-    def note(self) -> None:
-        """Write the progress of the database, which may be one commit ahead, to witness and ledger."""
-        self.thread.do(partial(self._note, repeat=True))
 
     @contextmanager
     def one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
@@ -242,7 +227,7 @@ class Writer:
             self._engine.absorb_waiting()
             self._epoch = dict(epoch)
         except BaseException:
-            if self._engine.now.entries > before or self._engine.t > self.durable:
+            if self._engine.now.entries > before or self._engine.t > self.noted.rows:
                 self.lost = "an epoch broke off in the middle and is not durable. Continue with Stream.resume(store)"
             else:
                 self._epoch = None
@@ -277,10 +262,12 @@ class Writer:
         if self.lost:
             return
         if not self._engine.guard.lock.acquire(timeout=_PATIENCE):
-            logger.error("not committed, a thread holds the stream: run=%s rows=%d", self._key.run, self.durable)
+            logger.error("not committed, a thread holds the stream: run=%s rows=%d", self._key.run, self.noted.rows)
             return
         self._engine.guard.lock.release()  # the writing thread may need it
         self.flush()
+        # Rows that an exit handler pushes after this one are committed one by one.
+        self._schedule = self._schedule._replace(rows=1)
 
     def detach(self) -> None:
         """Stop accepting rows: the store is closed, or another stream has resumed the run. Idempotent."""
@@ -304,17 +291,17 @@ class Writer:
             # Order: database, witness, ledger. A crash between them leaves the latter two behind, never ahead.
             with plain_errors(self._database.path):
                 self._store(snapshot)
-                self._note()
+                self.note()
         except Exception as problem:
             self._problem = problem
             name = type(problem).__name__
-            logger.error("commit failed: run=%s rows=%d problem=%s", self._key.run, self.durable, name)
+            logger.error("commit failed: run=%s rows=%d problem=%s", self._key.run, self.noted.rows, name)
             raise
         self._problem = None
         if self._progress != before:
             logger.debug(
-                "committed: run=%s rows=%d new=%d releases=%d seconds=%.4f", self._key.run, self.durable,
-                self.durable - before.rows, self._progress.releases, time.monotonic() - began,
+                "committed: run=%s rows=%d new=%d releases=%d seconds=%.4f", self._key.run, self.noted.rows,
+                self.noted.rows - before.rows, self._progress.releases, time.monotonic() - began,
             )  # fmt: skip
 
     def _view(self, snapshot: bool) -> tuple[list[_Kept], dict[str, Any] | None, dict[str, Any] | None]:
@@ -322,7 +309,7 @@ class Writer:
         while True:
             epoch = self._epoch
             # A snapshot is due if it is no larger than the entries that it replaces, or if the last one is old.
-            kept_bytes = self._logged + self._absorbed().size - self._noted.size
+            kept_bytes = self._logged + self._absorbed().size - self.noted.size
             old = kept_bytes and time.monotonic() - self._last_snapshot >= self._schedule.snapshot_seconds
             due = snapshot or old or kept_bytes >= max(self._snapshot_bytes, _LEAST_SNAPSHOT)
             state = committed_state(self._engine) if due else None
@@ -367,7 +354,7 @@ class Writer:
             count = -(-len(data) // CHUNK)
             for at in range(1, count + 1):
                 chunk = data[(at - 1) * CHUNK : at * CHUNK]
-                chunks.append((at, key.seal(chunk_name(at, count), number, chunk)))
+                chunks.append((at, key.seal(f"snapshot {at}/{count}", number, chunk)))
             del state, data  # as large as the sealed chunks, which wait for the disk
         records = [(t, record, checksum(str(t), record)) for t, record in release_records(releases)]
         rows = self._rows.after(
@@ -413,8 +400,11 @@ class Writer:
         else:
             self._logged += written
 
-    def _note(self, *, repeat: bool = False) -> None:
-        """Write the progress of the database to witness and ledger, and drop the entries that are durable."""
+    def note(self, *, repeat: bool = False) -> None:
+        """Write the progress of the database to witness and ledger, and drop the entries that are durable.
+
+        ``repeat`` writes what they may know already: after a crash they may be one commit behind.
+        """
         point: Point = self._progress.rows, self._progress.digest
         if repeat or point != self._point:
             with plain_errors(self._database.path):
@@ -425,7 +415,7 @@ class Writer:
                     self._account.ledger.note(self._account.data_set, self._key.run, self._head, point)
                     self._head = point
             self._point = point
-        self._noted = self._stored
+        self.noted = self._stored
         node: _Kept | None = self._stored
         while node is not None:  # frees the entries before, which the newest one still refers to
             node.previous, node = None, node.previous
@@ -451,8 +441,3 @@ def sealed_facts(database: Database, key: RunKey) -> tuple[TakenRows, Position |
         return TakenRows(), None
     rows, position = decode(key.open("rows", number, sealed))
     return TakenRows(*rows), None if position is None else Position(*position)
-
-
-def chunk_name(chunk: int, chunks: int) -> str:
-    """Return the kind under which a chunk of a snapshot is sealed."""
-    return f"snapshot {chunk}/{chunks}"

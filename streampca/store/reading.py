@@ -33,16 +33,11 @@ def check_witness(path: Path, witness: Path | None = None) -> str:
     return f"{where} remembers row {seen[0]}: no commit is missing"
 
 
-def kernels_of(database: Database) -> str:
-    """Return the kernels that computed bases and eigenvalues, with their first rows."""
-    return ", ".join(f"{name} from row {row}" for row, name in database.fact("kernels"))
-
-
 def status(path: Path) -> dict[str, Any]:
     """Return the status of a run. Curator only: the number of rows may be secret."""
     with closing(Database(str(path), write=False)) as database:
         run, progress = database.run(), database.progress
-        config, kernels = load(database.fact("config")), kernels_of(database)
+        config = load(database.fact("config"))
     return {
         "run": run["run"],
         "schema": SCHEMA,
@@ -54,7 +49,6 @@ def status(path: Path) -> dict[str, Any]:
         "rows_in_snapshot": progress.snapshot,
         "rows_to_replay": progress.rows - progress.snapshot,
         "bytes": sum(file.stat().st_size for file in (path, beside(path, "-wal")) if file.exists()),
-        "kernels": kernels,
         "running": is_locked(beside(path, ".lock")),
     }
 
@@ -88,7 +82,7 @@ def published_parameters(database: Database) -> dict[str, Any]:
     bounds = config["bounds"]
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
-    return public_parameters(config["algorithm"], row_norm=config["row_norm"], center=config["center"], bounds=bounds)
+    return public_parameters(config["algorithm"], row_norm=config["row_norm"], bounds=bounds)
 
 
 def verify(path: Path, passphrase: str | None = None) -> int:

@@ -14,7 +14,6 @@ from streampca.release.release import Release
 from streampca.store.config import check_label, load, stream_of
 from streampca.store.database import Database
 from streampca.store.keys import RunKey
-from streampca.store.log import chunk_name
 from streampca.store.records import damaged, decode, encode, entry_of
 from streampca.store.witness import Point
 from streampca.stream.blocks import Entry
@@ -50,8 +49,8 @@ def check_lineage(database: Database, seen: Point | None, who: str) -> None:
     if rows > progress.rows:
         what = "this is an older copy, it was set back, or its last commits were damaged"
         raise forked(f"{database.path} is at row {progress.rows}, but {who} remembers the run at row {rows}: {what}")
-    # The beginning has no digest, and is part of every history.
-    if digest and not database.has_point(rows, digest):
+    # The beginning has no digest, and is part of every history. Others are the ends of recent commits.
+    if digest and database.first("SELECT 1 FROM points WHERE t = ? AND digest = ?", rows, digest) is None:
         raise forked(
             f"{database.path} and the run that {who} remembers continued with different rows after a common beginning, "
             "or what is remembered is an old copy"
@@ -66,23 +65,17 @@ def forked(what: str) -> StoreForkedError:
     )
 
 
-def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
-    """Return the stream of a run before its first row. Checks that it draws the same noise as the stored run."""
-    # The name of the start is part of the key of the noise, hence sealed.
-    start = key.open("start", 0, database.fact("start"))
-    stream = stream_of(load(database.fact("config")), key, start, kind)
-    check_label(database.get("label"), stream.engine, database.path)
-    return stream
-
-
 def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """Return the stream after the last durable row: the snapshot, then a replay of the entries since.
 
     Raises `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields
     other chain values or releases than the stored ones.
     """
-    stream, progress, path = fresh_stream(database, key, kind), database.progress, database.path
-    engine, t = stream.engine, None
+    # The name of the start is part of the key of the noise, hence sealed.
+    start = key.open("start", 0, database.fact("start"))
+    stream = stream_of(load(database.fact("config")), key, start, kind)
+    engine, progress, path, t = stream.engine, database.progress, database.path, None
+    check_label(database.get("label"), engine, path)
 
     def entries() -> Iterator[Entry]:
         last = progress.folded
@@ -102,12 +95,11 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
             if not chunks:
                 raise damaged(f"{path}: the snapshot is missing")
             # The seal of a chunk names its place and the number of all.
-            state = decode(
-                b"".join(
-                    key.open(chunk_name(at, len(chunks)), progress.folded, sealed)
-                    for at, (_, sealed) in enumerate(chunks, 1)
-                )
+            parts = (
+                key.open(f"snapshot {at}/{len(chunks)}", progress.folded, sealed)
+                for at, (_, sealed) in enumerate(chunks, 1)
             )
+            state = decode(b"".join(parts))
             # The table of releases holds the latest one, so that the snapshot has its row number only.
             t = state["release"]
             release = None if t is None else next(database.releases(t - 1), None)
@@ -123,9 +115,8 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     return stream
 
 
-def replay_checked(engine: Engine, entries: Iterable[Entry], due: Iterator[Release], path: str) -> int:
-    """Replay entries, compare their releases with the stored ones that are due, and return the number of releases."""
-    count = 0
+def replay_checked(engine: Engine, entries: Iterable[Entry], due: Iterator[Release], path: str) -> None:
+    """Replay entries, and compare their releases with the stored ones that are due."""
     advice = "Use the machine and versions that wrote it, or restore the newest copy"
     for entry in entries:
         releases = replay(engine, entry)
@@ -133,7 +124,6 @@ def replay_checked(engine: Engine, entries: Iterable[Entry], due: Iterator[Relea
             raise StoreCorruptError(
                 f"{path}: the replay hides other values up to row {engine.t} than the run did. {advice}"
             )
-        count += len(releases)
         for release in releases:
             stored = next(due, None)
             if stored is None:
@@ -146,7 +136,6 @@ def replay_checked(engine: Engine, entries: Iterable[Entry], due: Iterator[Relea
         raise StoreCorruptError(
             f"{path}: the replay does not give the release at row {late.t} that is stored. {advice}"
         )
-    return count
 
 
 def _are_same(made: Release, stored: Release) -> bool:

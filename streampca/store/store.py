@@ -36,7 +36,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from streampca import _native
 from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
@@ -80,6 +79,11 @@ class Store:
         Maximum time between snapshots while rows arrive. A snapshot is also written when it is smaller than the rows
         since the last one. It replaces these rows, which are overwritten. It is part of a commit, which then requires
         little more time at 100 features, about six times as much at 500, and 3 s at 2000.
+
+    Attributes
+    ----------
+    run : str or None
+        Lineage id of the run, common to all copies of it; None before it begins.
 
     Raises
     ------
@@ -137,6 +141,7 @@ class Store:
         self._database: Database | None = None
         self._witness = None if self._in_memory else Witness(self._witness_file)
         self._key: RunKey | None = None
+        self.run: str | None = None
         self._account: Account | None = None  # on a connection that lasts as long as the store is open
         self.guard = Guard("store")
         tell_of_forks(self)
@@ -144,14 +149,9 @@ class Store:
     # -- what users read and do -----------------------------------------------------
 
     @property
-    def run(self) -> str | None:
-        """Lineage id of the run, common to all copies of it; None before it begins."""
-        return None if self._key is None else self._key.run
-
-    @property
     def durable(self) -> int:
         """Number of durable rows."""
-        return self._writer.durable if self._writer is not None else self._open_database().progress.rows
+        return self._writer.noted.rows if self._writer is not None else self._open_database().progress.rows
 
     @property
     def epoch(self) -> dict[str, Any] | None:
@@ -162,7 +162,7 @@ class Store:
     @property
     def position(self) -> Position | None:
         """Position of the source after the durable rows; None if unknown. Curator only."""
-        return None if self._writer is None else self._writer.durable_position
+        return None if self._writer is None else self._writer.noted.position
 
     @property
     def source(self) -> dict[str, Any] | None:
@@ -265,7 +265,8 @@ class Store:
         try:
             writer.last_call()
         except Exception as problem:
-            logger.error("not committed: run=%s rows=%d problem=%s", self.run, writer.durable, type(problem).__name__)
+            name = type(problem).__name__
+            logger.error("not committed: run=%s rows=%d problem=%s", self.run, writer.noted.rows, name)
         finally:
             self._let_go()
 
@@ -323,7 +324,7 @@ class Store:
                 "run": {
                     "run": key.run,
                     "check": key.check(),
-                    "guarantee": engine.guarantee.to_dict(),
+                    "guarantee": engine.guarantee_of(engine.now.admission).to_dict(),
                     "account": None
                     if payer is None
                     else [os.path.abspath(payer.ledger.path), payer.data_set, payer.run],
@@ -331,7 +332,6 @@ class Store:
                 "config": described,
                 "label": label_of(engine.algorithm, engine.now.admission),
                 "progress": Progress(),
-                "kernels": [[1, _native.described()]],
                 "start": key.seal("start", 0, engine.start_id),
             }
 
@@ -350,7 +350,7 @@ class Store:
                     self._witness.remember(key.run, _BEGINNING)
                     # The run exists from here on: without its key file, another one may begin in its place.
                     write_key(self._key_file, key, self._passphrase)
-            self._key = key
+            self._key, self.run = key, key.run
             writer = self._begin_writing(engine, None if payer is None else _BEGINNING)
         except BaseException:
             self._let_go()
@@ -392,13 +392,10 @@ class Store:
             if account is not None and not moved:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
-            kernels = database.fact("kernels")
-            if kernels[-1][1] != _native.described():  # other kernels compute the bases from this row on
-                database.put_all(kernels=[*kernels, [stream.t + 1, _native.described()]])
-            self._key = key
+            self._key, self.run = key, key.run
             writer = self._begin_writing(stream.engine, head)
             if not moved:
-                writer.note()  # a crash may have left witness and ledger one commit behind
+                writer.thread.do(partial(writer.note, repeat=True))
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
                 database.put_all(start=key.seal("start", 0, stream.engine.start_id))

@@ -39,7 +39,7 @@ from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
 from streampca.stream.lane import Lane
-from streampca.stream.step import BlockStep, State, Step, Steps, Waiting, WaitingStep, running
+from streampca.stream.step import State, Step, Steps, Waiting, WaitingStep, running
 
 #: Maximum number of single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
@@ -201,7 +201,7 @@ class Engine:
         return Steps(first, rewards, releases, self.log)
 
     @exclusive
-    def push_block(self, block: BlockGram, *, position: Position | None = None) -> BlockStep:
+    def push_block(self, block: BlockGram, *, position: Position | None = None) -> Step:
         """Feed a block, after which its source is at ``position``; see `Stream.push_block`."""
         self.algorithm.check_blocks()
         if not isinstance(block, BlockGram):
@@ -300,11 +300,6 @@ class Engine:
         is_known = admission.n_features is not None
         return admission.warmup - self.now.t if admission.is_warming_up and is_known else 0
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of all releases of the stream together."""
-        return self.guarantee_of(self.now.admission)
-
     def guarantee_of(self, admission: Admission) -> Guarantee:
         """Return the guarantee of all releases together under these settings of admission."""
         algorithm, d = self.algorithm, admission.n_features
@@ -378,7 +373,7 @@ class Engine:
             # before `debit`, which may fork: the commit below is then refused in the child.
             now = self.now
             if self.account is not None:
-                self.account.debit(self.guarantee, generation)
+                self.account.debit(self.guarantee_of(now.admission), generation)
             if not self.randomness.is_seeded:
                 outlet = running(now).outlet([generation])
                 after = regenerated(running(now), outlet)
@@ -479,7 +474,7 @@ class Engine:
 
     def absorb_block(
         self, now: State, block: BlockGram, recorded: Sequence[bytes] | None = None, position: Position | None = None
-    ) -> BlockStep:
+    ) -> Step:
         """Score, absorb, release, log and commit a block."""
         processor = running(now)
         outlet = processor.outlet(recorded)
@@ -491,7 +486,7 @@ class Engine:
             sums = now.regret.observe_block(block.count, gram, reward, processor.n_components)
         entry = Entry(now.t + 1, block.count, None, block, block.counts, position=position)
         now = self.commit(now, self.following(now, block.count, block.counts, after, release, sums), entry, outlet)
-        return BlockStep(now.t, block.count, reward * now.unit, None if release is None else now.release, self.log)
+        return Step(now.t, None if release is None else now.release, reward * now.unit, self.log, block.count)
 
     def commit(self, before: State, after: State, entry: Entry | None = None, outlet: Outlet | None = None) -> State:
         """Log the entry that leads from one state to another, and replace the state by one assignment."""

@@ -40,8 +40,11 @@ _new = tuple.__new__
 Chunk = tuple[int, list[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
 _T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _GRAM, _PAIR = (
-    getattr(Release, name).__set__ for name in Release.__slots__
-)
+    getattr(Release, name).__set__ for name in (
+        "t", "n_components", "terms", "packed", "own_basis", "own_span", "own_eigenvalues", "own_noise_std", "_details",
+        "own_smoothed", "_gram", "_pair",
+    )
+)  # fmt: skip
 
 
 class LaneState(NamedTuple):
@@ -83,7 +86,7 @@ class Lane:
         self.center = center = algorithm.center
         self.d = d = processor.n_features - int(center)
         self.k = k = algorithm.n_components
-        self.tracking, self.observing = isinstance(processor.reading, Tracked), processor.reading.noise_std is not None
+        self.tracking = isinstance(processor.reading, Tracked)
         self.scored = now.regret is not None
         size, self.packed = svec_size(d + int(center)), svec_size(d)
         self.hidden = 16 * size  # bytes of the exact sums
@@ -161,7 +164,7 @@ class Lane:
         )  # fmt: skip
         # From here on the arrays are part of a release, which its reader must not be able to change.
         public.flags.writeable = False
-        if self.observing:
+        if reading.noise_std is not None:  # it observes every release
             reading = reading.observe(public[: self.packed], 1.0)
         release = self._release(t, public, std, count, bound, new, reading)
         # A nested call or a fork in between has changed the stream. This row number may be released already.
@@ -190,7 +193,7 @@ class Lane:
             assert bound is not None
             std = bound
         estimate = None
-        if self.observing:
+        if reading.noise_std is not None:
             details = {**details, "smoothed_noise_std": self.terms.of_unit(reading.noise_std)}
             estimate = reading.estimate
             assert estimate is not None

@@ -17,18 +17,11 @@ from streampca.stream.engine import Engine, regenerated
 from streampca.stream.step import State, running
 
 
-@exclusive
-def state(engine: Engine) -> dict[str, Any]:
-    """Absorb waiting rows; return the state as plain values and arrays. As secret as the rows, and the key with it.
-
-    The caller must not write to the arrays.
-    """
-    engine.all_absorbed()
-    return committed_state(engine)
-
-
 def committed_state(engine: Engine) -> dict[str, Any]:
-    """Return `state` without waiting rows, and without a lock; ``entries`` counts those of the log."""
+    """Return the state without waiting rows as plain values and arrays; ``entries`` counts those of the log.
+
+    As secret as the rows. The caller must not write to the arrays. Requires no lock.
+    """
     now = engine.now
     admission, processor, sums, private = now.admission, now.processor, now.regret, now.private
     return {
@@ -48,7 +41,7 @@ def committed_state(engine: Engine) -> dict[str, Any]:
 
 @exclusive
 def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, copied: bool = True) -> None:
-    """Set a stream without rows to the `state` of one with the same parameters and key.
+    """Set a stream without rows to the `committed_state` of one with the same parameters and key.
 
     Parameters
     ----------
@@ -118,7 +111,7 @@ def replay(engine: Engine, entry: Entry) -> list[Release]:
 
 @exclusive
 def saved(engine: Engine) -> dict[str, Any]:
-    """Return all data of a copy. As secret as the rows."""
+    """Absorb waiting rows; return all data of a copy. As secret as the rows, and the key with it."""
     if engine.log is not None:
         raise BadParameterError(
             "a durable stream cannot be copied or pickled. Open it from its store with Stream.resume(store)."
@@ -127,10 +120,3 @@ def saved(engine: Engine) -> dict[str, Any]:
     now = engine.all_absorbed()
     parts = engine.algorithm, engine.randomness, now.admission, engine.regret_log, engine.private_log, engine.account
     return {"parts": parts, "state": committed_state(engine), "release": now.release}
-
-
-def copy_of(saved: dict[str, Any]) -> Engine:
-    """Return the engine of a copy from the data of `saved`."""
-    engine = Engine(*saved["parts"])
-    restore(engine, saved["state"], saved["release"])
-    return engine

@@ -1,4 +1,4 @@
-"""Values of a stream: its state between two rows, and the result of pushing a row, several rows or a block."""
+"""Values of a stream: its state between two rows, and the results of pushing rows."""
 
 from __future__ import annotations
 
@@ -67,23 +67,27 @@ class Waiting(NamedTuple):
 
 
 class Step:
-    """Result of pushing one row.
+    """Result of pushing one row, or a block.
 
     Attributes
     ----------
     t : number of rows absorbed or waiting.
-    release : the release that the row completed, or None. Publishable. In a durable stream, reading it waits until its
-        rows are durable.
+    count : number of rows of the step: 1, or those of the block.
+    release : the release that the last of them completed, or None. Publishable. In a durable stream, reading it waits
+        until its rows are durable.
     reward : ``||V^T a||**2`` of the row a for the subspace V before the row, in units of row_norm**2; `Scoring` defines
-        it for centered streams. nan if the stream keeps no regret. Curator only: a function of the raw row.
+        it for centered streams. The sum of them for a block, nan if the stream keeps no regret. Curator only: a
+        function of raw rows.
     """
 
-    __slots__ = ("_log", "_release", "reward", "t")
+    __slots__ = ("_log", "_release", "count", "reward", "t")
 
     reward: float
 
-    def __init__(self, t: int, release: Release | None, reward: float, log: CommitLog | None = None) -> None:
-        self.t, self._release, self.reward, self._log = t, release, reward, log
+    def __init__(
+        self, t: int, release: Release | None, reward: float, log: CommitLog | None = None, count: int = 1
+    ) -> None:
+        self.t, self._release, self.reward, self._log, self.count = t, release, reward, log, count
 
     @property
     def release(self) -> Release | None:
@@ -103,7 +107,7 @@ class WaitingStep(Step):
     __slots__ = ("_place", "_waiting")
 
     def __init__(self, t: int, waiting: Waiting, place: int) -> None:
-        self.t, self._release, self._log = t, None, None
+        self.t, self._release, self._log, self.count = t, None, None, 1
         self._waiting, self._place = waiting, place
 
     @property
@@ -155,23 +159,3 @@ class Steps(Sequence[Step]):
             self._by_row = {release.t: release for release in self._releases}
         t = self.first + place
         return Step(t, self._by_row.get(t), float(self.rewards[place]), self._log)
-
-
-class BlockStep(Step):
-    """Result of pushing a block.
-
-    Attributes
-    ----------
-    t, release : as of `Step`, for the last row of the block.
-    count : number of rows of the block.
-    reward : sum of the rewards of its rows. Curator only: a function of raw rows.
-    """
-
-    __slots__ = ("count",)
-
-    def __init__(self, t: int, count: int, reward: float, release: Release | None, log: CommitLog | None) -> None:
-        super().__init__(t, release, reward, log)
-        self.count = count
-
-    def __repr__(self) -> str:
-        return f"BlockStep(t={self.t}, count={self.count})"

@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count, check_switch
+from streampca.linalg.counts import check_count
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Algorithm
@@ -28,8 +28,8 @@ from streampca.rows.report import AdmissionReport
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
 from streampca.stream.feed import feed
-from streampca.stream.replay import copy_of, saved
-from streampca.stream.step import BlockStep, Step, Steps
+from streampca.stream.replay import restore, saved
+from streampca.stream.step import Step, Steps
 from streampca.tables import render
 
 #: Types of rows that are not tables.
@@ -63,9 +63,6 @@ class Stream:
         named tuple. With ``on_bad_row="zero"`` no row may decide that, only this parameter, the source or a block.
     on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes; ``"zero"`` absorbs a zero
         row in its place.
-    center : the same as ``center=True`` of the algorithm: release Gram matrices about the private mean, which
-        ``details`` hold, with 11.8 % more noise (12.5 % for replace). Otherwise the first component of rows far from 0
-        is close to the direction of their mean.
     regret : a `RegretLog`. None computes no rewards and keeps no d x d matrix beyond the processor's own.
     private_regret : settings of the publishable regret for an algorithm that releases rewards
         (``PrivateFPL(publish_regret=True)``). If None, ``PrivateRegret()``.
@@ -110,7 +107,6 @@ class Stream:
         warmup: int | None = None,
         features: Sequence[str] | int | None = None,
         on_bad_row: OnBadRow = "raise",
-        center: bool = False,
         regret: RegretLog | Literal["exact"] | None = "exact",
         private_regret: PrivateRegret | None = None,
         ledger: Account | None = None,
@@ -133,12 +129,9 @@ class Stream:
             features = None
         if isinstance(features, str) or not isinstance(features, Iterable | None):
             raise BadParameterError(f"features={features!r}: expected a sequence of names, or their number.")
-        check_switch("center", center)
         check_account(ledger)
         horizon: int | None = getattr(algorithm, "horizon", None)
         publishes = bool(getattr(algorithm, "publish_regret", False))
-        if center:
-            algorithm = algorithm.centered()
         if private_regret is not None and not publishes:
             raise BadParameterError(
                 f"private_regret={private_regret!r}: the algorithm releases no rewards. "
@@ -226,7 +219,7 @@ class Stream:
         """
         return self.engine.push_many(as_block(rows))  # outside the exclusive call: an iterable of rows may push
 
-    def push_block(self, block: BlockGram) -> BlockStep:
+    def push_block(self, block: BlockGram) -> Step:
         """Feed rows that were admitted and summed elsewhere: the same release as from the rows, bit for bit.
 
         For algorithms that need Gram matrices only: `PrivateFPL` (without ``publish_regret``) and `PerturbedLeader`.
@@ -331,7 +324,7 @@ class Stream:
 
     @property
     def algorithm(self) -> Algorithm:
-        """The algorithm of the stream, centered if ``center=True``."""
+        """The algorithm of the stream."""
         return self.engine.algorithm
 
     @property
@@ -352,7 +345,7 @@ class Stream:
     @property
     def guarantee(self) -> Guarantee:
         """Guarantee of all releases of this stream together."""
-        return self.engine.guarantee
+        return self.engine.guarantee_of(self.engine.now.admission)
 
     @property
     def release(self) -> Release | None:
@@ -404,4 +397,5 @@ class Stream:
         return saved(self.engine)
 
     def __setstate__(self, parts: dict[str, Any]) -> None:
-        self.engine = copy_of(parts)
+        self.engine = Engine(*parts["parts"])
+        restore(self.engine, parts["state"], parts["release"])

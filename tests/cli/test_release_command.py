@@ -53,10 +53,9 @@ def test_every_mechanism_writes_what_run_writes(mechanism, table, release, comma
         return
     kind = getattr(sp, MECHANISMS[mechanism]) if mechanism in MECHANISMS else sp.papers.LaplaceCovariance
     known = {"n_components": 2, "epsilon": made.guarantee.epsilon} | ({} if budget is PURE else {"delta": 1e-5})
-    stream = sp.Stream(
-        sp.Tumbling(kind(**known), release_every=300), row_norm=256.0, features=tuple("abcd"), seed=3,
-        center=mechanism == "gaussian",
-    )  # fmt: skip
+    known |= {"center": True} if mechanism == "gaussian" else {}
+    algorithm = sp.Tumbling(kind(**known), release_every=300)
+    stream = sp.Stream(algorithm, row_norm=256.0, features=tuple("abcd"), seed=3)
     expected = stream.push_many(rows).releases[0]
     np.testing.assert_array_equal(made.subspace.basis, expected.subspace.basis)
 

@@ -67,8 +67,8 @@ def test_releases_round_trip_and_the_header_has_the_guarantee(table, run):
 
 def test_the_command_line_releases_what_the_library_does(table, run):
     assert run(table, "--release-every", "60", "--seed", "7", "--row-norm", "5").status == 0
-    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, release_every=60)
-    stream = sp.Stream(algorithm, row_norm=5.0, seed=7, center=True)
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, release_every=60, center=True)
+    stream = sp.Stream(algorithm, row_norm=5.0, seed=7)
     expected = [s.release for s in stream.run(sp.sources.from_csv(table)) if s.release is not None]
     assert len(expected) == 5
     for a, b in zip(releases_of(table), expected, strict=True):
@@ -278,8 +278,8 @@ def test_a_window_is_scored_window_by_window(table, run):
     said = run(table, *more, "--regret", table.parent / "regret.csv", "--seed", "3", "--row-norm", "5")
     assert said.status == 0
     assert "regret against the best subspace of each 100 rows" in said.err
-    algorithm = sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-5, window=100, release_every=10)
-    stream = sp.Stream(algorithm, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100), center=True)
+    algorithm = sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-5, window=100, release_every=10, center=True)
+    stream = sp.Stream(algorithm, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100))
     list(stream.run(sp.sources.from_csv(table)))
     last = [float(value) for value in lines_of(table, "regret.csv")[-1].split(",")]
     assert last[:4] == pytest.approx([getattr(stream.regret.now(), f) for f in ("t", "reward", "opt", "regret")])

@@ -9,7 +9,6 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,37 +16,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden_cases import STREAMS, rows
 
 import streampca as sp
-from streampca.processors.base import Algorithm
 
-D, N = 6, 300
-BUDGET: dict[str, Any] = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
-ROWS = np.random.default_rng(0).standard_normal((N, D)) * np.linspace(0.6, 0.1, D)
-WINDOW: dict[str, Any] = {**BUDGET, "window": 20, "release_every": 2}
-
-ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
-    "fpl": lambda: sp.PrivateFPL(**BUDGET, horizon=N),
-    "fpl-endless": lambda: sp.PrivateFPL(**BUDGET, release_every=3),
-    "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise="tree"),
-    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise=sp.Tree(discrete=True), release_every=2),
-    "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="tracking"),
-    "fpl-smoothed": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="smoothed"),
-    "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=N, publish_regret=True, release_every=2),
-    "fpl-doubling": lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=N),
-    "window-histogram": lambda: sp.SlidingWindowPCA(**WINDOW),
-    "window-ring": lambda: sp.SlidingWindowPCA(**WINDOW, method="ring"),
-    "window-smoothed": lambda: sp.SlidingWindowPCA(**WINDOW, method="smoothed"),
-    "window-forgetting": lambda: sp.SlidingWindowPCA(**WINDOW, method="forgetting"),
-    "oja": lambda: sp.Oja(n_components=2, batch_size=5),
-    "private-oja": lambda: sp.PrivateOja(**BUDGET, batch_size=7),
-    "dp-pca": lambda: sp.DPPCA(n_components=2, epsilon=80.0, delta=0.1, horizon=N, batch_size=50),
-    "tumbling": lambda: sp.Tumbling(
-        sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=20, keep_short=True
-    ),
-    "users": lambda: sp.PrivateFPL(**BUDGET, horizon=N, max_rows_per_user=40),
-}
-USERS = np.random.default_rng(1).integers(0, 6, size=N).tolist()
+ROWS = rows()
+N = len(ROWS)
+NAMES = (
+    "fpl", "fpl-endless-replace", "fpl-tree", "fpl-discrete", "fpl-tracking", "fpl-tracking-every-row", "fpl-smoothed",
+    "fpl-regret", "fpl-center", "fpl-doubling", "window-histogram", "window-ring", "window-smoothed",
+    "window-forgetting", "oja", "private-oja", "dp-pca", "tumbling-short", "users",
+)  # fmt: skip
+USERS = np.random.default_rng(1).integers(0, 120, size=N).tolist()
 
 
 class Interrupted(BaseException):
@@ -59,8 +39,7 @@ class Feed:
 
     def __init__(self, name: str, rng: random.Random) -> None:
         self.name, self.rng = name, rng
-        algorithm = ALGORITHMS[name]()
-        self.stream: Any = (sp.UserStream if name == "users" else sp.Stream)(algorithm, seed=3)
+        self.stream: Any = (sp.UserStream if name == "users" else sp.Stream)(STREAMS[name][0](), seed=3)
         self.seen: dict[int, str] = {}
 
     def once(self) -> None:
@@ -215,7 +194,7 @@ def is_free(stream: Any) -> bool:
 
 
 @pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_exceptions_at_random_lines_and_real_signals(name: str, is_long: bool) -> None:
     """The long form has over ten thousand exceptions and three thousand signals."""
     for interrupt, few, many in ((injected, 90, 600), (signalled, 25, 180)):
@@ -232,10 +211,10 @@ def test_the_harness_sees_a_stream_that_is_changed_in_place(monkeypatch: pytest.
         self.parts[...] = add(self, rows).parts
         return GramSum(self.n_features, self.parts)
 
-    expected("fpl-endless")
+    expected("fpl-smoothed")
     monkeypatch.setattr(GramSum, "add", in_place)
     with pytest.raises(AssertionError):
-        injected("fpl-endless", 200, 0)
+        injected("fpl-smoothed", 200, 0)
 
 
 def test_no_loop_runs_directly_under_a_lock() -> None:

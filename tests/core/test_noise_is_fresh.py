@@ -172,7 +172,7 @@ def copied(setup: Setup) -> tuple[sp.Stream, sp.Stream]:
 
 def restored(setup: Setup) -> tuple[sp.Stream, sp.Stream]:
     stream, other = begun(setup, key=KEY), sp.Stream(setup.algorithm, key=KEY)
-    replay.restore(other.engine, replay.state(stream.engine), stream.release)
+    replay.restore(other.engine, replay.saved(stream.engine)["state"], stream.release)
     return stream, other
 
 

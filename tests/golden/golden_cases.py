@@ -109,7 +109,7 @@ stream("dp-pca", lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horiz
 stream("tumbling", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40))
 stream("tumbling-short", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40, horizon=N,
        keep_short=True))  # fmt: skip
-stream("tumbling-center", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40), center=True)
+stream("tumbling-center", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET, center=True), release_every=40))
 stream("tumbling-warmup", lambda: TUMBLING(sp.GaussianCovariance(**RICH), release_every=40), bounds="private",
        warmup=80)  # fmt: skip
 stream("tumbling-adaptive", lambda: TUMBLING(sp.AdaptiveCovariance(**RICH), release_every=90, map_from="previous"))

@@ -168,10 +168,11 @@ def test_smoothed_components_have_error_bars(center: bool) -> None:
     rows /= np.linalg.norm(rows, axis=1).max()
     about = rows - rows.mean(axis=0) if center else rows
     exact = about.T @ about
-    algorithm = sp.PrivateFPL(**{**BUDGET, "epsilon": 0.5}, solver="smoothed", release_every=30, horizon=3000)
+    given = {**BUDGET, "epsilon": 0.5, "release_every": 30, "horizon": 3000}
+    algorithm = sp.PrivateFPL(**given, solver="smoothed", center=center)  # type: ignore[arg-type]
     predicted, captured = [], []
     for seed in range(10):
-        release = sp.Stream(algorithm, seed=seed, regret=None, center=center).push_many(rows).releases[-1]
+        release = sp.Stream(algorithm, seed=seed, regret=None).push_many(rows).releases[-1]
         estimates = release.component_estimates
         assert estimates.noise_std < release.estimates.noise_std
         predicted.append(estimates.predicted_captured)

@@ -158,7 +158,7 @@ def test_what_cannot_be_done_is_said() -> None:
 
 def records_of(row_norm: float, center: bool, tape: Tape) -> list[PrivateRegretRecord]:
     with tape.recording():
-        stream = sp.Stream(fpl(horizon=4, n_components=1), row_norm=row_norm, center=center, regret=None)
+        stream = sp.Stream(fpl(horizon=4, n_components=1, center=center), row_norm=row_norm, regret=None)
     # The last row is longer than row_norm; the others are exact in the lattice.
     stream.push_many(row_norm * np.array([[0.5, 0.25], [0.75, -0.5], [0.0, 0.0], [4.0, 3.0]]))
     assert stream.release is not None

@@ -46,7 +46,7 @@ def test_unasked_records_are_sparse_and_do_not_depend_on_blocks() -> None:
             s.push_many(rows[start : start + size]) if size > 1 else s.push(rows[start])
             if start == size * (900 // size):
                 again = stream(release_every=20)
-                replay.restore(again.engine, replay.state(s.engine), s.release, copied=False)
+                replay.restore(again.engine, replay.saved(s.engine)["state"], s.release, copied=False)
                 s = again
         histories.append(s.regret.history)
     assert [record.t for record in histories[0]] == expected
@@ -98,7 +98,7 @@ def test_many_features_have_an_interval(window: int | None) -> None:
     for row in rows[:50]:
         one.push(row)
     again = sp.Stream(sp.Oja(n_components=1), seed=1, regret=sp.RegretLog(window=window))
-    replay.restore(again.engine, replay.state(one.engine), one.release, copied=False)
+    replay.restore(again.engine, replay.saved(one.engine)["state"], one.release, copied=False)
     many.push_many(rows)
     again.push_many(rows[50:])
     record = again.regret.now()

@@ -206,7 +206,7 @@ def test_variances_on_the_card_are_per_row_after_the_warm_up() -> None:
 def test_released_rewards_are_those_of_the_subspaces_that_were_released(center: bool) -> None:
     """A leader makes releases within the warm-up, too, which nobody sees: none of them is in play after it."""
     given = {"epsilon": 1e7, "delta": 1e-6, "horizon": 60, "release_every": 20, "publish_regret": True}
-    run = sp.Stream(fpl(**given), bounds="private", warmup=25, center=center, seed=1)
+    run = sp.Stream(fpl(**given, center=center), bounds="private", warmup=25, seed=1)
     for step in run.push_many(np.random.default_rng(0).normal((0.0, 2.0, 4.0), (1.0, 1.0, 5.0), (60, 3))):
         if step.release is not None:
             rewards = step.release.details["rewards"]

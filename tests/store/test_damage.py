@@ -219,7 +219,6 @@ def test_a_store_that_other_kernels_wrote_is_continued(tmp_path: Path, written_c
     before, path = _native.use(True), tmp_path / "run.db"
     try:
         _native.use(written_compiled)
-        wrote = _native.described()
         store = Store(path, commit_every="1h", snapshot_every="1h")
         stream = sp.Stream(replace(fpl(), solver="tracking", release_every=3), store=store)
         stream.push_many(ROWS[:300])
@@ -229,7 +228,6 @@ def test_a_store_that_other_kernels_wrote_is_continued(tmp_path: Path, written_c
         for _ in range(2):
             with Store(path) as store:
                 assert sp.Stream.resume(store).t == 300
-            assert status(path)["kernels"] == f"{wrote} from row 1, {_native.described()} from row 301"
     finally:
         _native.use(before)
 

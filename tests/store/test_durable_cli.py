@@ -13,7 +13,6 @@ import pytest
 from runs import ROWS, proceed, whole
 from runs import begin as begin_run
 
-from streampca import _native
 from streampca.cli import main
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
@@ -126,8 +125,7 @@ def test_status_needs_no_key_and_a_begun_run_is_not_begun_again(table, capsys, f
     os.unlink(f"{store}.key")
     assert main(["status", str(store)]) == 0
     shown = capsys.readouterr().out
-    for part in ("3001", "running:           False", f"kernels:           {_native.described()} from row 1\n"):
-        assert part in shown
+    assert all(part in shown for part in ("3001", "running:           False"))
     fails(".key is missing", "resume", store, table)
     fails("there is no such store", "status", table.with_name("no.db"))
 
@@ -240,6 +238,8 @@ def test_a_run_is_paid_from_the_account_of_its_data_set(table, capsys, fails):
     longer = part_of(table, table.read_text() + "".join(table.read_text().splitlines(keepends=True)[1:]))
     fails("has spent epsilon=1 of 1", "resume", copy, longer, "--no-live", "--moved")
     fails("go together", *words("c.jsonl", "--ledger", ledger))
-    fails(
-        "there is no such ledger", *words("d.jsonl", "--ledger", str(table.with_name("none.db")), "--data-set", "pay")
-    )
+    fails("budgets are set once", "ledger", "budget", ledger, "pay", "--epsilon", "3", "--delta", "1e-5")
+    fails("has no budget", "ledger", "show", ledger, "nobody")
+    none = table.with_name("none.db")
+    fails("there is no such ledger", "ledger", "show", none)
+    fails("there is no such ledger", *words("d.jsonl", "--ledger", none, "--data-set", "pay"))

@@ -4,10 +4,8 @@ import hashlib
 import json
 import os
 import platform
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -19,7 +17,6 @@ import streampca as sp
 from streampca import _native
 from streampca.errors import StoreCorruptError
 from streampca.store import recovery
-from streampca.store.reading import status
 from streampca.store.store import Store
 
 sys.path.append(str(Path(__file__).parents[1] / "golden"))  # as a script, too
@@ -96,46 +93,6 @@ def test_runs_go_on_under_other_kernels(tmp_path: Path, names: list[str], switch
             here = tmp_path / f"{kernel}-{compiled}"
             copytree(tmp_path / "written", here)
             assert under(kernel, "resume", here, names, compiled=compiled) == alone
-
-
-@on_x86
-@pytest.mark.long
-def test_a_command_that_was_killed_goes_on_under_other_kernels(tmp_path: Path) -> None:
-    table = tmp_path / "rows.csv"
-    np.savetxt(table, rows(700) / 4.0, delimiter=",", header="a,b,c,d,e,f", comments="")
-    streampca = [sys.executable, "-m", "streampca"]
-    options = ["-k", "2", "--epsilon", "1", "--delta", "1e-6", "--horizon", "700", "--row-norm", "1", "--seed", "3"]
-    given = [*streampca, "run", str(table), *options, "--no-live", "--release-every", "1"]
-
-    def environment(kernel: str) -> dict[str, str]:
-        return os.environ | {"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": "1"}
-
-    def grams(file: Path) -> list[Any]:
-        return [json.loads(line)["gram"] for line in file.read_text().splitlines()[1:]]
-
-    alone = tmp_path / "alone.jsonl"
-    subprocess.run([*given, "--out", str(alone)], env=environment(WRITTEN), check=True, capture_output=True)
-    (tmp_path / "written").mkdir()
-    store = ["--store", "run.db", "--out", "out.jsonl", "--set", "store.commit_every=1", "--read", "rate=150"]
-    run = subprocess.Popen([*given, *store], env=environment(WRITTEN), cwd=tmp_path / "written")
-    path, durable, end = tmp_path / "written" / "run.db", 0, time.monotonic() + 120.0
-    while durable < STOP:
-        assert run.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.02)
-        durable = status(path)["rows"] if path.with_name("out.jsonl").exists() else 0
-    run.send_signal(signal.SIGKILL)
-    run.wait()
-    assert STOP <= status(path)["rows"] == status(path)["rows_to_replay"] < 600
-    for kernel in RESUMED:
-        here = tmp_path / kernel
-        copytree(tmp_path / "written", here)
-        for words in (["resume", "run.db", "--no-live"], ["export", "run.db", "--out", "whole.jsonl"]):
-            command = [*streampca, *words]
-            done = subprocess.run(command, env=environment(kernel), cwd=here, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-        assert grams(here / "whole.jsonl") == grams(alone)
-        assert len(grams(alone)) == 700
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ import pickle
 import random
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.cli import main
 from streampca.errors import (
     BadParameterError,
     BadRowError,
@@ -32,6 +29,7 @@ from streampca.errors import (
     StoreCorruptError,
     StoreForkedError,
     StoreUnwritableError,
+    StreamPCAError,
 )
 from streampca.privacy import accounting
 from streampca.privacy.accounting import Event, epsilon_of
@@ -39,7 +37,8 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.store.ledger import Entry, Ledger
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-ROWS = np.eye(3)
+ROWS, MANY = np.eye(3), np.random.default_rng(0).standard_normal((30, 4)) * 0.3
+FEW = {"epsilon": 1.0, "delta": 1e-6}
 SMALL = Event("a small one", "zero-out", mu=0.01)
 #: In one process after the other, 100 debits of this event are covered, and no more.
 HUNDRED = sp.Budget(epsilon_of([SMALL] * 100, 1e-6), 1e-6)
@@ -98,16 +97,70 @@ def test_refusal_before_anything_changes(ledger, feed, features):
     assert (stream.t, stream.release) == (0, None)
 
 
-def test_copies_and_children_of_streams_pay_again(ledger, in_child):
-    stream = sp.Stream(fpl(0.5), ledger=ledger.account("patients"))
-    stream.push(ROWS[0])
-    copied = pickle.loads(pickle.dumps(stream))
+@pytest.mark.parametrize(
+    ("algorithm", "rows", "problem"),
+    [
+        (sp.PrivateFPL(n_components=5, horizon=30, **FEW), MANY, BadParameterError),
+        (sp.PrivateFPL(n_components=2, horizon=20, **FEW), MANY, HorizonReachedError),
+        (sp.DPPCA(n_components=2, horizon=30, **FEW), MANY, BadParameterError),
+        (sp.SlidingWindowPCA(window=5, n_components=5, **FEW), MANY, BadParameterError),
+        (sp.PrivateOja(n_components=5, **FEW), MANY, BadParameterError),
+        (sp.Tumbling(sp.GaussianCovariance(n_components=5, **FEW), release_every=5), MANY, BadParameterError),
+        (sp.PrivateFPL(n_components=2, horizon=30, **FEW), [*MANY.tolist(), ["x", 0, 0, 0]], BadRowError),
+        (sp.PrivateFPL(n_components=2, horizon=40, **FEW), np.full((1, 4), np.nan), BadRowError),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_refused_costs_nothing(ledger, algorithm, rows, problem):
+    refused = sp.Stream(algorithm, ledger=ledger.account("patients"))
+    with pytest.raises(problem):
+        refused.push_many(rows)
+    assert not runs(ledger)
+    assert refused.t == 0
+    if problem is not HorizonReachedError and not isinstance(rows, list):
+        with pytest.raises(problem):
+            refused.push(rows[0])
+        assert not runs(ledger)
+
+
+def test_an_interrupt_between_payment_and_start_pays_once(ledger, monkeypatch):
+    begun = sp.Stream(fpl(), ledger=ledger.account("patients"))
+    debit = type(begun.engine.account).debit
+
+    def interrupted(self, guarantee, start):
+        debit(self, guarantee, start)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(begun.engine.account), "debit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            begun.push(ROWS[0])
+    assert begun.t == 0
+    begun.push_many(ROWS)
     assert len(runs(ledger)) == 1
-    copied.push(ROWS[1])
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("seed", [None, 7])
+def test_copies_and_children_of_streams_pay_again(ledger, in_child, how, seed):
+    """The budget covers two runs, not three."""
+    stream = sp.Stream(fpl(1.2), ledger=ledger.account("patients"), seed=seed)
+    stream.push(ROWS[0])
+    twin, third = how(stream), how(stream)
+    assert twin.release.to_json() == stream.release.to_json()
+    assert len(runs(ledger)) == 1
+    twin.push(ROWS[1])
     assert len(runs(ledger)) == 2
-    assert in_child(lambda: stream.push(ROWS[1])) == 0
+
+    def refused(copied=stream):
+        with pytest.raises(BudgetExhaustedError):
+            copied.push(ROWS[1])
+        assert copied.t == 1
+
+    refused(third)
+    assert in_child(refused) == 0
     stream.push(ROWS[1])
-    assert len(runs(ledger)) == 3
+    assert len(runs(ledger)) == 2
 
 
 def test_one_shots_check_pay_and_start_in_this_order(ledger):
@@ -391,35 +444,3 @@ def test_prices_are_worked_out_without_a_lock(path, ledger, monkeypatch):
     ledger.debit("small", Event("pure", "zero-out", epsilon=0.05))
     assert priced in (0, 2), "priced with an old balance"
     assert len(runs(ledger, "small")) in (2, 3)
-
-
-def test_the_heavy_accountant_is_loaded_for_mixed_accounts_only(path, ledger):
-    code = f"""
-import sys, math
-from streampca.privacy.accounting import Event
-from streampca.store.ledger import Ledger
-with Ledger({str(path)!r}) as ledger:
-    ledger.debit("many", Event("gaussian", "zero-out", mu=0.1))
-    str(ledger.balance("many"))
-    ledger.debit("many", Event("pure", "zero-out", epsilon=0.5))  # basic composition says yes
-    assert not any(name.startswith("dp_accounting") for name in sys.modules)
-    str(ledger.balance("many"))
-    assert any(name.startswith("dp_accounting") for name in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_command_line(tmp_path: Path, capsys):
-    file = str(tmp_path / "l.db")
-    assert main(["ledger", "show", file]) == 2
-    assert "there is no such ledger" in capsys.readouterr().err
-    assert main(["ledger", "budget", file, "patients", "--epsilon", "2", "--delta", "1e-6"]) == 0
-    with Ledger(file) as made:
-        made.debit("patients", fpl(1.5), run="nightly")
-    assert main(["ledger", "show", file]) == 0
-    shown = capsys.readouterr().out
-    assert all(part in shown for part in ("patients", "1.5", "nightly"))
-    assert main(["ledger", "show", file, "nobody"]) == 2
-    assert main(["ledger", "budget", file, "patients", "--epsilon", "3", "--delta", "1e-6"]) == 2
-    assert "budgets are set once" in capsys.readouterr().err

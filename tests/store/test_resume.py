@@ -96,22 +96,6 @@ def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
             assert [release.t for release in store.releases()] == [40, 80, 90]
 
 
-def test_blocks_are_played_again_as_blocks_and_as_rows(tmp_path: Path) -> None:
-    path, names = tmp_path / "run.db", tuple("abcdef")
-    store = Store(path, commit_every="1h")
-    stream = sp.Stream(fpl(release_every=20), features=names, store=store)
-    for block in stream.leaves().blocks([ROWS[:130]], 0):
-        stream.push_block(block)
-    store.flush()
-    store._let_go()  # as a crash does
-    with Store(path) as store:
-        resumed = sp.Stream.resume(store)
-        assert resumed.t == 130
-        resumed.push_many(ROWS[130:])
-        store.flush()
-        assert [release.t for release in store.releases()] == list(range(20, N, 20))
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.one_of(st.integers(1, 60), st.just("resume"), st.just("push"), st.just("flush")), max_size=14),

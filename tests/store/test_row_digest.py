@@ -43,18 +43,14 @@ def test_the_same_rows_pass_however_they_are_cut(sizes, resumes, size):
     assert found.total == taken([sum(sizes)]).total
 
 
-@pytest.mark.parametrize("at", [0, 63, 4095, 4096, 4999])
-def test_a_row_that_differs_does_not_pass(at):
-    other = ROWS.copy()
-    other[at, 1] += 2.0**-20
-    with pytest.raises(BadParameterError, match="not the rows that the run has taken"):
-        passes(taken([3000, 2000], resumes={1}), other)
-
-
-def test_permuted_rows_do_not_pass():
-    for other in (ROWS[:200][::-1], ROWS[:200, ::-1], ROWS[1:201]):
-        with pytest.raises(BadParameterError, match="another file, order or column"):
-            passes(taken([200]), other)
+def test_rows_that_differ_or_are_permuted_do_not_pass():
+    others = [ROWS[:5000][::-1], ROWS[:5000, ::-1], ROWS[1:5001]]
+    for at in (0, 63, 4095, 4096, 4999):
+        others.append(ROWS.copy())
+        others[-1][at, 1] += 2.0**-20
+    for other in others:
+        with pytest.raises(BadParameterError, match="not the rows that the run has taken"):
+            passes(taken([3000, 2000], resumes={1}), other)
 
 
 def test_sums_of_rows_are_not_known():

@@ -88,8 +88,8 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
 )
 def test_every_variant_that_takes_blocks(options: dict) -> None:
     rows = rows_of(4, 200)
-    single = new(fpl(20, **options), seed=1, center=True).push_many(rows).releases
-    assert same(feed(new(fpl(20, **options), seed=1, center=True), rows, [33, 90]), single)
+    single = new(fpl(20, **options, center=True), seed=1).push_many(rows).releases
+    assert same(feed(new(fpl(20, **options, center=True), seed=1), rows, [33, 90]), single)
 
 
 def test_rows_and_blocks_may_take_turns() -> None:
@@ -193,10 +193,9 @@ def test_what_cannot_be_a_gram_matrix_is_refused() -> None:
 
 
 def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks = [
-        admission_mark(new(fpl(), **options).leaves().admission)
-        for options in ({}, {"on_bad_row": "zero"}, {"row_norm": 2.0}, {"bounds": (-1, 1)}, {"center": True})
-    ]
+    options = {}, {"on_bad_row": "zero"}, {"row_norm": 2.0}, {"bounds": (-1, 1)}
+    streams = *(new(fpl(), **each) for each in options), new(fpl(center=True))
+    marks = [admission_mark(stream.leaves().admission) for stream in streams]
     assert marks[0] == marks[1]
     assert len(set(marks)) == 4
     with pytest.raises(BadParameterError, match="features must be known"):

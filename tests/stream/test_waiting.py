@@ -112,7 +112,7 @@ def test_rows_that_wait_are_absorbed_before_a_block_and_by_a_snapshot() -> None:
     waiting, block = stream(every=20), stream(every=20)
     for row in ROWS[:5]:
         waiting.push(row)
-    assert replay.state(waiting.engine)["t"] == waiting.engine.processor.t == 5
+    assert replay.saved(waiting.engine)["state"]["t"] == waiting.engine.processor.t == 5
     waiting.push(ROWS[5])
     releases = waiting.push_many(ROWS[6:50]).releases
     assert [r.to_json() for r in releases] == [r.to_json() for r in block.push_many(ROWS[:50]).releases]

@@ -19,6 +19,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum
 from streampca.privacy.outlet import NoiseSource
 from streampca.processors.base import Processor
+from streampca.release.file import Header
 from streampca.views.facts import Fact
 from streampca.views.page import Page
 
@@ -165,8 +166,8 @@ def test_nothing_of_the_curator_can_be_reached_from_the_public_server():
 
 def test_a_public_folder_is_read_without_opening_what_is_the_curators(tmp_path):
     run = Run()
-    lines = [json.dumps({"kind": "header", "format": 1, "parameters": {"processor": "PrivateFPL"}})]
-    lines += [release.to_json() for release in run.push(300)]
+    releases = run.push(300)
+    lines = [Header(releases[0].terms, {"processor": "PrivateFPL"}).to_json(), *(one.to_json() for one in releases)]
     (tmp_path / "releases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     opened = []
     sys.addaudithook(lambda name, args: opened.append(str(args[0])) if name == "open" else None)

@@ -205,7 +205,7 @@ def test_the_command_reads_files_and_stores(tmp_path, capsys, monkeypatch):
 
 
 def test_a_run_can_be_read_again(tmp_path, made):
-    header = json.dumps({"kind": "header", "format": 1, "parameters": {}})
+    header = Header(made[0][0].terms, {}).to_json()
     path = tmp_path / "releases.jsonl"
     path.write_text("\n".join([header, *(r.to_json() for r in made[0])]) + "\n", encoding="utf-8")
     run = read_run(path)

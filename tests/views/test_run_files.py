@@ -11,7 +11,7 @@ from streampca.views.page import Page
 from streampca.views.run_files import RunFiles
 
 PARAMETERS = {"processor": "PrivateFPL", "epsilon": 1.0}
-HEADER = json.dumps({"kind": "header", "format": 1, "parameters": PARAMETERS}) + "\n"
+HEADER = Header(sp.Terms(sp.Guarantee.none("of another run")), PARAMETERS).to_json() + "\n"
 
 
 def releases(store=None):

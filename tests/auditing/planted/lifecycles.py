@@ -100,7 +100,7 @@ def fork(stream: sp.Stream) -> sp.Stream:
 
 def _restored(stream: sp.Stream) -> sp.Stream:
     other = sp.Stream(stream.algorithm, features=stream.features, regret=None, key=stream.engine.randomness.key)
-    replay.restore(other.engine, replay.state(stream.engine), stream.release)
+    replay.restore(other.engine, replay.saved(stream.engine)["state"], stream.release)
     return other
 
 
