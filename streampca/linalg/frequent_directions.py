@@ -32,14 +32,6 @@ class FrequentDirections(State):
     def __init__(self, rows: Rows, size: int, shrunk: float = 0.0, energy: float = 0.0) -> None:
         self.rows, self.size, self.shrunk, self.energy = rows, size, shrunk, energy
 
-    @classmethod
-    def first(cls, n_features: int, size: int) -> FrequentDirections:
-        """Return the sketch of no rows."""
-        return cls(Rows(n_features), size)
-
-    def emptied(self) -> FrequentDirections:
-        return FrequentDirections.first(self.rows.array.shape[1], self.size)
-
     def add(self, rows: FloatArray) -> FrequentDirections:
         """Return the sketch with rows, (n, d), added."""
         held, shrunk, energy, start = self.rows, self.shrunk, self.energy, 0
@@ -56,7 +48,7 @@ class FrequentDirections(State):
                 lost = max(0.0, float(values[-self.size - 1]))
                 kept = values[-self.size :]
                 factors = np.sqrt(np.maximum(kept - lost, 0.0) / np.maximum(kept, np.finfo(np.float64).tiny))
-                held = Rows.of((vectors[:, -self.size :] * factors).T @ full)
+                held = Rows(held.n_columns, (vectors[:, -self.size :] * factors).T @ full)
                 shrunk += lost
         return FrequentDirections(held, self.size, shrunk, energy)
 
