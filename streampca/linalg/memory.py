@@ -30,13 +30,6 @@ def available_memory() -> float:
     with suppress(OSError, ValueError):  # of a container
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{of}").read_text()) for of in ("max", "current"))
         free = min(free, max(0.0, float(limit - used)))
-    with suppress(OSError, ValueError, ImportError):  # of this process (ulimit -v)
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            free = min(free, max(0.0, float(limit - used)))
     return free
 
 
@@ -140,11 +133,6 @@ class Recent(State):
     def latest(self) -> Array:
         """All items that can be read, oldest first. Not to be written to."""
         return self.between(max(1, self.n - self.length + 1), self.n) if self.n else self._blocks[0].array[:0]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        return sum(block.array.nbytes for block in self._blocks)
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Recent:
         n, items = self.read(snapshot, source).values()

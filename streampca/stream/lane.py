@@ -24,7 +24,7 @@ from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
-from streampca.privacy.randomness import NAME_BYTES, ziggurat_tables
+from streampca.privacy.randomness import NAME_BYTES, ZIGGURAT
 from streampca.processors.leader import next_panel_end
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.solvers import Exact, Reading, Smoothed, Tracked, Tracking
@@ -326,7 +326,7 @@ def plan_of(now: State) -> Any:
     assert _native.compiled is not None
     algorithm, rule = processor.algorithm, processor.noise.rule
     center, d = algorithm.center, processor.n_features - int(algorithm.center)
-    scale, inside, density, tail = ziggurat_tables()
+    scale, inside, density, tail = ZIGGURAT
     bounds = [np.empty(0), np.empty(0)]
     if admission.bounds is not None:
         ends = admission.middle, admission.factor
