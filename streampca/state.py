@@ -31,13 +31,18 @@ class State:
     Attributes
     ----------
     kept : tuple of str
-        Attributes that change during a run, in addition to those of the base classes.
+        Attributes that change during a run, in addition to those of the base classes. A list has records, whose class
+        the constructor must know.
+    fixed : tuple of str or None
+        Parameters of the constructor that do not change; its others are `kept`. None if kept attributes are set on a
+        copy, because nothing is computed from them.
     optional : dict
         Constructors, by name, of named tuples that are None before the first row.
     """
 
     __slots__ = ()
     kept: ClassVar[tuple[str, ...]] = ()
+    fixed: ClassVar[tuple[str, ...] | None] = None
     optional: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def snapshot(self) -> dict[str, Any]:
@@ -53,6 +58,8 @@ class State:
         values, first = self.read(snapshot, source), cast(Any, self)
         if hasattr(self, "__dataclass_fields__"):
             return cast(Self, replace(first, **values))  # unlike a copy, without cached properties
+        if self.fixed is not None:
+            return type(self)(**{name: getattr(self, name) for name in self.fixed}, **values)
         state = copy.copy(self)
         for name, value in values.items():
             setattr(state, name, value)
@@ -81,6 +88,8 @@ def _kept(kind: type[State]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [record.to_json() if hasattr(record, "to_json") else [*vars(record).values()] for record in value]
     if isinstance(value, State):
         return value.snapshot()
     if hasattr(value, "_asdict"):

@@ -213,18 +213,6 @@ def test_regret_is_by_losses() -> None:
     assert kept[0] == pytest.approx(np.sum(rows_seen[0, :2] ** 2), abs=1e-6)
 
 
-def test_regret_windows_are_about_their_own_means() -> None:
-    rows = some_rows(60)
-    algorithm = sp.PrivateFPL(**BUDGET, release_every=5, center=True)
-    stream = sp.Stream(algorithm, seed=2, regret=sp.RegretLog(window=20))
-    stream.push_many(rows)
-    seen, opt = onto_ball(rows), 0.0
-    for part in seen.reshape(3, 20, 5):
-        about = part - part.mean(axis=0)
-        opt += np.sum(part**2) - np.linalg.eigvalsh(about.T @ about)[:-2].sum()
-    assert stream.regret.now().opt == pytest.approx(opt, rel=1e-9)
-
-
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_published_rewards_move_by_no_more_than_one_part(adjacency: Any) -> None:
     """Over rows and means at their worst: what the weight of a reward rests on, and that no less would do."""

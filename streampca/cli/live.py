@@ -88,7 +88,7 @@ class LiveView(View):
     period = PERIOD
 
     def __post_init__(self) -> None:
-        self._seen, self._curve = 0, History()
+        self._seen, self._curve = 0, History(RegretRecord.of)
         columns = bars.BarColumn(), bars.MofNCompleteColumn(), bars.TaskProgressColumn(show_speed=True)
         self._bar = bars.Progress(*columns, bars.TimeElapsedColumn(), bars.TimeRemainingColumn(), console=self.console)
         self._rows = self._bar.add_task("rows", total=self.total)

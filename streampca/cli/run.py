@@ -77,9 +77,6 @@ def run(
         raise BadParameterError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
     k = algorithm.n_components
     title = f"streampca run {source.name} · {type(algorithm).__name__}, k = {k}"
-    window = getattr(algorithm, "window", None)
-    if window is not None:
-        title += f" · regret against the best subspace of each {window} rows"
     served = None
     if options.serve:
         from streampca.cli.page import ServedPage  # needs the extra serve
@@ -109,7 +106,7 @@ def run(
         database = None if options.store is None else inputs.open_store(options.store, settings)
         stream = Stream(
             algorithm, **inputs.stream_settings(options, settings), ledger=account, store=database,
-            regret=RegretLog(every=NEVER if database is None else None, window=window),
+            regret=RegretLog(every=NEVER if database is None else None),
         )  # fmt: skip
         if database is not None:
             inputs.remember(database, source, options.reading(), options.columns)

@@ -49,12 +49,13 @@ def check_switch(name: str, value: object) -> bool:
     return bool(value)
 
 
-def check_count(name: str, value: object, *, optional: bool = False) -> None:
-    """Raise `BadParameterError` unless the value is an integer of at least 1 (or None, if optional)."""
+def check_count(name: str, value: object, *, most: int | None = None, optional: bool = False) -> None:
+    """Raise `BadParameterError` unless the value is an integer from 1 to ``most`` (or None, if optional)."""
     if optional and value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise BadParameterError(f"{name}={short(value)}: expected an integer >= 1{' or None' if optional else ''}.")
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= (most or value):
+        domain = "an integer >= 1" if most is None else f"an integer from 1 to {most}"
+        raise BadParameterError(f"{name}={short(value)}: expected {domain}{' or None' if optional else ''}.")
 
 
 def check_share(name: str, value: object) -> None:

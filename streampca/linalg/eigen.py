@@ -1,4 +1,4 @@
-"""Leading eigenvectors of small symmetric matrices, angles between subspaces, and a test of definiteness."""
+"""Leading eigenvectors of small symmetric matrices, and a test of definiteness."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from importlib import import_module
 
 import numpy as np
-from scipy.linalg import lapack, subspace_angles
+from scipy.linalg import lapack
 from scipy.linalg.blas import dgemm, dspmv
 
 from streampca import _native
@@ -158,12 +158,6 @@ def orthonormal(matrix: FloatArray) -> FloatArray:
     # The signs of R are arbitrary in LAPACK; positive ones make the basis a function of the columns.
     signs = np.where(np.diagonal(r) < 0.0, -1.0, 1.0)
     return np.ascontiguousarray(q * signs)
-
-
-def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return principal angles in radians, ascending, between the spans of two orthonormal bases."""
-    angles: FloatArray = subspace_angles(a, b)[::-1]
-    return angles
 
 
 def negative_direction(matrix: FloatArray) -> FloatArray | None:

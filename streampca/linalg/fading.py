@@ -25,12 +25,14 @@ class FadingSum(State):
     2**-80 in [0, 2**40). Integers give the same bits for every block size, and the rounding is bounded (`ROUNDING`).
     """
 
-    __slots__ = ("n_features", "parts")
+    __slots__ = ("hidden", "n_features", "parts")
+    fixed = ("n_features",)
     kept = ("parts",)
 
     def __init__(self, n_features: int, parts: IntArray | None = None) -> None:
         self.n_features = n_features
         self.parts = np.zeros((2, svec_size(n_features)), dtype=np.int64) if parts is None else parts
+        self.hidden = (self.parts,)
 
     def after(self, leaf: GramSum, memory: int) -> FadingSum:
         """Return the sum less a ``memory``-th of it, rounded down to a unit of 2**-80, plus the matrix of a leaf."""
@@ -41,10 +43,6 @@ class FadingSum(State):
         units, rests = leaf.high_low()
         high = high - share + (low >> UNIT_BITS) + (units << UNIT_BITS) + rests
         return FadingSum(self.n_features, np.stack([high, low & LOW]))
-
-    @property
-    def hidden(self) -> tuple[IntArray]:
-        return (self.parts,)
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
         # Sum and noise are rounded to 2**-40 together, once: post-processing of exact sum plus noise.

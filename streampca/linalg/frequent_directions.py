@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.linalg import eigh
 
@@ -11,6 +13,7 @@ from streampca.linalg.types import FloatArray
 from streampca.state import State
 
 
+@dataclass(eq=False, repr=False)
 class FrequentDirections(State):
     """A sketch B of rows with Gram matrix G: ``B^T B <= G <= B^T B + shrunk I``. An immutable value.
 
@@ -26,19 +29,12 @@ class FrequentDirections(State):
     Liberty, KDD 2013; Ghashami, Liberty, Phillips and Woodruff, SIAM J. Comput. 45(5), 2016.
     """
 
-    __slots__ = ("energy", "rows", "shrunk", "size")
     kept = ("rows", "size", "shrunk", "energy")
 
-    def __init__(self, rows: Rows, size: int, shrunk: float = 0.0, energy: float = 0.0) -> None:
-        self.rows, self.size, self.shrunk, self.energy = rows, size, shrunk, energy
-
-    @classmethod
-    def first(cls, n_features: int, size: int) -> FrequentDirections:
-        """Return the sketch of no rows."""
-        return cls(Rows(n_features), size)
-
-    def emptied(self) -> FrequentDirections:
-        return FrequentDirections.first(self.rows.array.shape[1], self.size)
+    rows: Rows
+    size: int
+    shrunk: float = 0.0
+    energy: float = 0.0
 
     def add(self, rows: FloatArray) -> FrequentDirections:
         """Return the sketch with rows, (n, d), added."""
@@ -56,23 +52,19 @@ class FrequentDirections(State):
                 lost = max(0.0, float(values[-self.size - 1]))
                 kept = values[-self.size :]
                 factors = np.sqrt(np.maximum(kept - lost, 0.0) / np.maximum(kept, np.finfo(np.float64).tiny))
-                held = Rows.of((vectors[:, -self.size :] * factors).T @ full)
+                held = Rows(held.n_columns, (vectors[:, -self.size :] * factors).T @ full)
                 shrunk += lost
         return FrequentDirections(held, self.size, shrunk, energy)
 
     def top_sum(self, k: int) -> float:
         """Return the sum of the top k eigenvalues of ``B^T B``."""
         held = self.rows.array
-        return top_sum(held @ held.T, k) if len(held) > k else self.energy_kept
-
-    @property
-    def energy_kept(self) -> float:
-        """Trace of ``B^T B``."""
-        return float(np.vdot(self.rows.array, self.rows.array))
+        return top_sum(held @ held.T, k) if len(held) > k else float(np.vdot(held, held))
 
     def slack(self, k: int) -> float:
         """Return a bound on the energy of G that k dimensions capture beyond that of the sketch."""
-        return max(0.0, min(k * self.shrunk, self.energy - self.energy_kept)) if self.shrunk else 0.0
+        lost = self.energy - float(np.vdot(self.rows.array, self.rows.array))  # less the trace of B^T B
+        return max(0.0, min(k * self.shrunk, lost)) if self.shrunk else 0.0
 
     def captured(self, basis: FloatArray) -> float:
         """Return the energy of the sketch that a subspace captures, for an orthonormal basis, (d, k)."""

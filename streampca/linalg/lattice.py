@@ -9,8 +9,6 @@ bits for every block size, thread count and machine. Truncation and the last ste
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dspr
@@ -188,6 +186,7 @@ class GramSum(State):
     """
 
     __slots__ = ("hidden", "n_features", "parts")
+    fixed = ("n_features",)
     kept = ("parts",)
 
     def __init__(self, n_features: int, parts: FloatArray | None = None) -> None:
@@ -202,10 +201,6 @@ class GramSum(State):
     def of(cls, rows: FloatArray) -> GramSum:
         """Return the Gram matrix of admitted rows, (n, d)."""
         return cls(rows.shape[1]).add(rows)
-
-    def emptied(self) -> GramSum:
-        """Return the sum of no rows."""
-        return GramSum(self.n_features)
 
     def add(self, rows: FloatArray) -> GramSum:
         """Return the sum with the outer products of admitted rows, (n, d), added."""
@@ -264,9 +259,6 @@ class GramSum(State):
         whole += self.parts[0]  # exact: whole numbers
         entries += whole  # the one rounding
         return coarsen(entries, std)
-
-    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> GramSum:
-        return GramSum(self.n_features, self.read(snapshot, source)["parts"])
 
 
 def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, constant: float = 0.0) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,6 @@ def available_memory() -> float:
     with suppress(OSError, ValueError):  # of a container
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{of}").read_text()) for of in ("max", "current"))
         free = min(free, max(0.0, float(limit - used)))
-    with suppress(OSError, ValueError, ImportError):  # of this process (ulimit -v)
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            free = min(free, max(0.0, float(limit - used)))
     return free
 
 
@@ -52,12 +45,16 @@ class _Shared:
 class Rows(State):
     """Rows in order: an immutable value."""
 
-    __slots__ = ("_shared", "count")
+    __slots__ = ("_shared", "array", "count", "n_columns")
+    fixed = ("n_columns",)
     kept = ("array",)
 
-    def __init__(self, n_columns: int, dtype: Any = np.float64, shared: _Shared | None = None, count: int = 0) -> None:
-        self._shared = _Shared(np.empty((8, n_columns), dtype=dtype), 0) if shared is None else shared
-        self.count = count
+    def __init__(self, n_columns: int, array: Array | None = None, shared: _Shared | None = None) -> None:
+        array = np.empty((0, n_columns)) if array is None else array
+        #: The rows, (count, n_columns). Not to be written to.
+        self.array, self.count, self.n_columns = array, len(array), n_columns
+        # Full, so that rows appended to an array of the caller are written elsewhere.
+        self._shared = _Shared(array, len(array)) if shared is None else shared
 
     def append(self, rows: Array) -> Rows:
         """Return these rows and more, (n, n_columns)."""
@@ -65,26 +62,12 @@ class Rows(State):
         shared, start = self._shared, self.count
         end = start + rows.shape[0]
         if shared.filled != start or end > len(shared.array):
-            array = np.empty((max(end, 2 * start), shared.array.shape[1]), dtype=shared.array.dtype)
-            array[:start] = shared.array[:start]
+            array = np.empty((max(end, 2 * start, 8), self.n_columns))
+            array[:start] = self.array
             shared = _Shared(array, start)
         shared.array[start:end] = rows
         shared.filled = end
-        return Rows(0, shared=shared, count=end)
-
-    @property
-    def array(self) -> Array:
-        """The rows, (count, n_columns). Not to be written to."""
-        return self._shared.array[: self.count]
-
-    @classmethod
-    def of(cls, rows: Array) -> Rows:
-        """Return the rows of an array, copied."""
-        return cls(rows.shape[1], rows.dtype).append(rows)
-
-    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Rows:
-        # Copied into memory that can grow.
-        return Rows.of(self.read(snapshot, source)["array"])
+        return Rows(self.n_columns, shared.array[:end], shared)
 
 
 class Recent(State):
@@ -151,11 +134,6 @@ class Recent(State):
         """All items that can be read, oldest first. Not to be written to."""
         return self.between(max(1, self.n - self.length + 1), self.n) if self.n else self._blocks[0].array[:0]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        return sum(block.array.nbytes for block in self._blocks)
-
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Recent:
         n, items = self.read(snapshot, source).values()
         return Recent(self.length, items.shape[1:], items.dtype, n=n - len(items)).extend(items)
@@ -165,31 +143,36 @@ class Recent(State):
 KEPT = 512
 
 
-class History:
+class History(State):
     """A sample of records in order, at most ``limit`` of them (None: no limit): an immutable value.
 
-    At the limit, every other record is dropped and the ``step`` between records doubles.
+    At the limit, every other record is dropped and the ``step`` between records doubles. ``make`` creates a record from
+    its form in a snapshot, in which ``records`` are; with ``count``, they are the first records of a list.
     """
 
-    __slots__ = ("_records", "count", "limit", "step")
+    __slots__ = ("_records", "count", "limit", "make", "step")
+    fixed = ("make", "limit")
+    kept = ("step", "records")
 
     def __init__(
-        self, limit: int | None = KEPT, step: int = 1, records: list[Any] | None = None, count: int = 0
-    ) -> None:
-        self.limit, self.step = limit, step
-        self._records = [] if records is None else records
-        self.count = count
+        self, make: Callable[[Any], Any], limit: int | None = KEPT, step: int = 1, records: list[Any] | None = None,
+        count: int | None = None,
+    ) -> None:  # fmt: skip
+        self.make, self.limit, self.step = make, limit, step
+        # Without a count, the records are in their form in a snapshot.
+        self._records = [make(each) for each in records or ()] if count is None or records is None else records
+        self.count = len(self._records) if count is None else count
 
     def append(self, record: Any) -> History:
         """Return the history with one record more."""
         records, count = self._records, self.count
         if self.limit is not None and count >= self.limit:
             thinned = [*records[:count], record][1::2]
-            return History(self.limit, 2 * self.step, thinned, len(thinned))
+            return History(self.make, self.limit, 2 * self.step, thinned, len(thinned))
         if len(records) != count:  # left by an interrupted append, or by another append to this value
             records = records[:count]
         records.append(record)
-        return History(self.limit, self.step, records, count + 1)
+        return History(self.make, self.limit, self.step, records, count + 1)
 
     @property
     def records(self) -> list[Any]:

@@ -30,6 +30,8 @@ from streampca.state import State
 
 #: Number of values that are computed together.
 _CHUNK = 64
+#: Largest horizon, window and memory.
+LONGEST = 2**56
 
 Value = TypeVar("Value")
 
@@ -128,9 +130,3 @@ def next_sum(n: int, horizon: int | None) -> int:
         # The noise is calibrated for the horizon, so no further sum has a guarantee.
         raise HorizonReachedError(f"the horizon of {horizon} sums is reached.")
     return n + 1
-
-
-def check_length(name: str, value: object) -> None:
-    """Raise `BadParameterError` unless the value is an integer from 1 to 2**56."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= 2**56:
-        raise BadParameterError(f"{name}={value!r}: expected an integer from 1 to 2**56.")

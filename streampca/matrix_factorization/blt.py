@@ -6,15 +6,17 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack, toeplitz
 
 from streampca import _native
+from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import sum_of_rows
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.matrix_factorization.base import InChunks, MatrixFactorization, RunningNoise, check_length, next_sum
+from streampca.matrix_factorization.base import LONGEST, InChunks, MatrixFactorization, RunningNoise, next_sum
 from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_buffers
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Draws
@@ -95,6 +97,9 @@ class BufferedFactorization(MatrixFactorization):
     (`streampca.matrix_factorization.base`), because no column of C has a larger norm than that in the scale.
     """
 
+    #: Period, in steps, at which a fresh sequence begins; None for a single one.
+    restart_after: int | None = None
+
     @cached_property
     @abstractmethod
     def buffers(self) -> Buffers:
@@ -102,12 +107,18 @@ class BufferedFactorization(MatrixFactorization):
 
     @cached_property
     @abstractmethod
+    def scale(self) -> Any:
+        """Factor of a step of the noise: a float, or `InChunks` of one for each step."""
+
+    @cached_property
     def recurrence(self) -> Recurrence:
         """The recurrence of one step."""
+        mix, rate = self.buffers.omega_hat, self.buffers.a_hat
+        return Recurrence(mix, rate, self.scale, horizon=self.horizon, restart_after=self.restart_after)
 
-    def _scale(self, column_square: float) -> float:
-        """Return the factor of every step, for a bound on the squared norm of a column of C."""
-        return self.sensitivity / self.mu * math.sqrt(column_square * INFLATION)
+    def std(self, n: int) -> float:
+        self._check(n)
+        return self.std_chunks.at(n)
 
     def constants(self) -> tuple[object, ...]:
         rule = self.recurrence
@@ -133,16 +144,8 @@ class BufferedFactorization(MatrixFactorization):
         return self.workload(n) @ steps
 
 
-class _BLT(BufferedFactorization):
-    """A BLT whose standard deviations are computed in chunks, by `stds`."""
-
-    def std(self, n: int) -> float:
-        self._check(n)
-        return self.std_chunks.at(n)
-
-
 @dataclass(frozen=True)
-class GeometricBLT(_BLT):
+class GeometricBLT(BufferedFactorization):
     """Geometric BLT with column normalization, for a known horizon.
 
     Noise ``A D C**-1 z sensitivity / mu``, with C a buffered linear Toeplitz matrix (`Buffers`) fitted to the horizon,
@@ -159,40 +162,34 @@ class GeometricBLT(_BLT):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        check_length("horizon", self.horizon)
+        check_count("horizon", self.horizon, most=LONGEST)
 
     @cached_property
     def buffers(self) -> Buffers:
         return fit_buffers(self.horizon)
-
-    @property
-    def unit(self) -> float:
-        """Standard deviation of the noise of a single input, sensitivity / mu."""
-        return self.sensitivity / self.mu
 
     def _norms(self, n: FloatArray) -> FloatArray:
         """Norms of the columns n of C, which multiply the steps of the noise."""
         return np.sqrt(self.buffers.column_square(self.horizon + 1.0 - n) * INFLATION)
 
     @cached_property
-    def recurrence(self) -> Recurrence:
-        scale = InChunks(self._scales, self.horizon)  # a method, because streams are pickled
-        return Recurrence(self.buffers.omega_hat, self.buffers.a_hat, scale, horizon=self.horizon)
+    def scale(self) -> InChunks:
+        return InChunks(self._scales, self.horizon)  # a method, because streams are pickled
 
     def _scales(self, first: int, last: int) -> FloatArray:
-        return self.unit * self._norms(np.arange(first, last + 1, dtype=np.float64))
+        return self.sensitivity / self.mu * self._norms(np.arange(first, last + 1, dtype=np.float64))
 
     def constants(self) -> tuple[object, ...]:
         # A million scales make no label: those of the steps 1, 2, 4, ... and of the last one determine the fit.
         some = np.append(2.0 ** np.arange(int(self.horizon).bit_length()), self.horizon)
-        return *super().constants(), *(self.unit * self._norms(some)).tolist()
+        return *super().constants(), *(self.sensitivity / self.mu * self._norms(some)).tolist()
 
     def stds(self, first: int, last: int) -> FloatArray:
-        return self.unit * np.interp(np.arange(first, last + 1), *noise_table(self.horizon))
+        return self.sensitivity / self.mu * np.interp(np.arange(first, last + 1), *noise_table(self.horizon))
 
 
 @dataclass(frozen=True)
-class AnytimeBLT(_BLT):
+class AnytimeBLT(BufferedFactorization):
     """BLT for a stream of unknown length: noise ``A C**-1 z`` times a constant.
 
     The noise is within 22 to 36 % of 0.846 + ln(t)/pi, which is near the noise for a horizon of t, for every t from
@@ -210,22 +207,14 @@ class AnytimeBLT(_BLT):
     restart_after: int = ANYTIME_LIMIT
 
     horizon = None
+    buffers = ANYTIME
 
     def __post_init__(self) -> None:
-        check_length("restart_after", self.restart_after)
-
-    @cached_property
-    def buffers(self) -> Buffers:
-        return ANYTIME
+        check_count("restart_after", self.restart_after, most=LONGEST)
 
     @cached_property
     def scale(self) -> float:
-        """Factor of every step of the noise."""
-        return self._scale(float(ANYTIME.column_square(self.restart_after)))
-
-    @cached_property
-    def recurrence(self) -> Recurrence:
-        return Recurrence(ANYTIME.omega_hat, ANYTIME.a_hat, self.scale, restart_after=self.restart_after)
+        return self.sensitivity / self.mu * math.sqrt(float(ANYTIME.column_square(self.restart_after)) * INFLATION)
 
     def stds(self, first: int, last: int) -> FloatArray:
         n = np.arange(first, last + 1)

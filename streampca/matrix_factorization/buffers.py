@@ -19,7 +19,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 
 #: Factor of computed squared column norms, so that rounding never weakens the guarantee.
@@ -27,7 +26,7 @@ INFLATION = 1.0 + 1e-6
 
 
 class Buffers:
-    """A BLT with ``count`` geometric decay rates ``a_i = alpha ratio**(i-1)``, ``a^_i = alpha ratio**(i-1+shift)``."""
+    """A BLT with ``count`` decay rates ``a_i = alpha ratio**(i-1)``, ``a^_i = alpha ratio**(i-1+shift)``, below 1."""
 
     def __init__(self, alpha: float, ratio: float, count: int, shift: float = 0.5) -> None:
         self.alpha, self.ratio, self.count, self.shift = alpha, ratio, count, shift
@@ -43,14 +42,10 @@ class Buffers:
         self.weights = -self.omega_hat / self.a_hat
         self.theta: FloatArray = 1.0 - self.a
         self.log_theta: FloatArray = np.log1p(-self.a)
+        self.log_theta_hat: FloatArray = np.log1p(-self.a_hat)
         #: 1 - theta_i theta_j and 1 - theta^_i theta^_j, (count, count).
         self.gaps: FloatArray = self.a[:, None] + self.a - self.a[:, None] * self.a
         self.gaps_hat: FloatArray = self.a_hat[:, None] + self.a_hat - self.a_hat[:, None] * self.a_hat
-
-    @cached_property
-    def log_theta_hat(self) -> FloatArray:
-        """Logarithms of the decay factors of C**-1. They exist only if all rates are below 1."""
-        return np.log1p(-self.a_hat)
 
     def column_square(self, n: FloatArray | float) -> FloatArray:
         """S(n), the squared norm of the first n coefficients of C, for each n, also infinity."""

@@ -62,24 +62,17 @@ class Tree(Noise):
     """
 
     citation: ClassVar[str] = "Dwork, Naor, Pitassi, Rothblum, STOC 2010; Chan, Shi, Song, ICALP 2010 (binary tree)"
+    unsupported = frozenset({"horizon=None", "solver=Smoothed()"})
 
     discrete: bool = False
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
-
-    @property
-    def remark(self) -> str:  # type: ignore[override]
-        return "; exact discrete Gaussian noise on integers" if self.discrete else ""
-
-    @property
-    def arithmetic(self) -> Callable[[GramSum], Exact[FloatArray]] | None:  # type: ignore[override]
-        return LatticeGram if self.discrete else None
-
-    @property
-    def unsupported(self) -> frozenset[str]:  # type: ignore[override]
-        # Integer noise is drawn node by node, without rewards.
-        return frozenset(["horizon=None", "solver=Smoothed()", *(["publish_regret=True"] if self.discrete else [])])
+        if self.discrete:
+            object.__setattr__(self, "remark", "; exact discrete Gaussian noise on integers")
+            object.__setattr__(self, "arithmetic", LatticeGram)
+            # Integer noise is drawn node by node, without rewards.
+            object.__setattr__(self, "unsupported", self.unsupported | {"publish_regret=True"})
 
     def mechanism(self, leaves: int | None, mu: float, sensitivity: float) -> MatrixFactorization:
         assert leaves is not None, "an endless stream is refused"

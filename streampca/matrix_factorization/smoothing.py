@@ -5,20 +5,19 @@ noise N over time is public. Successive releases are correlated, so all of them 
 alone. The estimates are linear in the releases with public weights, equal for all coordinates, which are independent
 and have equal variance in svec coordinates.
 
-The weights are those of the best linear unbiased predictor under a model of the inputs (`InputModel`) in which their
+The weights are those of the best linear unbiased predictor under a model of the inputs (`Smoothing`) in which their
 mean is a random walk. If the model is wrong, the weights are not optimal. The guarantee does not depend on it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import toeplitz
 
 from streampca import _native
 from streampca.linalg.lattice import sum_of_rows
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
@@ -34,35 +33,11 @@ MOST_LEAVES = 100
 
 
 @dataclass(frozen=True)
-class InputModel:
-    """A model of the inputs of a running sum, for each coordinate in svec coordinates. Public constants.
-
-    Input n is H_n = M_n + (independent, variance `scatter`). The mean M_n is a random walk.
-    """
-
-    prior: float  # variance of M before the first input
-    scatter: float  # variance of an input around M
-    drift: float  # variance that M gains before input n, times n
-
-    @classmethod
-    def of_grams(cls, n_features: int, n_components: int, rows: int, drift: float = 1.0) -> InputModel:
-        """Return the model of Gram matrices of ``rows`` rows of norm at most 1.
-
-        ``drift`` is the relative variance per row that M gains, times the number of rows before it.
-        """
-        # A sum of b rows has ||E H||_F**2 <= b**2. The prior distributes half of that evenly over all d(d+1)/2
-        # coordinates. Drift and scatter are concentrated in the p = kd - k(k-1)/2 coordinates of a matrix of rank k.
-        effective = n_components * n_features - n_components * (n_components - 1) / 2
-        return cls(
-            prior=_SIGNAL * rows**2 / svec_size(n_features),
-            scatter=_SCATTER * rows / effective,
-            drift=drift * rows**2 / effective,
-        )
-
-
-@dataclass(frozen=True)
 class Smoothing:
-    """Kalman filter for the exact sums of `GeometricBLT` and `AnytimeBLT`.
+    """Kalman filter for the exact sums of `GeometricBLT` and `AnytimeBLT`, by a model of the inputs.
+
+    For each coordinate in svec coordinates, input n is H_n = M_n + (independent, variance `scatter`). The mean M_n is a
+    random walk. The variances are public constants.
 
     Notes
     -----
@@ -77,13 +52,29 @@ class Smoothing:
     """
 
     mechanism: GeometricBLT | AnytimeBLT
-    model: InputModel
+    prior: float  # variance of M before the first input
+    scatter: float  # variance of an input around M
+    drift: float  # variance that M gains before input n, times n
+
+    @classmethod
+    def of_grams(
+        cls, mechanism: GeometricBLT | AnytimeBLT, n_features: int, n_components: int, rows: int, drift: float = 1.0
+    ) -> Smoothing:
+        """Return the filter for Gram matrices of ``rows`` rows of norm at most 1.
+
+        ``drift`` is the relative variance per row that M gains, times the number of rows before it.
+        """
+        # A sum of b rows has ||E H||_F**2 <= b**2. The prior distributes half of that evenly over all d(d+1)/2
+        # coordinates. Drift and scatter are concentrated in the p = kd - k(k-1)/2 coordinates of a matrix of rank k.
+        effective = n_components * n_features - n_components * (n_components - 1) / 2
+        prior, scatter = _SIGNAL * rows**2 / svec_size(n_features), _SCATTER * rows / effective
+        return cls(mechanism, prior, scatter, drift * rows**2 / effective)
 
     def start(self, size: int) -> SmoothedSum:
         """Return the estimate before the first release of vectors with ``size`` coordinates."""
         count = self.mechanism.buffers.count
         covariance = np.zeros((count + 3, count + 3))
-        covariance[0, 0] = self.model.prior
+        covariance[0, 0] = self.prior
         zeros = np.zeros(size)
         return SmoothedSum(self, 0, covariance, np.zeros_like(covariance), zeros, np.zeros((count, size)), zeros, zeros)
 
@@ -121,8 +112,7 @@ class SmoothedSum(State):
         kernels = _native.compiled
         if kernels is not None and len(covariance) <= 128:
             gain, decayed, out = np.empty(len(covariance)), np.empty(buffers.shape), np.empty((2, released.size))
-            model = rule.model
-            kernels.filter_gain(covariance, response, omega, theta, model.drift / n, model.scatter, scale, share, gain)
+            kernels.filter_gain(covariance, response, omega, theta, rule.drift / n, rule.scatter, scale, share, gain)
             kernels.smoothed_sums(
                 released, self.released, self.mean, self.sum, buffers, omega, theta, gain, scale, share, decayed, out
             )
@@ -137,11 +127,6 @@ class SmoothedSum(State):
         decayed -= np.multiply(gain[2:-1, None], innovation, out=work)
         total = self.sum + expected + gain[-1] * innovation
         return SmoothedSum(rule, n, covariance, response, self.mean + gain[0] * innovation, decayed, total, released)
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of the error of `sum` in each svec coordinate, if the model holds."""
-        return float(np.sqrt(self.covariance[-1, -1]))
 
     @property
     def noise_std(self) -> float:
@@ -159,14 +144,14 @@ def _step(
 
     The noise reaches the estimate through w only, where it is white: ``x = (I - K h^T) x + K w``.
     """
-    model, omega, theta = rule.model, rule.mechanism.buffers.omega, rule.mechanism.buffers.theta
+    omega, theta = rule.mechanism.buffers.omega, rule.mechanism.buffers.theta
     # Predict: M drifts, and H is M times the share of the input, plus its own scatter.
-    covariance[0, 0] += model.drift / n
+    covariance[0, 0] += rule.drift / n
     for matrix in (covariance, response):
         matrix[1] = share * matrix[0]
         matrix[:, 1] = share * matrix[:, 0]
         matrix[1, 1] = share**2 * matrix[0, 0]
-    covariance[1, 1] = share**2 * covariance[0, 0] + share * model.scatter
+    covariance[1, 1] = share**2 * covariance[0, 0] + share * rule.scatter
     h = np.concatenate(([0.0, 1.0 / scale], omega, [0.0]))
     # Update: h picks the innovation w - h^T x out of the state; its noise is white with variance 1. Sums in NumPy, not
     # products of BLAS: the gains have the same bits on every machine.
@@ -204,16 +189,12 @@ class WindowSmoothing:
     n_features: int
     n_components: int
     rows: int = 1
+    length: int = field(init=False, repr=False, compare=False)  # largest number of increments in use, 2W
+    #: Results of `solve`, which are constant from n = 2W + 1 on.
+    _solved: dict[int, tuple[FloatArray, float]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
-    @property
-    def length(self) -> int:
-        """Largest number of increments in use, 2W."""
-        return 2 * self.mechanism.window
-
-    @cached_property
-    def _solved(self) -> dict[int, tuple[FloatArray, float]]:
-        """Results of `solve`, which are constant from n = 2W + 1 on."""
-        return {}
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", 2 * self.mechanism.window)
 
     def solve(self, n: int) -> tuple[FloatArray, float]:
         """Return the weights of the last increments after n releases, oldest first, and the noise of the estimate.

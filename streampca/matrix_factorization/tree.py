@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import UNIT_BITS
 from streampca.linalg.memory import Array
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise, check_length, next_sum
-from streampca.privacy.discrete_gaussian import DiscreteGaussian, gram_noise, lattice_sigma
+from streampca.matrix_factorization.base import LONGEST, MatrixFactorization, RunningNoise, next_sum
+from streampca.privacy.discrete_gaussian import gram_noise, lattice_sigma
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws
 
@@ -37,19 +38,13 @@ class BinaryTree(MatrixFactorization):
     horizon: int
     mu: float
     sensitivity: float = 1.0
+    levels: int = field(init=False, repr=False, compare=False)  # largest number of nodes that an input is in, L
+    node_std: float = field(init=False, repr=False, compare=False)  # standard deviation of the noise of one node
 
     def __post_init__(self) -> None:
-        check_length("horizon", self.horizon)
-
-    @property
-    def levels(self) -> int:
-        """Largest number of nodes that an input is in, L."""
-        return int(self.horizon).bit_length()
-
-    @property
-    def node_std(self) -> float:
-        """Standard deviation of the noise of one node."""
-        return math.sqrt(self.levels) * self.sensitivity / self.mu
+        check_count("horizon", self.horizon, most=LONGEST)
+        object.__setattr__(self, "levels", int(self.horizon).bit_length())
+        object.__setattr__(self, "node_std", math.sqrt(self.levels) * self.sensitivity / self.mu)
 
     def constants(self) -> tuple[object, ...]:
         # The last is no number of the noise any more, but part of the label of every seeded run.
@@ -69,6 +64,10 @@ class BinaryTree(MatrixFactorization):
 
     def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
         return TreeNoise(self, 0, (), np.zeros(size))
+
+    def drawn(self, draws: Draws, size: int) -> Array:
+        """Return the noise of one node, in fresh memory."""
+        return draws.normal(size) * self.node_std
 
 
 class Node(NamedTuple):
@@ -97,14 +96,10 @@ class TreeNoise(RunningNoise):
     def with_node(self, n: int, draws: Draws) -> Self:
         """Return the noise of sum n: that of the node that ends at n plus that of the larger nodes of the sum."""
         # The nodes of sum n are those of n without its last bit, and the one that ends at n.
-        kept, noise = self.nodes[: n.bit_count() - 1], self.fresh(draws)
+        kept, noise = self.nodes[: n.bit_count() - 1], self.mechanism.drawn(draws, self.noise.size)
         if kept:
             noise += kept[-1].sum
         return replace(self, n=n, nodes=(*kept, Node(draws.n, draws.name, noise)), noise=noise)
-
-    def fresh(self, draws: Draws) -> Array:
-        """Return the noise of one node."""
-        return draws.normal(self.noise.size) * self.mechanism.node_std
 
     @property
     def draws(self) -> npt.NDArray[np.int64]:
@@ -139,7 +134,7 @@ class ExactTree(BinaryTree):
     """`BinaryTree` for running Gram matrices, in integer arithmetic throughout.
 
     Every dyadic block of rows is released with its own discrete Gaussian noise on the lattice of the Gram matrix. A
-    prefix is a sum of those integers.
+    prefix is a sum of those integers, in units of 2**-40 of unscaled entries.
 
     Notes
     -----
@@ -149,26 +144,16 @@ class ExactTree(BinaryTree):
     difference covers. So (epsilon, delta) hold, also for adaptive rows, without floating-point error.
     """
 
+    _continuous_std: float = field(init=False, repr=False, compare=False)  # of a node, before `lattice_sigma`
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        lattice_sigma(super().node_std)
+        object.__setattr__(self, "_continuous_std", self.node_std)
+        object.__setattr__(self, "node_std", lattice_sigma(self.node_std) * 2.0**-UNIT_BITS)
 
-    @property
-    def node_std(self) -> float:
-        return lattice_sigma(super().node_std) * 2.0**-UNIT_BITS
+    def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
+        return TreeNoise(self, 0, (), np.zeros(size, dtype=np.int64))
 
-    def start(self, size: int, source: NoiseSource | None = None) -> ExactTreeNoise:
-        sampler = gram_noise(super().node_std, (math.isqrt(8 * size + 1) - 1) // 2)
-        return ExactTreeNoise(self, 0, (), np.zeros(size, dtype=np.int64), sampler)
-
-
-@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
-class ExactTreeNoise(TreeNoise):
-    """Integer noise of an `ExactTree`, in units of 2**-40 of unscaled entries; ``sampler`` draws that of a node."""
-
-    __slots__ = ("sampler",)
-
-    sampler: DiscreteGaussian
-
-    def fresh(self, draws: Draws) -> Array:
-        return self.sampler.draw(draws)
+    def drawn(self, draws: Draws, size: int) -> Array:
+        # The sampler is kept by `gram_noise`.
+        return gram_noise(self._continuous_std, (math.isqrt(8 * size + 1) - 1) // 2).draw(draws)

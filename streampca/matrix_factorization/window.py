@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
 from streampca.errors import BadParameterError
+from streampca.linalg.counts import check_count
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import RunningNoise, check_length
+from streampca.matrix_factorization.base import LONGEST, RunningNoise
 from streampca.matrix_factorization.blt import BufferedFactorization, Recurrence
-from streampca.matrix_factorization.buffers import Buffers, fit_forgetting, fit_lagged
+from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_forgetting, fit_lagged
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws
 
@@ -32,8 +33,18 @@ def _lagged_square(window: int, lag: int) -> tuple[float, FloatArray, FloatArray
 
 
 @dataclass(frozen=True)
-class _Lagged(BufferedFactorization):
-    """A BLT for an endless stream, fitted to differences of prefix sums ``window`` apart."""
+class StationaryBLT(BufferedFactorization):
+    """Prefix sums of an endless stream whose differences have noise that does not grow with time.
+
+    The noise of a prefix sum grows like sqrt(t). That of a difference of two prefix sums depends on their distance
+    only (`lag_std`) and is smallest at distance ``window``. So every window is post-processing of this one sequence.
+
+    Notes
+    -----
+    *Guarantee.* Columns of C have norm at most sqrt(S(infinity)), so the noise
+    ``sqrt(S(infinity)) A C**-1 z sensitivity / mu`` makes the endless sequence mu-GDP per input, also for inputs
+    chosen adaptively.
+    """
 
     window: int
     mu: float
@@ -42,7 +53,7 @@ class _Lagged(BufferedFactorization):
     horizon = None
 
     def __post_init__(self) -> None:
-        check_length("window", self.window)
+        check_count("window", self.window, most=LONGEST)
 
     @cached_property
     def buffers(self) -> Buffers:
@@ -50,12 +61,11 @@ class _Lagged(BufferedFactorization):
 
     @cached_property
     def scale(self) -> float:
-        """Factor of every step of the noise. Columns of C, which is Toeplitz, have norm sqrt(S(infinity))."""
-        return self._scale(float(self.buffers.column_square(math.inf)))
+        return self.sensitivity / self.mu * math.sqrt(float(self.buffers.column_square(math.inf)) * INFLATION)
 
-    @cached_property
-    def recurrence(self) -> Recurrence:
-        return Recurrence(self.buffers.omega_hat, self.buffers.a_hat, self.scale)
+    def std(self, n: int) -> float:
+        self._check(n)
+        return self.scale * math.sqrt(float(self.buffers.row_square(n)))
 
     def lag_std(self, lag: int) -> float:
         """Largest standard deviation, over all times, of the noise in a difference of prefix sums ``lag`` apart."""
@@ -71,26 +81,7 @@ class _Lagged(BufferedFactorization):
 
 
 @dataclass(frozen=True)
-class StationaryBLT(_Lagged):
-    """Prefix sums of an endless stream whose differences have noise that does not grow with time.
-
-    The noise of a prefix sum grows like sqrt(t). That of a difference of two prefix sums depends on their distance
-    only (`lag_std`) and is smallest at distance ``window``. So every window is post-processing of this one sequence.
-
-    Notes
-    -----
-    *Guarantee.* Columns of C have norm at most sqrt(S(infinity)), so the noise
-    ``sqrt(S(infinity)) A C**-1 z sensitivity / mu`` makes the endless sequence mu-GDP per input, also for inputs
-    chosen adaptively.
-    """
-
-    def std(self, n: int) -> float:
-        self._check(n)
-        return self.scale * math.sqrt(float(self.buffers.row_square(n)))
-
-
-@dataclass(frozen=True)
-class WindowDifference(_Lagged):
+class WindowDifference(StationaryBLT):
     """Sums over exactly the last ``window`` inputs, in memory of 24 bytes an input.
 
     Two recurrences use the same vectors, the second with a delay of W steps: the noise gains
@@ -135,18 +126,13 @@ class ForgettingBLT(BufferedFactorization):
 
     horizon = None
 
+    decay: float = field(init=False, repr=False, compare=False)  # factor of a sum in each step, gamma
+    _fade: float = field(init=False, repr=False, compare=False)  # 1 - gamma**2, without cancellation
+
     def __post_init__(self) -> None:
-        check_length("memory", self.memory)
-
-    @property
-    def decay(self) -> float:
-        """Factor of a sum in each step, gamma."""
-        return 1.0 - 1.0 / self.memory
-
-    @property
-    def _fade(self) -> float:
-        """1 - gamma**2, without cancellation."""
-        return (2.0 - 1.0 / self.memory) / self.memory
+        check_count("memory", self.memory, most=LONGEST)
+        object.__setattr__(self, "decay", 1.0 - 1.0 / self.memory)
+        object.__setattr__(self, "_fade", (2.0 - 1.0 / self.memory) / self.memory)
 
     @cached_property
     def buffers(self) -> Buffers:
@@ -154,8 +140,7 @@ class ForgettingBLT(BufferedFactorization):
 
     @cached_property
     def scale(self) -> float:
-        """Factor of every step of the noise."""
-        return self._scale(self.buffers.faded_column_square(self._fade))
+        return self.sensitivity / self.mu * math.sqrt(self.buffers.faded_column_square(self._fade) * INFLATION)
 
     @cached_property
     def recurrence(self) -> Recurrence:

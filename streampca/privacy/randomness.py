@@ -71,14 +71,8 @@ _EDGES, _HEIGHTS = _ziggurat()
 # By field, sign included: the factor of the integer, and the integers inside the layer's rectangle.
 _SCALE = np.array([sign * x * 2.0**-_UNIT_BITS for sign in (1.0, -1.0) for x in _EDGES[:-1]])
 _INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2)
-_DENSITY = np.array(_HEIGHTS)
-
-
-def ziggurat_tables() -> tuple[FloatArray, npt.NDArray[np.int64], FloatArray, float]:
-    """Return the tables of `Draws.normal`: scales and bars of the rectangles, densities, and the start of the tail."""
-    return _SCALE, _INSIDE, _DENSITY, _R
-
-
+#: Tables for compiled kernels: scales and bars of the rectangles, densities, and the start of the tail.
+ZIGGURAT = _SCALE, _INSIDE, np.array(_HEIGHTS), _R
 _FIELD = 2**_FIELD_BITS - 1
 
 
@@ -212,7 +206,7 @@ class Draws:
         """Return ``count`` independent standard normals."""
         values = np.empty(count)
         if (kernels := _native.compiled) is not None:
-            kernels.normals(self._keys.first, self._keys.more, self.name, _SCALE, _INSIDE, _DENSITY, _R, values)
+            kernels.normals(self._keys.first, self._keys.more, self.name, *ZIGGURAT, values)
             return values
         for start in range(0, count, _CHUNK):
             part = values[start : start + _CHUNK]

@@ -19,7 +19,7 @@ from streampca.linalg.eigen import power_step
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.smoothing import InputModel, SmoothedSum, Smoothing
+from streampca.matrix_factorization.smoothing import SmoothedSum, Smoothing
 from streampca.state import State
 
 
@@ -127,7 +127,7 @@ class Smoothed(Solver):
         """Return the filter of the releases of a mechanism."""
         if not isinstance(mechanism, (GeometricBLT, AnytimeBLT)):
             raise BadParameterError("solver=Smoothed(): expected noise=BLT().")
-        return Smoothing(mechanism, InputModel.of_grams(n_features, k, every, self.drift))
+        return Smoothing.of_grams(mechanism, n_features, k, every, self.drift)
 
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
         # The filter knows the law of the noise and a model of the rows, both public, and no row.

@@ -6,7 +6,7 @@ the release holds a subspace only, and `BadParameterError` if an argument is out
 features.
 """
 
-from streampca.queries.answer import Answer, Components, GramNoise, PrincipalComponents
+from streampca.queries.answer import Answer, Components, GramNoise
 from streampca.queries.linear import captured_variance, cut, directional_variance, pca
 from streampca.queries.regression import Regression, regression
 from streampca.queries.sparse import sparse_pca
@@ -15,7 +15,6 @@ __all__ = [
     "Answer",
     "Components",
     "GramNoise",
-    "PrincipalComponents",
     "Regression",
     "captured_variance",
     "cut",

@@ -32,7 +32,6 @@ from streampca.linalg.counts import check_share
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.release import Release
-from streampca.release.subspace import Subspace
 
 Feature = int | str
 Features = Collection[Feature] | Feature | npt.NDArray[np.bool_] | npt.NDArray[np.integer[Any]]
@@ -52,7 +51,7 @@ class GramNoise:
     std : standard deviation of a diagonal entry, in the units of ``release.gram``; of a centered release, a bound for
         all directions (`Release.noise_std`).
     n_features : side of the matrix.
-    law : `Release.noise_law`, from which `through` and `between` are exact for centered releases, too.
+    law : `Release.noise_law`, from which `through` is exact for centered releases, too.
     """
 
     std: float
@@ -71,10 +70,6 @@ class GramNoise:
         symmetric, (std, mean) = 0.5 * (matrix + matrix.T), self.law or (self.std, None)
         turned = 0.0 if mean is None else 2.0 * float(np.linalg.norm(symmetric @ mean.ratio))
         return std * math.hypot(float(np.linalg.norm(symmetric)), turned)
-
-    def between(self, x: FloatArray, y: FloatArray) -> float:
-        """Return the exact standard deviation of ``x^T E y`` for vectors fixed in advance."""
-        return self.through(np.multiply.outer(x, y))
 
     def spectral(self, level: float = 0.95) -> float:
         """Return a bound on the spectral norm of E that holds with probability at least ``level``."""
@@ -166,35 +161,6 @@ class Components:
         return np.flatnonzero(self.components[:, component]).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class PrincipalComponents(Components):
-    """Eigenvectors of a private Gram matrix.
-
-    `bound` also holds for the eigenvalues of the exact matrix (Weyl).
-
-    Attributes
-    ----------
-    gap : difference between the last eigenvalue kept and the next one of the released matrix.
-    """
-
-    gap: float
-
-    @property
-    def subspace(self) -> Subspace:
-        """Span of the components."""
-        return Subspace(self.components)
-
-    def angle_bound(self, level: float = 0.95) -> float:
-        """Return a bound on the largest principal angle to the exact top subspace, in radians; pi/2 if there is none.
-
-        Davis-Kahan: sin <= e / (gap - e), with e the spectral bound on the noise at ``level`` and `gap` that of the
-        released matrix.
-        """
-        # By Weyl, eigenvalue k + 1 of the exact matrix is at most `error` above the released one.
-        error = self.bound(level)
-        return float(np.arcsin(error / (self.gap - error))) if self.gap > 2.0 * error else float(np.pi / 2)
-
-
 def feature_index(release: Release, feature: Feature, name: str) -> int:
     """Return the position of a feature, a name or a (possibly negative) number."""
     if isinstance(feature, str):
@@ -236,10 +202,3 @@ def feature_vector(release: Release, vector: Vector, name: str) -> FloatArray:
     if weights.shape != (d,) or not np.isfinite(weights).all():
         raise BadParameterError(f"{name} of shape {weights.shape}: expected {d} finite numbers, one for each feature.")
     return weights
-
-
-def check_size(name: str, value: int, largest: int) -> int:
-    """Return an integer in [1, largest], or raise `BadParameterError`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= largest:
-        raise BadParameterError(f"{name}={value!r}: expected an integer between 1 and {largest}.")
-    return int(value)

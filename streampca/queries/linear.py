@@ -5,23 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from streampca.errors import BadParameterError
+from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
-from streampca.queries.answer import (
-    Answer,
-    Features,
-    GramNoise,
-    PrincipalComponents,
-    Vector,
-    check_size,
-    feature_indices,
-    feature_vector,
-)  # fmt: skip
+from streampca.queries.answer import Answer, Components, Features, GramNoise, Vector, feature_indices, feature_vector
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
 
 
-def pca(release: Release, n_components: int | None = None) -> PrincipalComponents:
+def pca(release: Release, n_components: int | None = None) -> Components:
     """Return top eigenvalues and eigenvectors of the released Gram matrix.
 
     ``n_components`` is the number of the release by default. The error bar of the eigenvalues is uniform:
@@ -29,18 +21,14 @@ def pca(release: Release, n_components: int | None = None) -> PrincipalComponent
     (Weyl's inequality). ``std`` is pointwise, and the error of an eigenvalue to first order only.
     """
     gram, d = release.gram, release.n_features
-    k = check_size("n_components", release.n_components if n_components is None else n_components, d)
+    k = release.n_components if n_components is None else n_components
+    check_count("n_components", k, most=d)
     # Those of a smoothed matrix are not of `gram`, to which the error bars refer.
     if k == release.n_components and release.eigenvalues is not None and release.smoothed is None:
         values, basis = release.eigenvalues, release.subspace.basis
     else:
         values, basis = top_eigh(gram, k)
-    # Eigenvalues ascend here: entry d - k - 1 is eigenvalue k + 1.
-    following = np.linalg.eigvalsh(gram)[d - k - 1] if k < d else -np.inf
-    return PrincipalComponents(
-        components=basis, values=values, std=release.noise_std, n_nonzero=d, noise=GramNoise.of(release),
-        guarantee=release.guarantee, gap=float(values[-1] - following),
-    )  # fmt: skip
+    return Components(basis, values, release.noise_std, d, GramNoise.of(release), release.guarantee)
 
 
 def directional_variance(release: Release, direction: Vector) -> Answer:
@@ -58,7 +46,8 @@ def directional_variance(release: Release, direction: Vector) -> Answer:
     chosen independently of the release. For any other x, use the uniform bound ``||x||**2 *
     GramNoise.of(release).spectral(level)``.
     """
-    return _quadratic(release, feature_vector(release, direction, "direction"))
+    x = feature_vector(release, direction, "direction")
+    return _answer(release, float(x @ release.gram @ x), np.multiply.outer(x, x))
 
 
 def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answer:
@@ -102,10 +91,6 @@ def cut(release: Release, side: Features) -> Answer:
     # Edge rows sum to zero, so L 1 = 0 and any multiple of the ones vector may be added to x. This one has the least
     # noise: it is the least-squares estimate under that constraint.
     x -= members.size / release.n_features
-    return _quadratic(release, x)
-
-
-def _quadratic(release: Release, x: FloatArray) -> Answer:
     return _answer(release, float(x @ release.gram @ x), np.multiply.outer(x, x))
 
 

@@ -108,7 +108,7 @@ def regression(
     std = None
     if noise is not None:
         # With H the predictors' matrix, H beta = G_ab, so d beta = H^-1 (E_ab - E_aa beta) = H^-1 E w with
-        # w = (-beta; 1 at the response): the sd of u^T E w for u a row of H^-1, as in `GramNoise.between`.
+        # w = (-beta; 1 at the response): the sd of u^T E w for u a row of H^-1, as in `GramNoise.through`.
         inverse = cho_solve(factor, np.eye(len(inputs)))
         u_square = np.einsum("ij,ij->i", inverse, inverse)
         w_square = 1.0 + np.einsum("ir,ir->r", coefficients, coefficients)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import fix_signs, top_eigh
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.queries.answer import Components, GramNoise, check_size
+from streampca.queries.answer import Components, GramNoise
 from streampca.release.release import Release
 
 #: Sparse: steps of the power method, starts that are polished by swaps, features tried on each side of a swap.
@@ -28,22 +29,23 @@ def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Co
     that size (`Components.bound`): far smaller than for dense directions.
     """
     d = release.n_features
-    size, k = check_size("n_nonzero", n_nonzero, d), check_size("n_components", n_components, d)
+    check_count("n_nonzero", n_nonzero, most=d)
+    check_count("n_components", n_components, most=d)
     gram = release.gram
-    found = np.zeros((d, k))
+    found = np.zeros((d, n_components))
     span = np.zeros((d, 0))
-    for i in range(k):
+    for i in range(n_components):
         # (I - Q Q^T) G (I - Q Q^T), Q an orthonormal basis of the directions so far.
         left = gram - span @ (span.T @ gram)
         left -= (left @ span) @ span.T
-        x = best_sparse(0.5 * (left + left.T), size)
+        x = best_sparse(0.5 * (left + left.T), n_nonzero)
         found[:, i] = x
         rest = x - span @ (span.T @ x)
         if np.linalg.norm(rest) > 1e-9:
             span = np.column_stack([span, rest / np.linalg.norm(rest)])
     found = fix_signs(found)
     values = np.einsum("ik,ij,jk->k", found, gram, found)
-    return Components(found, values, release.noise_std, size, GramNoise.of(release), release.guarantee)
+    return Components(found, values, release.noise_std, n_nonzero, GramNoise.of(release), release.guarantee)
 
 
 def best_sparse(gram: FloatArray, size: int) -> FloatArray:

@@ -6,7 +6,6 @@ All results are functions of releases (post-processing). The exact regret is in 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +20,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
 from streampca.regret.intervals import best_less_reward
 from streampca.release.release import Release
+from streampca.state import State
 from streampca.tables import record_frame
 
 if TYPE_CHECKING:
@@ -143,36 +143,33 @@ class PrivateRegret:
 
     def start(self) -> PrivateRegretRecords:
         """Return the records before the first release."""
-        return PrivateRegretRecords(self, 0, None, History(KEPT if self.every is None else None))
-
-    def resume(self, snapshot: Mapping[str, Any], latest: Release | None) -> PrivateRegretRecords:
-        """Restore the records of a snapshot, with the latest release."""
-        records = [PrivateRegretRecord.from_json(line) for line in snapshot["history"]]
-        history = History(KEPT if self.every is None else None, int(snapshot["step"]), records, len(records))
-        return PrivateRegretRecords(self, int(snapshot["seen"]), latest, history)
+        limit = KEPT if self.every is None else None
+        return PrivateRegretRecords(self, 0, None, History(PrivateRegretRecord.from_json, limit))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PrivateRegretRecords:
+@dataclass(frozen=True, eq=False)
+class PrivateRegretRecords(State):
     """Publishable regret of a stream after some releases: an immutable value.
 
     Parameters
     ----------
     config : its settings.
     seen : number of releases so far.
-    latest : the latest one.
-    kept : the records.
+    latest : the latest one, which is not part of a snapshot.
+    sample : the records.
     """
+
+    kept = ("seen", "sample")
 
     config: PrivateRegret
     seen: int
     latest: Release | None
-    kept: History
+    sample: History
 
     @property
     def history(self) -> list[PrivateRegretRecord]:
         """Records so far: a new list. Publishable."""
-        return self.kept.records
+        return self.sample.records
 
     def now(self) -> PrivateRegretRecord:
         """Return the record of the latest release. Raises `NoReleaseError` if there is none."""
@@ -189,12 +186,8 @@ class PrivateRegretRecords:
         every, before = self.config.every, 0 if self.latest is None else self.latest.t
         after = replace(self, seen=self.seen + 1, latest=release)
         # Records depend on the number of a release only, so that the times of records are public.
-        is_due = after.seen % self.kept.step == 0 if every is None else release.t // every != before // every
-        return replace(after, kept=self.kept.append(after.now())) if is_due else after
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain values for `PrivateRegret.resume`."""
-        return {"seen": self.seen, "step": self.kept.step, "history": [record.to_json() for record in self.history]}
+        is_due = after.seen % self.sample.step == 0 if every is None else release.t // every != before // every
+        return replace(after, sample=self.sample.append(after.now())) if is_due else after
 
 
 def check_rows(rows: object) -> None:

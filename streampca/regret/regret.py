@@ -6,8 +6,8 @@ Rewards and regret are deterministic functions of raw rows: publishing them has 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,13 +19,14 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import lanczos_sum, top_pairs, top_sum
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import GramSum
-from streampca.linalg.memory import History
+from streampca.linalg.memory import History, Rows
 from streampca.linalg.svec import unpack_entries
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
 from streampca.release.scoring import Scoring, rewarded
 from streampca.release.subspace import Subspace
+from streampca.state import State
 from streampca.tables import CURATOR_ONLY, html_table, record_frame
 
 if TYPE_CHECKING:
@@ -80,36 +81,20 @@ class RegretRecord:
     slack: float = 0.0
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> RegretRecord:
-        """Create the record of its values in order, with nan for no bound."""
-        t, reward, opt, regret, bound, captured, *slack = map(float, values)
-        return cls(int(t), reward, opt, regret, None if math.isnan(bound) else bound, captured, *slack)
-
-    @property
-    def is_interval(self) -> bool:
-        """Whether `opt`, `regret` and `captured` are lower ends of intervals."""
-        return self.slack > 0.0
+    def of(cls, values: Iterable[Any]) -> RegretRecord:
+        """Create the record of its values in order, with None or nan for no bound."""
+        t, reward, opt, regret, bound, *others = values
+        return cls(int(t), reward, opt, regret, None if bound is None or math.isnan(bound) else bound, *others)
 
     @property
     def average(self) -> float:
-        """Regret per row; the lower end of an interval if `is_interval`."""
+        """Regret per row; the lower end of an interval of length ``slack / t``."""
         return self.regret / self.t
 
     @property
     def average_bound(self) -> float | None:
         """Bound on the expected regret per row; None if none is proved."""
         return None if self.bound is None else self.bound / self.t
-
-    @property
-    def average_most(self) -> float | None:
-        """Upper end of the interval of the regret per row; None if the regret is exact."""
-        return (self.regret + self.slack) / self.t if self.is_interval else None
-
-    @property
-    def average_text(self) -> str:
-        """Regret per row, or its interval, as text."""
-        most = self.average_most
-        return f"{self.average:.4g}" if most is None else f"between {self.average:.4g} and {most:.4g}"
 
     def _repr_html_(self) -> str:
         shown = asdict(self) | {"regret per row": self.average}
@@ -125,9 +110,6 @@ class RegretLog:
     every : number of rows between records. If None, records are kept after 1, 2, 4, ... rows (fewer than 500 features
         only) and then every 512, or at releases at least 512 rows apart; above 128 records, every other one is dropped
         and the step doubles.
-    window : number of rows of a window. If not None, score against the best subspace of each window (rows 1 to W,
-        W + 1 to 2 W, ...) instead of one for all rows: dynamic regret, for streams that move. `opt` is then the sum of
-        the windows' OPT, `captured` refers to the current window, and no bound is proved.
 
     Notes
     -----
@@ -138,95 +120,56 @@ class RegretLog:
     """
 
     every: int | None = None
-    window: int | None = None
 
     def __post_init__(self) -> None:
         check_count("every", self.every, optional=True)
-        check_count("window", self.window, optional=True)
 
     def start(self, processor: Processor) -> RegretSums:
         """Return the regret before the first row of a processor."""
         d, center = processor.n_features, processor.algorithm.center
-        has_matrix, release = processor.curator_gram() is not None, processor.rows_until_release
+        # None are left at the horizon, for a state that is restored.
+        has_matrix, release = processor.curator_gram() is not None, max(1, processor.rows_until_release)
         # A second (d, d) matrix would double the memory of algorithms that hold one, and be all of it for others.
         is_sketched = d > _EXACT_FEATURES and not has_matrix and not center
-        empty = FrequentDirections.first(d, _SKETCH_ROWS * processor.n_components) if is_sketched else GramSum(d)
+        own = FrequentDirections(Rows(d), _SKETCH_ROWS * processor.n_components) if is_sketched else GramSum(d)
         # Records fall on releases, so that no block is cut for them.
         step = self.every or (-(-_SPACING // release) * release if release <= _LONGEST else _SPACING)
-        return RegretSums(
-            self, 0, 0.0, 0.0, 0.0, History(_KEPT if self.every is None else None, step),
-            self.every or (1 if d < _RARE else step),
-            None if has_matrix else empty, None if self.window is None else empty, center,
-        )  # fmt: skip
-
-    def resume(self, snapshot: Mapping[str, Any], processor: Processor) -> RegretSums:
-        """Restore the regret of a snapshot, for a processor of the same run."""
-        d, records = processor.n_features, [RegretRecord.of(values) for values in snapshot["history"]]
-        history = History(_KEPT if self.every is None else None, int(snapshot["step"]), records, len(records))
-        own, current = (_restored(d, snapshot[name]) for name in ("own", "current"))
-        return RegretSums(
-            self, int(snapshot["t"]), float(snapshot["reward"]), float(snapshot["past_opt"]),
-            float(snapshot["past_slack"]), history, int(snapshot["next"]), own, current, processor.algorithm.center,
-        )  # fmt: skip
+        history = History(RegretRecord.of, _KEPT if self.every is None else None, step)
+        first = self.every or (1 if d < _RARE else step)
+        return RegretSums(self, 0, 0.0, history, first, None if has_matrix else own, center)
 
 
-def _restored(n_features: int, snapshot: Mapping[str, Any] | None) -> GramSum | FrequentDirections | None:
-    if snapshot is None:
-        return None
-    # A sketch has the size of its snapshot.
-    empty = FrequentDirections.first(n_features, 1) if "rows" in snapshot else GramSum(n_features)
-    return empty.restored(snapshot)
-
-
-class RegretSums(NamedTuple):
+@dataclass(eq=False, repr=False)
+class RegretSums(State):
     """State of the regret of a stream after t rows: an immutable value. Curator only.
 
     Attributes
     ----------
     log : its settings.
     t, reward : number of rows, and the sum of their rewards in units of row_norm**2 = 1.
-    past_opt, past_slack : OPT of the windows that have ended, and its slack.
     history : the records.
     next : row of the next record.
     own : exact Gram matrix of all rows, or a sketch of it; None if the processor holds the matrix.
-    current : the same for the rows of the current window; None without windows.
     center : whether rows end with the constant of `linalg.centering`.
     """
+
+    __slots__ = ("center", "history", "log", "next", "own", "reward", "t")
+    kept = ("t", "reward", "next", "own", "history")
 
     log: RegretLog
     t: int
     reward: float
-    past_opt: float
-    past_slack: float
     history: History
     next: int
     own: GramSum | FrequentDirections | None
-    current: GramSum | FrequentDirections | None
     center: bool
 
-    @property
-    def rows_until_record(self) -> int:
-        """Number of rows until the next record or the end of a window."""
-        due = self.next - self.t
-        window = self.log.window
-        return due if window is None else min(due, window - self.t % window)
-
-    def check_block(self, count: int) -> None:
-        """Raise `BadParameterError` if ``count`` rows would cross the end of a window."""
-        window = self.log.window
-        if window is not None and count > window - self.t % window:
-            raise BadParameterError(
-                f"window={window}: a block of {count} rows crosses the end of a regret window. "
-                "Choose a window that release_every divides."
-            )
-
-    def observe(self, rows: FloatArray, scoring: Scoring, n_components: int) -> tuple[RegretSums, FloatArray]:
-        """Return the regret after admitted rows, at most `rows_until_record` of them, and their rewards.
+    def observe(self, rows: FloatArray, scoring: Scoring) -> tuple[RegretSums, FloatArray]:
+        """Return the regret after admitted rows, up to row `next` at most, and their rewards.
 
         ``scoring`` is that of the subspace before them.
         """
-        log, t, reward, past_opt, past_slack, history, following, own, current, center = self
-        kernels = _native.compiled
+        reward, own, kernels = self.reward, self.own, _native.compiled
         if kernels is not None and scoring.linear is None:  # inlined `rewarded`
             rewards: FloatArray = np.empty(rows.shape[0])
             reward = kernels.score(rows, scoring.basis, reward, rewards)
@@ -234,43 +177,24 @@ class RegretSums(NamedTuple):
             rewards, reward = rewarded(rows, scoring, reward)
         if own is not None:
             own = own.add(rows)
-        if current is not None:
-            # A window ends with its last row, so that its OPT is taken before the first row of the next.
-            past_opt, past_slack, current = self._window(current, n_components)
-            current = current.add(rows)
-        after = (log, t + rewards.size, reward, past_opt, past_slack, history, following, own, current, center)
-        return tuple.__new__(RegretSums, after), rewards
+        after = RegretSums(self.log, self.t + rewards.size, reward, self.history, self.next, own, self.center)
+        return after, rewards
 
-    def observe_block(self, count: int, gram: GramSum, reward: float, n_components: int) -> RegretSums:
+    def observe_block(self, count: int, gram: GramSum, reward: float) -> RegretSums:
         """Return the regret after a block with this Gram matrix and this sum of rewards."""
-        after = self._replace(t=self.t + count, reward=self.reward + reward)
-        if isinstance(self.own, GramSum):
-            after = after._replace(own=self.own.add_high_low(*gram.high_low()))
-        if self.current is not None:  # `check_block` has refused a block across the end of a window
-            past_opt, past_slack, current = self._window(self.current, n_components)
-            after = after._replace(past_opt=past_opt, past_slack=past_slack)
-            if isinstance(current, GramSum):  # algorithms that absorb blocks hold no sketch
-                after = after._replace(current=current.add_high_low(*gram.high_low()))
-        return after
-
-    def _window(
-        self, current: GramSum | FrequentDirections, n_components: int
-    ) -> tuple[float, float, GramSum | FrequentDirections]:
-        """Return OPT of the windows that have ended, its slack, and the sum of the window of the next row."""
-        if self.log.window is None or not self.t or self.t % self.log.window:
-            return self.past_opt, self.past_slack, current
-        opt, slack, _ = self._best(current, n_components)
-        return self.past_opt + opt, self.past_slack + slack, current.emptied()
+        # Algorithms that absorb blocks hold no sketch.
+        own = self.own.add_high_low(*gram.high_low()) if isinstance(self.own, GramSum) else self.own
+        return replace(self, t=self.t + count, reward=self.reward + reward, own=own)
 
     def _best(
-        self, gram: GramSum | FrequentDirections, n_components: int, subspace: Subspace | None = None
+        self, gram: GramSum | FrequentDirections, n_components: int, subspace: Subspace
     ) -> tuple[float, float, float]:
         """Return OPT of the rows of a sum, its slack, and a lower bound on the share that a subspace captures."""
         slack, of_mean = 0.0, 0.0
         # The sketch loses at most `slack` of OPT and nothing is added: both ends are certain (Ghashami et al. 2016).
         if isinstance(gram, FrequentDirections):
             most, slack = gram.top_sum(n_components), gram.slack(n_components)
-            inside = 0.0 if subspace is None else gram.captured(subspace.basis)
+            inside = gram.captured(subspace.basis)
         else:
             matrix = unpack_entries(gram.packed(), gram.n_features)
             if self.center:
@@ -282,7 +206,7 @@ class RegretSums(NamedTuple):
                 most = top_sum(matrix, n_components)
             else:
                 most = float(top_pairs(gram.packed(), n_components)[0].sum())
-            inside = 0.0 if subspace is None else subspace.captured(matrix)
+            inside = subspace.captured(matrix)
         # OPT of all projectors is at least that of `subspace`: the share is at most 1, but for rounding.
         return most + of_mean, slack, inside / (most + slack) if most > 0.0 else 1.0
 
@@ -291,9 +215,8 @@ class RegretSums(NamedTuple):
         history = self.history.append(self.record(processor, subspace, unit))
         # Records fall on 1, 2, 4, ... while the gaps are below the step, then on its multiples.
         doubles = 3 * self.t < history.step and self.log.every is None
-        return self._replace(
-            history=history, next=2 * self.t if doubles else (self.t // history.step + 1) * history.step
-        )
+        following = 2 * self.t if doubles else (self.t // history.step + 1) * history.step
+        return replace(self, history=history, next=following)
 
     def record(
         self, processor: Processor, subspace: Subspace, unit: float, waiting: GramSum | None = None
@@ -306,14 +229,11 @@ class RegretSums(NamedTuple):
         unit : row_norm**2.
         waiting : Gram matrix of the rows of these sums that the processor has not absorbed.
         """
-        gram = self.gram(processor, waiting) if self.current is None else self.current
+        gram = self.gram(processor, waiting)
         with OneThread(processor.n_features):
             opt, slack, captured = self._best(gram, processor.n_components, subspace)
-        # Windows are scored apart, so that OPT and its slack add up over them.
-        opt, slack = self.past_opt + opt, self.past_slack + slack
-        # The theorems compare with one fixed subspace through 0.
-        proved = self.log.window is None and not self.center
-        bound = processor.regret_bound(self.t, opt) if proved else None
+        # The theorems compare with a fixed subspace through 0.
+        bound = None if self.center else processor.regret_bound(self.t, opt)
         reward, best = self.reward * unit, opt * unit
         bound = None if bound is None else bound * unit
         return RegretRecord(self.t, reward, best, best - reward, bound, captured, slack * unit)
@@ -325,22 +245,6 @@ class RegretSums(NamedTuple):
         # The processor's own sums are the same integers; keeping them twice would cost d x d numbers.
         exact = processor.curator_gram() or GramSum(processor.n_features)
         return exact if waiting is None else exact.add_high_low(*waiting.high_low())
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain values and arrays for `RegretLog.resume`. As secret as the rows."""
-        # None becomes nan in an array of floats, and back in `RegretRecord.of`.
-        records = [tuple(vars(record).values()) for record in self.history.records]
-        return {
-            "step": self.history.step,
-            "t": self.t,
-            "reward": self.reward,
-            "history": np.array(records, dtype=np.float64).reshape(-1, 7),
-            "own": None if self.own is None else self.own.snapshot(),
-            "past_opt": self.past_opt,
-            "past_slack": self.past_slack,
-            "next": self.next,
-            "current": None if self.current is None else self.current.snapshot(),
-        }
 
 
 class Moment(NamedTuple):

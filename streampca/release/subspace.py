@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import subspace_angles
 
-from streampca.linalg.eigen import principal_angles
 from streampca.linalg.types import FloatArray
 
 
@@ -43,4 +43,5 @@ class Subspace:
 
     def angles(self, other: Subspace) -> FloatArray:
         """Return the principal angles to another subspace, in radians, ascending."""
-        return principal_angles(self.basis, other.basis)
+        angles: FloatArray = subspace_angles(self.basis, other.basis)[::-1]
+        return angles

@@ -221,8 +221,6 @@ class Engine:
         if begins:  # neither committed nor charged before all checks of the block
             now = self.first(admission, self.new_processor(admission))
         running(now).check_room(block.count)
-        if now.regret is not None:
-            now.regret.check_block(block.count)
         if begins:
             now = self._paid(now)
         with OneThread(block.n_features, least=1):
@@ -348,7 +346,7 @@ class Engine:
             return None
         if waiting is not None:
             gram = GramSum.of(waiting[0]) if sums.own is None else None
-            sums = sums.observe(waiting[0], now.scoring, processor.n_components)[0]
+            sums = sums.observe(waiting[0], now.scoring)[0]
         return Moment(sums, processor, self.subspace_at(now), now.unit, gram)
 
     def seen(self) -> tuple[State, tuple[FloatArray, Counts] | None]:
@@ -435,7 +433,7 @@ class Engine:
         now = before._replace(processor=processor, release=release, regret=sums, private=private)
         due, scoring = processor.rows_until_release, None
         if sums is not None:
-            due = min(due, sums.rows_until_record)
+            due = min(due, sums.next - sums.t)
             k, center = processor.algorithm.n_components, processor.algorithm.center
             first = Scoring.first(processor.n_features, k, center=center)
             scoring = first if release is None else Scoring.of_release(release)
@@ -456,7 +454,7 @@ class Engine:
         if sums is None or now.scoring is None:
             rewards = np.full(count, np.nan)
         else:
-            sums, rewards = sums.observe(admitted, now.scoring, processor.algorithm.n_components)
+            sums, rewards = sums.observe(admitted, now.scoring)
         # All noise of the step passes through this outlet, and the log records its fresh bytes.
         outlet = Outlet(processor.source, processor.chain, recorded)
         after, release = processor.step(admitted, outlet)
@@ -483,7 +481,7 @@ class Engine:
         if now.regret is not None and now.scoring is not None:
             reward = block.rewards(now.scoring)
             gram = GramSum(processor.n_features).add_high_low(block.high, block.low)
-            sums = now.regret.observe_block(block.count, gram, reward, processor.n_components)
+            sums = now.regret.observe_block(block.count, gram, reward)
         entry = Entry(now.t + 1, block.count, None, block, block.counts, position=position)
         now = self.commit(now, self.following(now, block.count, block.counts, after, release, sums), entry, outlet)
         return Step(now.t, None if release is None else now.release, reward * now.unit, self.log, block.count)
@@ -518,7 +516,7 @@ class Engine:
         if sums is not None:
             if count and sums.t >= sums.next:
                 sums = sums.recorded(after, self.subspace_at(now) if latest is None else latest.subspace, now.unit)
-            due = min(due, sums.rows_until_record)
+            due = min(due, sums.next - sums.t)
         if admission.is_warming_up:
             due = min(due, admission.warmup - now.t - count)
         elif counts.votes:  # the bounds are known, so that votes are not needed any more

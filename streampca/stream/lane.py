@@ -10,6 +10,7 @@ state that the noise drawn for them was added once. The auditor's tape and commi
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
-from streampca.privacy.randomness import NAME_BYTES, ziggurat_tables
+from streampca.privacy.randomness import NAME_BYTES, ZIGGURAT
 from streampca.processors.leader import next_panel_end
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.solvers import Exact, Reading, Smoothed, Tracked, Tracking
@@ -247,13 +248,13 @@ class Lane:
         processor.rows_until_release = 1 if horizon is None else min(1, horizon - t)
         regret, scoring, due = start.regret, None, processor.rows_until_release
         if regret is not None:
-            regret = regret._replace(t=t, reward=state.reward)
+            regret = replace(regret, t=t, reward=state.reward)
             basis = arena[self.scoring : self.scoring + d * k].reshape(k, d).T
             linear = None
             if self.center:
                 basis, linear = np.vstack([basis, np.zeros(k)]), arena[self.scoring + d * k :]
             scoring = Scoring(np.ascontiguousarray(basis), linear)
-            due = min(due, regret.rows_until_record)
+            due = min(due, regret.next - t)
         # Exact integers: the sum of the squares does not depend on when it is taken.
         counts = state.counts._replace(squares=state.counts.squares + state.squares)
         now = start._replace(
@@ -283,7 +284,7 @@ def fits(now: State) -> bool:
         and algorithm.release_every == 1
         and not algorithm.publish_regret
         and algorithm.max_rows_per_user is None
-        and (now.regret is None or (now.regret.own is None and now.regret.current is None))
+        and (now.regret is None or now.regret.own is None)
         and admission.n_features is not None
         and admission.n_features <= _FEATURES
         and algorithm.n_components <= _COMPONENTS
@@ -312,7 +313,7 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
     if rule.restart_after is not None:
         left.append(rule.restart_after - n % rule.restart_after)
     if now.regret is not None:
-        left.append(now.regret.rows_until_record - 1)
+        left.append(now.regret.next - now.regret.t - 1)
     if processor.is_bounded:
         left.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
     if processor.algorithm.horizon is not None:
@@ -328,7 +329,7 @@ def plan_of(now: State) -> Any:
     assert _native.compiled is not None
     algorithm, rule = processor.algorithm, processor.noise.rule
     center, d = algorithm.center, processor.n_features - int(algorithm.center)
-    scale, inside, density, tail = ziggurat_tables()
+    scale, inside, density, tail = ZIGGURAT
     bounds = [np.empty(0), np.empty(0)]
     if admission.bounds is not None:
         ends = admission.middle, admission.factor

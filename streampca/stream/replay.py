@@ -67,8 +67,9 @@ def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, c
     # The name of the start is part of the noise key, so that the same noise is drawn again.
     processor = engine.new_processor(admission, bytes.fromhex(state["start"]), state["processor"])
     log, private = engine.regret_log, engine.private_log
-    sums = None if log is None else log.resume(state["regret"], processor)
-    records = None if private is None else private.resume(state["private_regret"], release)
+    sums = None if log is None else log.start(processor).restored(state["regret"])
+    records = None if private is None else private.start().restored(state["private_regret"])
+    records = None if records is None else replace(records, latest=release)
     counts = Counts.of_plain(state["counts"])
     before = State(admission, engine.now.unit, int(state["t"]), counts=counts)
     engine.now = engine.started(before, processor, release, sums, records)

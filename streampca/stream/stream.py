@@ -231,9 +231,9 @@ class Stream:
         Raises
         ------
         BadParameterError, BadRowError, HorizonReachedError
-            If the algorithm needs rows or has reached its horizon; if the block crosses a release or the end of a
-            regret window; if it has other features, another admission or another first row; or if it is no Gram matrix
-            of ``count`` rows of the unit ball. Nothing has changed.
+            If the algorithm needs rows or has reached its horizon; if the block crosses a release; if it has other
+            features, another admission or another first row; or if it is no Gram matrix of ``count`` rows of the unit
+            ball. Nothing has changed.
         """
         return self.engine.push_block(block)
 

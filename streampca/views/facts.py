@@ -172,10 +172,13 @@ def released_facts(release: Release, releases: int | None, estimates: Estimates 
 def regret_facts(record: RegretRecord) -> list[Fact]:
     """Return the regret and the captured share of a record. Curator only."""
     bound = "none proved" if record.average_bound is None else f"{record.average_bound:.4g}"
-    label, least = ("Captured", "at least ") if record.is_interval else ("Captured, exactly", "")
+    label, least, regret = "Captured, exactly", "", f"{record.average:.4g}"
+    if record.slack:  # both are intervals
+        most = (record.regret + record.slack) / record.t
+        label, least, regret = "Captured", "at least ", f"between {regret} and {most:.4g}"
     return [
         Fact(label, f"{least}{percent(record.captured)} of the best subspace", curator=True),
-        Fact("Regret per row", record.average_text, curator=True),
+        Fact("Regret per row", regret, curator=True),
         Fact("Bound on the regret", bound, curator=True),
     ]
 

@@ -234,7 +234,8 @@ class Page:
     def _add_record(self, record: RegretRecord) -> None:
         self._record = record
         # An interval has columns of its own: no curve is exact in one place and a lower end in another.
-        ends = (None, record.average, record.average_most) if record.is_interval else (record.average, None, None)
+        most = (record.regret + record.slack) / record.t
+        ends = (None, record.average, most) if record.slack else (record.average, None, None)
         row = (record.t, *ends, record.average_bound, record.opt / record.t, record.captured)
         self._offer("regret", lambda: row)
 

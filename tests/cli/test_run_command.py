@@ -273,18 +273,6 @@ def test_publishable_regret_has_a_file_of_its_own(table, run):
     assert (said.status, "takes no such parameter" in said.err) == (2, True)
 
 
-def test_a_window_is_scored_window_by_window(table, run):
-    more = ["--algorithm", "window", "--window", "100", "--release-every", "10", "--set", "regret.every=150"]
-    said = run(table, *more, "--regret", table.parent / "regret.csv", "--seed", "3", "--row-norm", "5")
-    assert said.status == 0
-    assert "regret against the best subspace of each 100 rows" in said.err
-    algorithm = sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-5, window=100, release_every=10, center=True)
-    stream = sp.Stream(algorithm, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100))
-    list(stream.run(sp.sources.from_csv(table)))
-    last = [float(value) for value in lines_of(table, "regret.csv")[-1].split(",")]
-    assert last[:4] == pytest.approx([getattr(stream.regret.now(), f) for f in ("t", "reward", "opt", "regret")])
-
-
 def test_a_file_of_bounds_with_gaps_is_refused(table, run):
     bounds = table.parent / "bounds.json"
     bounds.write_text('{"b": [null, null], "d": [null, null]}')

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.smoothing import InputModel, Smoothing, WindowSmoothing
+from streampca.matrix_factorization.smoothing import Smoothing, WindowSmoothing
 from streampca.matrix_factorization.window import StationaryBLT, WindowDifference
 
-MODEL = InputModel(prior=0.7, scatter=0.2, drift=0.05)
+MODEL = {"prior": 0.7, "scatter": 0.2, "drift": 0.05}
 
 
 def dense_predictor(mechanism, model, n, shares):
-    gained = np.cumsum(model.drift / np.arange(1.0, n + 1))
+    gained = np.cumsum(model["drift"] / np.arange(1.0, n + 1))
     order = np.arange(n)
-    inputs = model.prior + gained[np.minimum(order[:, None], order)]
-    inputs = shares[:, None] * shares * inputs + np.diag(shares * model.scatter)
+    inputs = model["prior"] + gained[np.minimum(order[:, None], order)]
+    inputs = shares[:, None] * shares * inputs + np.diag(shares * model["scatter"])
     sums = np.tril(np.ones((n, n)))
     noise = mechanism.reconstruction(n)
     exact = sums @ inputs @ sums.T
@@ -46,18 +46,18 @@ def test_the_recursion_is_the_dense_predictor(mechanism, last_share):
     shares[-1] = last_share
     weights, variances = dense_predictor(mechanism, MODEL, n, shares)
     released = np.random.default_rng(1).standard_normal((n, 3)).cumsum(axis=0)
-    at = Smoothing(mechanism, MODEL).start(3)
+    at = Smoothing(mechanism, **MODEL).start(3)
     for t in range(n):
         at = at.after(released[t], shares[t])
         assert np.abs(at.sum - weights[t] @ released).max() <= 1e-10 * np.abs(released).max()
-        assert at.std**2 == pytest.approx(variances[t], rel=1e-8)
+        assert at.covariance[-1, -1] == pytest.approx(variances[t], rel=1e-8)
 
 
 def noise_rms(mechanism, n):
-    at, squares = Smoothing(mechanism, InputModel(1e6, 0.0, 0.0)).start(1), []
+    at, squares = Smoothing(mechanism, 1e6, 0.0, 0.0).start(1), []
     for _ in range(n):
         at = at.after(at.released)
-        squares.append(at.std**2)
+        squares.append(at.covariance[-1, -1])
     return np.sqrt(np.mean(squares))
 
 
@@ -72,25 +72,26 @@ def test_noise_of_smoothed_sums(mechanism, raw, smoothed):
 def test_the_stated_error_is_that_of_many_runs():
     """8000 coordinates: the sd of a variance is 1.6 %, so 8 % is five of them, and other noise by 10 % is seen."""
     mechanism, n, size = GeometricBLT(50, 1.0), 50, 8000
-    model = InputModel(0.7, 0.01, 0.001)
+    smoothing = Smoothing(mechanism, 0.7, 0.01, 0.001)
     source = np.random.default_rng(2)
-    mean = np.sqrt(model.prior) * source.standard_normal(size)
+    mean = np.sqrt(smoothing.prior) * source.standard_normal(size)
     exact, releases = np.zeros(size), []
     noise = mechanism.reconstruction(n) @ source.standard_normal((n, size))
-    at = Smoothing(mechanism, model).start(size)
+    at = smoothing.start(size)
     for t in range(1, n + 1):
-        mean = mean + np.sqrt(model.drift / t) * source.standard_normal(size)
-        exact = exact + mean + np.sqrt(model.scatter) * source.standard_normal(size)
+        mean = mean + np.sqrt(smoothing.drift / t) * source.standard_normal(size)
+        exact = exact + mean + np.sqrt(smoothing.scatter) * source.standard_normal(size)
         at = at.after(exact + noise[t - 1])
-        releases.append((np.mean((at.sum - exact) ** 2) / at.std**2, np.mean(noise[t - 1] ** 2) / at.std**2))
+        releases.append(np.array([np.mean((at.sum - exact) ** 2), np.mean(noise[t - 1] ** 2)]) / at.covariance[-1, -1])
     errors, raw = np.array(releases).T
     assert np.abs(errors - 1.0).max() < 0.08
     assert raw[-1] > 1.15
 
 
 def test_the_model_of_gram_matrices():
-    model = InputModel.of_grams(10, 3, 20, drift=2.0)
-    assert model == InputModel(prior=0.5 * 400 / 55, scatter=0.3 * 20 / 27, drift=2.0 * 400 / 27)
+    mechanism = AnytimeBLT(1.0)
+    smoothing = Smoothing(mechanism, prior=0.5 * 400 / 55, scatter=0.3 * 20 / 27, drift=2.0 * 400 / 27)
+    assert Smoothing.of_grams(mechanism, 10, 3, 20, drift=2.0) == smoothing
 
 
 # -- windows --------------------------------------------------------------------------

@@ -60,14 +60,14 @@ def watching() -> Iterator[Watched]:
 
 def emptied(exact: Any) -> Any:
     if isinstance(exact, GramSum):
-        return exact.emptied()
+        return GramSum(exact.n_features)
     if isinstance(exact, LatticeGram):
-        return LatticeGram(exact.gram.emptied())
+        return LatticeGram(GramSum(exact.gram.n_features))
     if isinstance(exact, LatticeSum):
         return LatticeSum(np.zeros_like(exact.values), exact.grid)
     if isinstance(exact, GramWithRewards):
         sums = exact.rewards
-        return GramWithRewards(exact.gram.emptied(), RewardSum(0, sums.playing, sums.scale, sums.of_zeros))
+        return GramWithRewards(emptied(exact.gram), RewardSum(0, sums.playing, sums.scale, sums.of_zeros))
     raise TypeError(f"no empty {type(exact).__name__} is known")
 
 

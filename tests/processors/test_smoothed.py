@@ -13,7 +13,7 @@ import streampca as sp
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.svec import pack_entries
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.smoothing import InputModel, Smoothing, WindowSmoothing
+from streampca.matrix_factorization.smoothing import Smoothing, WindowSmoothing
 
 D, K = 6, 2
 BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
@@ -32,8 +32,7 @@ def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any
     algorithm = sp.PrivateFPL(**BUDGET, **{"solver": "smoothed", **options}, **more)
     releases = sp.Stream(algorithm, seed=1, row_norm=2.0).push_many(2.0 * some_rows(95)).releases
     every = algorithm.release_every
-    model = InputModel.of_grams(D, K, every, algorithm.solver.drift)
-    at = Smoothing(algorithm.mechanism, model).start(D * (D + 1) // 2)
+    at = Smoothing.of_grams(algorithm.mechanism, D, K, every, algorithm.solver.drift).start(D * (D + 1) // 2)
     for release in releases:
         at = at.after(pack_entries(release.gram) / 4.0, (release.t % every or every) / every)
         assert np.allclose(pack_entries(release.smoothed) / 4.0, at.sum, rtol=1e-9, atol=1e-9)
@@ -141,7 +140,7 @@ def test_estimates_need_a_matrix_of_known_noise() -> None:
 @pytest.mark.parametrize("mechanism", [GeometricBLT(40, 0.5), AnytimeBLT(0.5, restart_after=15)])
 def test_the_noise_of_estimates_is_stated_exactly(mechanism: GeometricBLT | AnytimeBLT) -> None:
     """The filter is linear, so its answer to each z of the noise ``B z`` is a coordinate of its answer to B."""
-    noise, at = mechanism.reconstruction(40), Smoothing(mechanism, InputModel(3.0, 0.7, 0.5)).start(40)
+    noise, at = mechanism.reconstruction(40), Smoothing(mechanism, 3.0, 0.7, 0.5).start(40)
     for n, released in enumerate(noise, 1):
         at = at.after(released, 0.4 if n == 40 else 1.0)
         assert at.noise_std == pytest.approx(np.linalg.norm(at.sum), rel=1e-9)

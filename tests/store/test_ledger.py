@@ -29,7 +29,6 @@ from streampca.errors import (
     StoreCorruptError,
     StoreForkedError,
     StoreUnwritableError,
-    StreamPCAError,
 )
 from streampca.privacy import accounting
 from streampca.privacy.accounting import Event, epsilon_of
