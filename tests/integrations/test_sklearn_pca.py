@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 import streampca as sp
 from streampca.errors import BadParameterError, BudgetExhaustedError
 from streampca.sklearn import PrivatePCA
-from streampca.store.ledger import Ledger
+from streampca.store.ledger import Account, Ledger
 
 SCALES = np.array([0.35, 0.25, 0.1, 0.05, 0.05])
 SHIFT = np.array([0.1, -0.2, 0.0, 0.3, 0.05])
@@ -288,6 +289,31 @@ def test_every_fit_of_a_grid_search_pays(tmp_path: Path) -> None:
         with pytest.raises(BudgetExhaustedError):
             fit(X)
         assert not hasattr(refused, "components_")
+
+
+def test_a_first_batch_that_is_interrupted_after_its_debit_pays_once(tmp_path: Path) -> None:
+    path, debit = tmp_path / "ledger.db", Account.debit
+    with Ledger(path) as ledger:
+        ledger.set_budget("people", sp.Budget(9.0, 1e-6))
+
+    def interrupted(*given: Any) -> None:
+        debit(*given)
+        raise KeyboardInterrupt
+
+    pca = PrivatePCA(ledger=path, data_set="people", random_state=np.random.RandomState(0))
+    # The third has another parameter, and the fourth other features: each is another run.
+    changes = [(5, {}), (5, {}), (5, {"epsilon": 2.0}), (4, {"epsilon": 2.0})]
+    for (d, parameters), debits in zip(changes, (1, 1, 2, 3), strict=True):
+        pca.set_params(**parameters)
+        with mock.patch.object(Account, "debit", interrupted), pytest.raises(KeyboardInterrupt):
+            pca.partial_fit(rows(50)[:, :d])
+        assert not hasattr(pca, "components_")
+        with Ledger(path) as ledger:
+            assert len(ledger.balance("people").entries) == debits
+    pca.partial_fit(rows(50)[:, :4]).partial_fit(rows(50)[:, :4])
+    assert pca.n_samples_seen_ == 100
+    with Ledger(path) as ledger:
+        assert len(ledger.balance("people").entries) == 3
 
 
 def test_private_bounds() -> None:
