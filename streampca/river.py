@@ -54,7 +54,8 @@ class _Feed:
     def __init__(self, stream: Stream, names: tuple[Hashable, ...]) -> None:
         admission = stream.engine.now.admission
         self.stream, self.names = stream, names
-        self._middle, self._scale = admission.neutral(len(names)), admission.ranges()[1]
+        self._middle, scale = admission.neutral(len(names)), admission.ranges()[1]
+        self._scale: Any = 1.0 if scale is None else scale  # without ranges, the middle is 0
         # A missing feature counts as the middle of its bounds, which contributes nothing.
         self._fill: list[float] = self._middle.tolist()
 
@@ -74,18 +75,17 @@ class _Feed:
         """Return one mapping in the units of the stream, neither clamped nor clipped, (d,)."""
         values = self.row(x)
         try:
-            return self._scaled(as_floats(values))
+            scaled: FloatArray = (as_floats(values) - self._middle) * self._scale
         except (TypeError, ValueError, OverflowError):
             raise BadRowError(f"the row {short(values)} is not all numbers; drop or encode text first") from None
+        return scaled
 
     def all_seen(self, X: pd.DataFrame) -> FloatArray:
         """Return the rows of a table in the units of the stream, neither clamped nor clipped, (n, d)."""
         # The stream knows features as text, river as any hashable label.
         columns = dict(zip(map(str, self.names), self.names, strict=True))
-        return self._scaled(frame_values(self.table(X), columns, BadRowError, mixed=False))
-
-    def _scaled(self, rows: FloatArray) -> FloatArray:
-        return rows if self._scale is None else (rows - self._middle) * self._scale
+        values = frame_values(self.table(X), columns, BadRowError, mixed=False)
+        return np.asarray((values - self._middle) * self._scale)
 
 
 @dataclass(eq=False, repr=False)

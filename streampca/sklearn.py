@@ -33,7 +33,7 @@ from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.counts import check_components, check_switch
-from streampca.linalg.eigen import fix_signs
+from streampca.linalg.eigen import fix_signs, signs_like
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency
 from streampca.processors.private_fpl import PrivateFPL
@@ -233,10 +233,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         left = (float(np.trace(release.gram)) - float(estimates.variances.sum())) / rows
         left_std = noise.through(np.eye(d) - basis @ basis.T) / rows
         # Post-processing: signs are chosen from releases only.
-        components = fix_signs(basis).T
-        if before is not None:
-            k = min(len(components), len(before))
-            components[:k] *= np.where(np.einsum("ij,ij->i", components[:k], before[:k]) < 0.0, -1.0, 1.0)[:, None]
+        signed = fix_signs(basis)
+        components = (signed if before is None else signs_like(signed, before.T)).T
         return {
             "n_components_": release.n_components,
             "components_": components,

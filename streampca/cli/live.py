@@ -53,12 +53,7 @@ class View:
 
     period: ClassVar[float]  #: seconds between two updates
 
-    _next = 0.0
-
-    @property
-    def due(self) -> bool:
-        """True if it is time to show the state again."""
-        return time.monotonic() >= self._next
+    due = 0.0  #: time of the next update, by the monotonic clock
 
     def start(self) -> None:
         """Start showing."""
@@ -68,7 +63,7 @@ class View:
 
     def show(self, progress: Progress) -> None:
         """Show the state of the run."""
-        self._next = time.monotonic() + self.period
+        self.due = time.monotonic() + self.period
 
     def end(self, progress: Progress) -> None:
         """Show the last state and stop."""
@@ -156,7 +151,7 @@ class PlainView(View):
 
     def start(self) -> None:
         self._print(self.title)
-        self._next = time.monotonic() + self.period
+        self.due = time.monotonic() + self.period
 
     def show(self, progress: Progress) -> None:
         super().show(progress)

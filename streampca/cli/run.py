@@ -82,7 +82,7 @@ def run(
         title += f" · regret against the best subspace of each {window} rows"
     served = None
     if options.serve:
-        from streampca.cli.page import ServedPage  # needs the extra serve
+        from streampca.cli.page import ServedPage, print_url  # needs the extra serve
 
         served = ServedPage(title, is_public=settings.serve_public, port=settings.serve_port)
 
@@ -113,11 +113,11 @@ def run(
         )  # fmt: skip
         if database is not None:
             inputs.remember(database, source, options.reading(), options.columns)
-        if served is not None:
-            served.open()
-        caution(warned)
         views = [view(options.live, title, stream.guarantee, horizon)]
-        views += [] if served is None else served.views
+        if served is not None:
+            print_url(opened.enter_context(served.server))
+            views.append(served)
+        caution(warned)
         session = Session(
             stream, rows, files, views, every=settings.regret_every, store=database,
             page=None if served is None else served.page,

@@ -125,16 +125,6 @@ def grouped(n: int) -> str:
 # -- figures of a run ---------------------------------------------------------------
 
 
-def centered_text(release: Release) -> str:
-    """State in a sentence whether the components are about the mean."""
-    centered = release.details.get("centered")
-    if centered:
-        return "Centered: components are directions around the private mean."
-    if centered is None:
-        return "Not centered: components are directions around zero, and the first may be that of the mean."
-    return "Not centered yet: noise hides the number of rows, so components are directions around zero."
-
-
 def clear_components(estimates: Estimates) -> list[bool]:
     """Return for each component whether it exceeds the noise.
 
@@ -195,21 +185,11 @@ def admission_facts(report: AdmissionReport) -> list[Fact]:
     return [Fact(label, value, curator=True) for label, value in pairs]
 
 
-def budget_fact(balance: str) -> Fact:
-    """Return the remaining budget of a ledger as a fact. Curator only."""
-    return Fact("Budget in the ledger", balance, curator=True)
-
-
 def percent(share: float, digits: int = 3) -> str:
-    """Write a share in per cent, rounded down."""
-    return f"{floor(100.0 * share, digits)} %"
-
-
-def floor(number: float, digits: int) -> str:
-    """Write a number rounded down, so that a share below one never reads as one."""
+    """Write a share in per cent, rounded down, so that a share below one never reads as one."""
     # 1e-9 repairs products such as 0.29 * 100 = 28.999999999999996.
     scale = 10.0**digits
-    return f"{math.floor(number * scale + 1e-9) / scale:.{digits}f}"
+    return f"{math.floor(100.0 * share * scale + 1e-9) / scale:.{digits}f} %"
 
 
 # -- the guarantee in words ---------------------------------------------------------

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from streampca.errors import BadParameterError
+from streampca.linalg.eigen import signs_like
 from streampca.linalg.types import FloatArray
 from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
@@ -23,7 +24,7 @@ from streampca.release.release import Release
 from streampca.views import facts
 from streampca.views.card import card, component_rows
 from streampca.views.facts import Cell, Fact
-from streampca.views.plots import eigenvalue_title, has_drawable_gram, signs_like
+from streampca.views.plots import eigenvalue_title, has_drawable_gram
 
 Item = TypeVar("Item")
 

@@ -136,7 +136,7 @@ def test_a_release_is_in_the_file_before_the_next_rows_come(tmp_path):
                 assert len(path.read_text().splitlines()) == n + 2  # with the header
 
     path, quiet = tmp_path / "releases.jsonl", Seen()
-    quiet._next = np.inf  # never due
+    quiet.due = np.inf
     stream = sp.Stream(ALGORITHM, seed=1)
     assert session.Session(stream, Waiting(), session.Files(path), [quiet]).run().exit_code() == 0
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import streampca as sp
+from streampca.linalg.eigen import signs_like
 from streampca.release.release import rows_summed
 from streampca.views.card import card
-from streampca.views.facts import admission_facts, budget_fact, captured_share, regret_facts
+from streampca.views.facts import Fact, admission_facts, captured_share, regret_facts
 from streampca.views.page import Page, Thinned
-from streampca.views.plots import aligned, signs_like
+from streampca.views.plots import aligned
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import FEATURES, Run, bare
@@ -27,7 +28,7 @@ def test_a_message_is_the_whole_state_and_made_once():
     run.push(50)
     for page in (run.public, run.curator):
         assert len(json.loads(page.message())["tables"]["releases"]["rows"]) == 11
-    run.curator.show([budget_fact("half of it")])
+    run.curator.show([Fact("Budget in the ledger", "half of it", curator=True)])
     assert "half of it" in run.curator.message()
 
 
@@ -72,7 +73,7 @@ def test_figures_are_those_of_the_releases():
 def test_the_public_page_is_the_curators_without_its_figures():
     run = Run()
     run.push(2000)
-    admitted = [*admission_facts(run.stream.admission), budget_fact("half of it")]
+    admitted = [*admission_facts(run.stream.admission), Fact("Budget", "half of it", curator=True)]
     run.curator.show(admitted)
     public, exact = json.loads(run.public.message()), json.loads(run.curator.message())
     for name in ("facts", "panels"):
