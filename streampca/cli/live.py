@@ -172,13 +172,8 @@ class PlainView(View):
 
 def view(live: bool | None, title: str, guarantee: Guarantee, total: int | None) -> View:
     """Return the view that fits standard error, or the one asked for."""
-    on = console(sys.stderr)
-    return LiveView(on, title, guarantee, total) if is_live(live) else PlainView(on, title, total)
-
-
-def is_live(live: bool | None) -> bool:
-    """Return True if the view is the live one: standard error is a terminal, and it is not switched off."""
-    return live is not False and sys.stderr.isatty()
+    on, is_live = console(sys.stderr), live is not False and sys.stderr.isatty()
+    return LiveView(on, title, guarantee, total) if is_live else PlainView(on, title, total)
 
 
 def publishable(record: PrivateRegretRecord) -> str:

@@ -18,7 +18,7 @@ from streampca.regret.regret import RegretRecord
 from streampca.release.estimates import Estimates
 from streampca.release.release import Release, rows_summed
 from streampca.rows.report import AdmissionReport, share_text
-from streampca.views.plots import WIDE, feature_names, has_drawable_gram, heaviest
+from streampca.views.plots import WIDE, has_drawable_gram, heaviest
 
 Cell = float | int | None
 
@@ -97,7 +97,7 @@ def loadings(
     intervals; None without ``estimates``.
     """
     basis = basis[:, :components]
-    names, chosen = feature_names(release.features, len(basis)), heaviest(basis, most)
+    names, chosen = release.features or [f"feature {i + 1}" for i in range(len(basis))], heaviest(basis, most)
     bars = None if estimates is None else np.minimum(1.0, WIDE * estimates.loading_std[:, :components])
     rows = [
         {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}

@@ -50,11 +50,6 @@ _BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
 # -- values shared with the page ----------------------------------------------------
 
 
-def feature_names(names: Sequence[str] | None, n_features: int) -> Sequence[str]:
-    """Return the names of the features, by default ``feature 1, feature 2, ...``."""
-    return names or [f"feature {i + 1}" for i in range(n_features)]
-
-
 def heaviest(basis: FloatArray, most: int) -> list[int]:
     """Return the ascending indices of the ``most`` rows of largest norm of a basis."""
     return sorted(np.argsort(-(basis**2).sum(axis=1), kind="stable")[:most].tolist())
@@ -111,7 +106,8 @@ def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = 
         raise BadParameterError(f"kind={kind!r}: expected one of {', '.join(map(repr, known))}.")
     if kind != "scree" and not release.subspace.n_components:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
-    basis, names = release.subspace.basis, feature_names(release.features, release.n_features)
+    basis = release.subspace.basis
+    names = release.features or [f"feature {i + 1}" for i in range(len(basis))]
     with _styled():
         if kind == "scree":
             return _scree(release)

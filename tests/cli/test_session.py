@@ -91,11 +91,6 @@ def test_skipped_rows_do_not_count_towards_the_limit():
     assert "has 2400 rows, but the run has absorbed 2401" in str(made(*blocks, skip=2401).run().problem)
 
 
-def test_two_outputs_are_not_one_file(tmp_path):
-    with pytest.raises(sp.errors.BadParameterError, match="--out and --private-regret are both"):
-        session.Files(tmp_path / "a", private_regret=tmp_path / "a")
-
-
 @pytest.mark.parametrize("followed", [False, True])
 def test_records_are_made_for_those_who_follow(tmp_path, monkeypatch, capsys, followed):
     table = tmp_path / "rows.csv"

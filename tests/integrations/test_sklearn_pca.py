@@ -9,7 +9,6 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from scipy.sparse import csr_array
 from scipy.stats import multivariate_normal
@@ -214,16 +213,6 @@ def test_bounds_scale_and_come_back() -> None:
     ):
         with pytest.raises(BadParameterError, match=message):
             PrivatePCA(bounds=bounds).fit(given)
-
-
-def test_output_names() -> None:
-    table = pd.DataFrame(rows(200), columns=list("abcde"))
-    pca = PrivatePCA(n_components=3)
-    names = [f"privatepca{i}" for i in range(3)]
-    assert pca.set_output(transform="pandas").fit_transform(table).columns.tolist() == names
-    assert pca.set_output(transform="polars").transform(table).columns == names
-    from_polars = PrivatePCA(n_components=1).fit(pl.DataFrame(table.to_dict("list")))
-    assert list(from_polars.feature_names_in_) == list("abcde")
 
 
 def test_fit_discards_secrets() -> None:
