@@ -174,17 +174,12 @@ class RiverAdapter(base.MiniBatchTransformer):
             )
         return names
 
-    def _learnt(self) -> _Feed | None:
-        """Return the stream and its features, or None before the first row."""
-        # The constructor of the stream may have been interrupted, or its first row refused.
-        feed = self._feed
-        return feed if feed is not None and feed.stream.t else None
-
     def _begun(self, first: Collection[Hashable]) -> _Feed:
         """Return the stream and its features; before the first row, for these features or those that are fixed."""
-        if (feed := self._learnt()) is not None:
+        feed = self._feed
+        if feed is not None and feed.stream.t:
             return feed
-        names, feed = self._names(first), self._feed
+        names = self._names(first)
         # The ledger may have paid for a first row that was interrupted: the next row enters the same stream.
         if feed is None or feed.names != names:
             stream = Stream(
@@ -212,7 +207,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             If no more rows can be absorbed. No state has changed.
         """
         # If features are fixed, also a bad first row is a row of their stream.
-        feed = self._learnt() if self.features is None else self._begun(())
+        feed = self._begun(()) if self.t or self.features is not None else None
         try:
             x = _mapping(x)
             if feed is None:

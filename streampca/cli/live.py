@@ -150,7 +150,7 @@ class PlainView(View):
         self._of = f" of {self.total}" if self.total else ""
 
     def start(self) -> None:
-        self._print(self.title)
+        self.console.print(self.title)
         self.due = time.monotonic() + self.period
 
     def show(self, progress: Progress) -> None:
@@ -159,15 +159,14 @@ class PlainView(View):
         rows = progress.t - progress.t % 1000
         if rows > self._shown:
             self._shown = rows
-            self._print(f"{rows}{self._of} rows, {progress.seconds:.1f} s")
+            self.console.print(f"{rows}{self._of} rows, {progress.seconds:.1f} s")
 
     def end(self, progress: Progress) -> None:
         if progress.t:
             private = "" if progress.private is None else f" | publishable: {publishable(progress.private)}"
-            self._print(f"{progress.t}{self._of} rows, {progress.releases} releases, {progress.seconds:.1f} s{private}")
-
-    def _print(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.console.print(
+                f"{progress.t}{self._of} rows, {progress.releases} releases, {progress.seconds:.1f} s{private}"
+            )
 
 
 def view(live: bool | None, title: str, guarantee: Guarantee, total: int | None) -> View:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files as resources
@@ -52,7 +52,8 @@ def html(page: Page, releases: Sequence[Release]) -> str:
     state["title"] += ": report"
     static = {one.name: one.read_text("utf-8") for one in resources("streampca.views").joinpath("static").iterdir()}
     scripts = {name: static[name] for name in re.findall(r'<script src="/(.+?)">', static["index.html"])}
-    hashes = " ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts.values())
+    digests = [b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts.values()]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     # Scripts are allowed by their hash: a script that a name of a feature smuggled in would not run.
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
     pictures = "".join(_figure(*picture) for picture in subspace_pictures(releases))
@@ -79,7 +80,7 @@ def html(page: Page, releases: Sequence[Release]) -> str:
 
 def _figure(title: str, text: str, figure: Figure) -> str:
     svg = encoded(figure)
-    light, dark = _base64(svg), _base64(darkened(svg.decode()).encode())
+    light, dark = (b64encode(one).decode() for one in (svg, darkened(svg.decode()).encode()))
     title, text = escape(title), escape(text)
     return (
         f'<figure class="card"><h2 class="hidden">{title}</h2><picture>'
@@ -87,10 +88,6 @@ def _figure(title: str, text: str, figure: Figure) -> str:
         f'<img src="data:image/svg+xml;base64,{light}" alt="{title}. {text}"></picture>'
         f'<figcaption class="note">{text}</figcaption></figure>'
     )
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 def subspace_pictures(releases: Sequence[Release]) -> Iterator[tuple[str, str, Figure]]:
