@@ -119,10 +119,7 @@ BAD = {
 
 @pytest.mark.parametrize(
     ("common", "more", "words"),
-    [
-        *((COMMON, more, words) for more, words in BAD.items()),
-        ([], "", "PrivateFPL needs -k, --epsilon, --delta"),
-    ],
+    [*((COMMON, more, words) for more, words in BAD.items()), ([], "", "PrivateFPL needs -k, --epsilon, --delta")],
 )
 def test_bad_input_costs_one_line_and_leaves_nothing(table, run, common, more, words):
     option = more.split()

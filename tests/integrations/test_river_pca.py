@@ -194,15 +194,3 @@ def test_aligned_scores_jump_less() -> None:
             assert np.allclose(bases[-1] @ bases[-1].T, model.release.subspace.projector)  # type: ignore[union-attr]
         jumps[align] = sum(float(np.linalg.norm(b - a)) for a, b in pairwise(bases))
     assert jumps[True] < 0.7 * jumps[False]
-
-
-@pytest.mark.parametrize("bad", ["x", None, 1j, 10**400, np.nan, np.complex128(2.0), pd.Timestamp("2020")])
-def test_a_bad_cell_of_a_frame_spoils_only_its_row(bad: Any) -> None:
-    frame = pd.DataFrame(rows(40)).astype(object)
-    frame.iloc[5, 1] = bad
-    one, two = (PrivatePCA(on_bad_row="zero", features=NAMES, seed=1) for _ in range(2))
-    one.learn_many(frame)
-    learn(two, frame.to_dict("records"))
-    assert one.t == two.t == 40
-    assert one.admission == two.admission
-    assert sum(one.admission.zero_rows_by_reason.values()) == 1  # type: ignore[union-attr]
