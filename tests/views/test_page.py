@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.linalg.eigen import signs_like
 from streampca.release.release import rows_summed
 from streampca.views.card import card
 from streampca.views.facts import Fact, admission_facts, captured_share, regret_facts
 from streampca.views.page import Page, Thinned
-from streampca.views.plots import aligned
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import FEATURES, Run, bare
@@ -115,16 +113,12 @@ def test_empty_subspaces_are_shown_as_none():
     assert page.panels() == []
 
 
-def test_signs_do_not_flip_over_time():
-    rng = np.random.default_rng(3)
-    basis = np.linalg.qr(rng.normal(size=(6, 3)))[0]
-    flipped = basis * np.array([1.0, -1.0, -1.0])
-    np.testing.assert_array_equal(signs_like(flipped, basis), basis)
-    swapped = [basis, -basis[:, [1, 0, 2]], basis * np.array([-1.0, 1.0, 1.0])]
-    followed = aligned(swapped)
-    for made in followed[:-1]:
-        np.testing.assert_allclose(made, swapped[-1])
-    np.testing.assert_array_equal(followed[-1], swapped[-1])
+def test_signs_do_not_flip_between_two_messages():
+    page, basis = Page(), np.linalg.qr(np.random.default_rng(3).normal(size=(6, 3)))[0]
+    guarantee = sp.Guarantee.none("it is a test")
+    for t, turned in enumerate((basis, -basis, basis * [1.0, -1.0, 1.0]), 1):
+        page.add([sp.Release(t=t, n_components=3, guarantee=guarantee, basis=turned)])
+        assert [row["values"] for row in page.state()["loadings"]["rows"]] == basis.tolist()
 
 
 BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}

@@ -81,7 +81,8 @@ def test_other_sites_get_nothing(public, curator):
 @pytest.mark.parametrize(
     "path",
     ["/../pyproject.toml", "/..%2f..%2fpyproject.toml", "/../page.py", "//etc/passwd", "/%2e%2e/page.py", "/page.html",
-     "/__init__.py", "/static/page.js", "/events/", "/events/x", "/" + "a" * 200, "/page.js%00.css"],
+     "/regret.csv", "/api/state?page=curator", "/\\;@", "/__init__.py", "/static/page.js", "/events/", "/events/x",
+     "/" + "a" * 200, "/page.js%00.css"],
 )  # fmt: skip
 def test_nothing_else_is_read(public, path):
     assert ask(public.port, path)[0] in (400, 404)
