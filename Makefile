@@ -50,7 +50,7 @@ test-lowest: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct \
 	  --editable '.[accounting,demo,parquet,report,serve,sklearn]'
-	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet hypothesis pdoc 'polars<2' pytest pytest-xdist
+	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet hypothesis 'polars<2' pytest pytest-xdist
 	$(VENV)-lowest/bin/python -m pytest -n auto $(UNIT_TESTS)
 
 lint: $(STAMP)

@@ -49,7 +49,7 @@ def run_blocks(markdown: str, name: str) -> Iterator[bytes | None]:
 
 
 def dark(svg: str) -> str:
-    """The picture for a dark page: by its own style if it has one, else with the colors of `plots.DARK`."""
+    """The picture for a dark page: by its own style if it has one, else with the colors of `darkened`."""
     from streampca.views.plots import darkened
 
     return OWN_DARK.sub(r"\1", svg) if OWN_DARK.search(svg) else darkened(svg)

@@ -54,7 +54,8 @@ class _Feed:
     def __init__(self, stream: Stream, names: tuple[Hashable, ...]) -> None:
         admission = stream.engine.now.admission
         self.stream, self.names = stream, names
-        self._middle, self._scale = admission.neutral(len(names)), admission.ranges()[1]
+        self._middle, scale = admission.neutral(len(names)), admission.ranges()[1]
+        self._scale: Any = 1.0 if scale is None else scale  # without ranges, the middle is 0
         # A missing feature counts as the middle of its bounds, which contributes nothing.
         self._fill: list[float] = self._middle.tolist()
 
@@ -74,18 +75,17 @@ class _Feed:
         """Return one mapping in the units of the stream, neither clamped nor clipped, (d,)."""
         values = self.row(x)
         try:
-            return self._scaled(as_floats(values))
+            scaled: FloatArray = (as_floats(values) - self._middle) * self._scale
         except (TypeError, ValueError, OverflowError):
             raise BadRowError(f"the row {short(values)} is not all numbers; drop or encode text first") from None
+        return scaled
 
     def all_seen(self, X: pd.DataFrame) -> FloatArray:
         """Return the rows of a table in the units of the stream, neither clamped nor clipped, (n, d)."""
         # The stream knows features as text, river as any hashable label.
         columns = dict(zip(map(str, self.names), self.names, strict=True))
-        return self._scaled(frame_values(self.table(X), columns, BadRowError, mixed=False))
-
-    def _scaled(self, rows: FloatArray) -> FloatArray:
-        return rows if self._scale is None else (rows - self._middle) * self._scale
+        values = frame_values(self.table(X), columns, BadRowError, mixed=False)
+        return np.asarray((values - self._middle) * self._scale)
 
 
 @dataclass(eq=False, repr=False)
@@ -174,17 +174,12 @@ class RiverAdapter(base.MiniBatchTransformer):
             )
         return names
 
-    def _learnt(self) -> _Feed | None:
-        """Return the stream and its features, or None before the first row."""
-        # The constructor of the stream may have been interrupted, or its first row refused.
-        feed = self._feed
-        return feed if feed is not None and feed.stream.t else None
-
     def _begun(self, first: Collection[Hashable]) -> _Feed:
         """Return the stream and its features; before the first row, for these features or those that are fixed."""
-        if (feed := self._learnt()) is not None:
+        feed = self._feed
+        if feed is not None and feed.stream.t:
             return feed
-        names, feed = self._names(first), self._feed
+        names = self._names(first)
         # The ledger may have paid for a first row that was interrupted: the next row enters the same stream.
         if feed is None or feed.names != names:
             stream = Stream(
@@ -212,7 +207,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             If no more rows can be absorbed. No state has changed.
         """
         # If features are fixed, also a bad first row is a row of their stream.
-        feed = self._learnt() if self.features is None else self._begun(())
+        feed = self._begun(()) if self.t or self.features is not None else None
         try:
             x = _mapping(x)
             if feed is None:

@@ -33,7 +33,7 @@ from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.counts import check_components, check_switch
-from streampca.linalg.eigen import fix_signs
+from streampca.linalg.eigen import fix_signs, signs_like
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency
 from streampca.processors.private_fpl import PrivateFPL
@@ -49,6 +49,7 @@ from streampca.stream.blocks import BlockCutter
 from streampca.stream.stream import Stream
 
 with needs("sklearn"):
+    import joblib
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils import Tags
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -130,7 +131,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         finally:
             # Also if a warning is raised as an error: the release exists, and its budget is spent.
             if stream.release is not None:
-                self.__dict__.pop("_stream", None)
+                for name in ("_stream", "_stream_of"):
+                    self.__dict__.pop(name, None)
                 self.__dict__.update(self._results(stream, None))
         return self
 
@@ -138,18 +140,21 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Absorb one more batch, as in `fit`, and create one more release.
 
-        Sizes of batches must not depend on the rows. One row is enough.
+        Sizes of batches must not depend on the rows. One row is enough. If the first batch is interrupted, the next
+        call with equal parameters continues the same run, which a ledger pays for once.
         """
         stream: Stream | None = self.__dict__.get("_stream")
-        if stream is not None and not stream.t:
-            # The first batch was interrupted or refused.
-            stream = None
-        X = self._read(X, reset=stream is None)
-        before = None if stream is None else getattr(self, "components_", None)
-        if stream is None:
+        # A stream without rows is of a first batch that was interrupted or refused.
+        before = None if stream is None or not stream.t else getattr(self, "components_", None)
+        X = self._read(X, reset=stream is None or not stream.t)
+        if stream is None or not stream.t:
             if self.bounds == "private":
                 raise BadParameterError("bounds='private' needs all rows: use fit, or pass public bounds")
-            stream = self._stream = self._new_stream(BatchFPL)
+            # The ledger may have paid for that stream: unless a parameter or the features have changed, it continues.
+            if stream is None or self._stream_of != self._configuration():
+                stream = self._new_stream(BatchFPL)
+                # Hashed after a seed was drawn from `random_state`, which changes its state. One call sets both.
+                self.__dict__.update(_stream=stream, _stream_of=self._configuration())
         try:
             # One block a batch, hence one release: the cutter's block is as long as the batch.
             admission = stream.engine.now.admission.fixed_by_block(next(_blocks(X)))
@@ -173,6 +178,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if isinstance(X, np.ma.MaskedArray):
             X = as_floats(X)
         return validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=reset)
+
+    def _configuration(self) -> str:
+        """Return a digest of the parameters and the features."""
+        return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))
 
     def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
         d = int(self.n_features_in_)
@@ -230,10 +239,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         left = (float(np.trace(release.gram)) - float(estimates.variances.sum())) / rows
         left_std = noise.through(np.eye(d) - basis @ basis.T) / rows
         # Post-processing: signs are chosen from releases only.
-        components = fix_signs(basis).T
-        if before is not None:
-            k = min(len(components), len(before))
-            components[:k] *= np.where(np.einsum("ij,ij->i", components[:k], before[:k]) < 0.0, -1.0, 1.0)[:, None]
+        signed = fix_signs(basis)
+        components = (signed if before is None else signs_like(signed, before.T)).T
         return {
             "n_components_": release.n_components,
             "components_": components,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from streampca.errors import BadParameterError
+from streampca.linalg.counts import check_count
 from streampca.regret.regret import RegretRecord
 from streampca.release.file import Header
 from streampca.release.release import Release, Terms
@@ -78,8 +79,7 @@ class ReleaseFile(OutputFile):
     """``releases.jsonl``: a header line, then one in ``keep_every`` releases a line. Publishable."""
 
     def __init__(self, path: Path | None, *, gram: bool = True, keep_every: int = 1, force: bool = False) -> None:
-        if keep_every < 1:
-            raise BadParameterError(f"keep_every={keep_every} must be at least 1")
+        check_count("keep_every", keep_every)
         super().__init__(path, force=force)
         self._gram, self._every, self._mark = gram, keep_every, ""
         self.count = self.written = 0  #: releases added, and those of them written

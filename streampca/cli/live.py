@@ -53,12 +53,7 @@ class View:
 
     period: ClassVar[float]  #: seconds between two updates
 
-    _next = 0.0
-
-    @property
-    def due(self) -> bool:
-        """True if it is time to show the state again."""
-        return time.monotonic() >= self._next
+    due = 0.0  #: time of the next update, by the monotonic clock
 
     def start(self) -> None:
         """Start showing."""
@@ -68,7 +63,7 @@ class View:
 
     def show(self, progress: Progress) -> None:
         """Show the state of the run."""
-        self._next = time.monotonic() + self.period
+        self.due = time.monotonic() + self.period
 
     def end(self, progress: Progress) -> None:
         """Show the last state and stop."""
@@ -155,8 +150,8 @@ class PlainView(View):
         self._of = f" of {self.total}" if self.total else ""
 
     def start(self) -> None:
-        self._print(self.title)
-        self._next = time.monotonic() + self.period
+        self.console.print(self.title)
+        self.due = time.monotonic() + self.period
 
     def show(self, progress: Progress) -> None:
         super().show(progress)
@@ -164,26 +159,20 @@ class PlainView(View):
         rows = progress.t - progress.t % 1000
         if rows > self._shown:
             self._shown = rows
-            self._print(f"{rows}{self._of} rows, {progress.seconds:.1f} s")
+            self.console.print(f"{rows}{self._of} rows, {progress.seconds:.1f} s")
 
     def end(self, progress: Progress) -> None:
         if progress.t:
             private = "" if progress.private is None else f" | publishable: {publishable(progress.private)}"
-            self._print(f"{progress.t}{self._of} rows, {progress.releases} releases, {progress.seconds:.1f} s{private}")
-
-    def _print(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.console.print(
+                f"{progress.t}{self._of} rows, {progress.releases} releases, {progress.seconds:.1f} s{private}"
+            )
 
 
 def view(live: bool | None, title: str, guarantee: Guarantee, total: int | None) -> View:
     """Return the view that fits standard error, or the one asked for."""
-    on = console(sys.stderr)
-    return LiveView(on, title, guarantee, total) if is_live(live) else PlainView(on, title, total)
-
-
-def is_live(live: bool | None) -> bool:
-    """Return True if the view is the live one: standard error is a terminal, and it is not switched off."""
-    return live is not False and sys.stderr.isatty()
+    on, is_live = console(sys.stderr), live is not False and sys.stderr.isatty()
+    return LiveView(on, title, guarantee, total) if is_live else PlainView(on, title, total)
 
 
 def publishable(record: PrivateRegretRecord) -> str:

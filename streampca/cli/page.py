@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from streampca.cli.live import PERIOD, Progress, View
 from streampca.cli.options import RunPath, about
 from streampca.errors import BadParameterError, needs
 from streampca.regret.regret import RegretRecord
-from streampca.views.facts import Fact, admission_facts, budget_fact, grouped
+from streampca.views.facts import Fact, admission_facts, grouped
 from streampca.views.page import Page
 from streampca.views.run_files import RunFiles
 
@@ -25,19 +24,28 @@ with needs("serve"):
 _EVERY, _QUIET = 0.5, 3.0
 
 
-@dataclass(eq=False)
-class CuratorView(View):
-    """View of a run on the curator's page: exact regret, rows and their speed, and changes of rows. Curator only."""
+class ServedPage(View):
+    """View of a run on a page in the browser, which stays when the run is over.
+
+    With ``is_public`` the page gets releases and nothing else. Otherwise it gets exact figures, too: curator only.
+    """
 
     period = PERIOD
 
-    page: Page
+    def __init__(self, title: str, *, is_public: bool, port: int) -> None:
+        # The public title does not contain the name of the file.
+        self.page = Page("" if is_public else title, curator=not is_public)
+        # It listens before the run begins: a port that is taken costs no privacy.
+        self.server = Server(self.page, port=port)
 
     def add(self, record: RegretRecord) -> None:
-        self.page.add([record])
+        if self.page.curator:
+            self.page.add([record])
 
     def show(self, progress: Progress) -> None:
         super().show(progress)
+        if not self.page.curator:
+            return
         # Curator only: where a batch ends depends on the bytes of cells and on bad rows.
         figures = [Fact("Rows", grouped(progress.t), curator=True)]
         if progress.seconds > 0.0:
@@ -45,40 +53,20 @@ class CuratorView(View):
             figures.append(Fact("Rows per second", speed, curator=True))
         self.page.show(figures + ([] if progress.admitted is None else admission_facts(progress.admitted)))
 
-
-class ServedPage:
-    """A page that shows a run while it runs, and stays when it is over.
-
-    With ``is_public`` it gets releases and nothing else. Otherwise `views` has the curator's view, the only part that
-    gets exact figures.
-    """
-
-    def __init__(self, title: str, *, is_public: bool, port: int) -> None:
-        # The public title does not contain the name of the file.
-        self.page = Page("" if is_public else title, curator=not is_public)
-        self.views = [] if is_public else [CuratorView(self.page)]
-        # It listens before the run begins: a port that is taken costs no privacy.
-        self._server = Server(self.page, port=port)
-
-    def open(self) -> None:
-        """Start serving."""
-        print_url(self.page, self._server.start())
-
     def close(self, *, stay: bool, budget: str = "") -> None:
         """Show that the run is over, and the remaining budget; stay until Ctrl-C if asked to."""
         if self.page.curator and budget:
-            self.page.show([*self.page.figures, budget_fact(budget)])
+            self.page.show([*self.page.figures, Fact("Budget in the ledger", budget, curator=True)])
         self.page.end()
-        with suppress(KeyboardInterrupt):
-            if stay:
-                print("The page stays until Ctrl-C.", file=sys.stderr, flush=True)
+        if stay:
+            print("The page stays until Ctrl-C.", file=sys.stderr, flush=True)
+            with suppress(KeyboardInterrupt):
                 threading.Event().wait()
-        self._server.stop()
 
 
-def print_url(page: Page, server: Server) -> None:
+def print_url(server: Server) -> None:
     """Print the address of a page."""
-    reader = "curator only, with its token" if page.curator else "publishable"
+    reader = "curator only, with its token" if "#token" in server.url else "publishable"
     print(f"page ({reader}): {server.url}", file=sys.stderr, flush=True)
 
 
@@ -109,7 +97,7 @@ def serve(
     run.update(page)  # refuses a file that is no run
     server, latest = Server(page, port=port, names=name or ()), time.monotonic()
     with server, suppress(KeyboardInterrupt):
-        print_url(page, server)
+        print_url(server)
         while True:
             if run.update(page):  # without a pause while the files bring news
                 latest = time.monotonic()

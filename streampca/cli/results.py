@@ -8,7 +8,7 @@ import textwrap
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
@@ -18,7 +18,7 @@ from streampca.errors import BadParameterError, NoReleaseError
 from streampca.release.release import Release
 from streampca.views.card import card
 from streampca.views.facts import in_words
-from streampca.views.report import html, read_run, write_pictures
+from streampca.views.report import html, read_run
 from streampca.views.run_files import RunFiles
 
 _NOT_PRIVATE = "NOT PRIVATE, curator only: scores are functions of raw rows; do not publish"
@@ -116,10 +116,6 @@ def report(
     *,
     out: Annotated[Path, about("The HTML file.", "--out", "-o")] = Path("report.html"),
     regret: Annotated[Path | None, about("File of the exact regret: the report is the curator's, and says so.")] = None,
-    pictures: Annotated[
-        Path | None, about("Folder for every picture, too. Names of those for the curator begin with curator-.")
-    ] = None,
-    kind: Annotated[Literal["svg", "png"], about("Format of those files.")] = "svg",
     force: Force = False,
 ) -> int:
     """Write a report of a run: one HTML file that needs nothing else.
@@ -129,14 +125,10 @@ def report(
     """
     if out.exists() and not force:
         raise BadParameterError(f"{out} exists; pass another --out, or --force to overwrite it")
-    run = read_run(path, regret)
+    page, releases = read_run(path, regret)
     out.parent.mkdir(parents=True, exist_ok=True)
     # A report with exact figures has its mode before it has a line.
-    out.touch(mode=0o666 if run.page.is_publishable else 0o600)
-    out.write_text(html(run), encoding="utf-8")
-    reader = "publishable:" if run.page.is_publishable else "curator only:"
-    print(f"{reader} {out}", file=sys.stderr)
-    if pictures is not None:
-        count = len(write_pictures(run, pictures, kind))
-        print(f"{reader} {count} pictures in {pictures}", file=sys.stderr)
+    out.touch(mode=0o666 if page.is_publishable else 0o600)
+    out.write_text(html(page, releases), encoding="utf-8")
+    print(f"{'publishable:' if page.is_publishable else 'curator only:'} {out}", file=sys.stderr)
     return 0

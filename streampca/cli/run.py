@@ -12,7 +12,7 @@ from typing import Annotated
 from streampca.cli import inputs
 from streampca.cli.algorithms import COMMON, make_algorithm, make_mechanism
 from streampca.cli.files import Files, refuse_inputs
-from streampca.cli.live import is_live, view
+from streampca.cli.live import LiveView, view
 from streampca.cli.messages import caution
 from streampca.cli.options import (
     LIVE,
@@ -79,7 +79,7 @@ def run(
     title = f"streampca run {source.name} · {type(algorithm).__name__}, k = {k}"
     served = None
     if options.serve:
-        from streampca.cli.page import ServedPage  # needs the extra serve
+        from streampca.cli.page import ServedPage, print_url  # needs the extra serve
 
         served = ServedPage(title, is_public=settings.serve_public, port=settings.serve_port)
 
@@ -110,16 +110,17 @@ def run(
         )  # fmt: skip
         if database is not None:
             inputs.remember(database, source, options.reading(), options.columns)
+        shown = view(options.live, title, stream.guarantee, horizon)
+        views = [shown]
         if served is not None:
-            served.open()
+            print_url(opened.enter_context(served.server))
+            views.append(served)
         caution(warned)
-        views = [view(options.live, title, stream.guarantee, horizon)]
-        views += [] if served is None else served.views
         session = Session(
             stream, rows, files, views, every=settings.regret_every, store=database,
             page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
-            followed=options.regret is not None or served is not None or is_live(options.live),
+            followed=options.regret is not None or served is not None or isinstance(shown, LiveView),
         )  # fmt: skip
         session.run()
         budget = "" if account is None else account.remaining()
@@ -188,7 +189,7 @@ def resume(
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
         session = Session(
             stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
-            new_source=continues, followed=is_live(live), store=database,
+            new_source=continues, followed=isinstance(shown, LiveView), store=database,
         ).run()  # fmt: skip
         print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
         if (card := session.card()) is not None:

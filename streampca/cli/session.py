@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from textwrap import indent
 from types import FrameType
@@ -35,12 +35,6 @@ from streampca.views.page import Page
 #: For `RegretLog.every`, where the session creates the records itself: the log keeps none, so memory stays flat.
 NEVER = 2**62
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
-
-
-def parameters_of_run(stream: Stream, source: RowSource) -> dict[str, Any]:
-    """Return the parameters of a run that may be published."""
-    bounds = "private" if stream.engine.now.admission.warmup else source.bounds
-    return public_parameters(stream.algorithm, row_norm=stream.row_norm, bounds=bounds)
 
 
 class Interrupts:
@@ -147,7 +141,7 @@ class Session:
             # `batches` cuts at the multiples of ``every``, so that none is passed over.
             if self.followed and self.stream.t % self.every == 0:
                 self._take_record()
-            if due := [view for view in self.views if view.due]:
+            if due := [view for view in self.views if time.monotonic() >= view.due]:
                 # `streampca serve` and tail -f read the files while the run proceeds.
                 self.files.flush()
                 progress = self._progress(self._latest())
@@ -207,11 +201,14 @@ class Session:
 
     def _begin(self) -> None:
         """Write the first lines of the files, unless they are written."""
-        if not self.files.is_begun:
-            parameters = parameters_of_run(self.stream, self.source)
-            self.files.begin(self.stream.engine.processor.terms, parameters)
-            if self.page is not None:
-                self.page.describe(parameters)
+        if self.files.is_begun:
+            return
+        stream, admission = self.stream, self.stream.engine.now.admission
+        bounds = "private" if admission.warmup else self.source.bounds
+        parameters = public_parameters(stream.algorithm, row_norm=stream.row_norm, bounds=bounds)
+        self.files.begin(stream.engine.processor.terms, parameters)
+        if self.page is not None:
+            self.page.describe(parameters)
 
     def _latest(self) -> RegretRecord | None:
         """Return the exact record of this moment, which may be the kept one."""
@@ -298,4 +295,5 @@ def card_lines(card: Card, elsewhere: str = "") -> list[str]:
         return [card.text(terminal_width())]
     # Standard error may be a log that others read.
     hint = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
-    return [card.publishable.text(terminal_width()), hint]
+    public = replace(card, facts=[fact for fact in card.facts if not fact.curator])
+    return [public.text(terminal_width()), hint]

@@ -152,6 +152,15 @@ def fix_signs(basis: FloatArray) -> FloatArray:
     return np.ascontiguousarray(basis * signs)
 
 
+def signs_like(basis: FloatArray, reference: FloatArray) -> FloatArray:
+    """Return the basis with the signs that bring each column closest to the same column of the reference."""
+    k = min(basis.shape[1], reference.shape[1])
+    turned: FloatArray = basis.copy()
+    if basis.shape[0] == reference.shape[0]:
+        turned[:, :k] *= np.where(np.einsum("ij,ij->j", basis[:, :k], reference[:, :k]) < 0.0, -1.0, 1.0)
+    return turned
+
+
 def orthonormal(matrix: FloatArray) -> FloatArray:
     """Return an orthonormal basis of the column span by Householder QR, positive diagonal of R."""
     q, r = np.linalg.qr(matrix)

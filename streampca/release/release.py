@@ -509,7 +509,6 @@ class Release:
         kind: Literal["loadings", "biplot", "scree", "over-time", "motion"] = "loadings",
         *,
         past: Sequence[Release] = (),
-        dark: bool = False,
     ) -> Figure:
         """Draw the release as a matplotlib Figure, publishable like the release. Needs the extra ``report``.
 
@@ -518,7 +517,6 @@ class Release:
         kind : ``"loadings"`` (heat map), ``"biplot"``, or ``"scree"`` with the error that the noise causes; from the
             releases in ``past`` to this one, ``"over-time"`` (loadings) or ``"motion"`` (of the subspace).
         past : earlier releases of the run, in order. Those of other dimensions are ignored.
-        dark : for a dark page.
 
         Raises
         ------
@@ -527,7 +525,7 @@ class Release:
         NoReleaseError
             If the release lacks the data of this kind.
         """
-        figure: Figure = render("plot", self, kind, past=past, dark=dark)
+        figure: Figure = render("plot", self, kind, past=past)
         return figure
 
     def _repr_html_(self) -> str:

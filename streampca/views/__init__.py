@@ -13,9 +13,4 @@ from streampca.views.card import card, stream_html
 from streampca.views.notebook import Watch
 from streampca.views.plots import plot
 
-RENDERERS.update(
-    card=lambda *parts: card(*parts).html(),
-    plot=plot,
-    stream=stream_html,
-    watch=Watch,
-)
+RENDERERS.update(card=lambda *parts: card(*parts).html(), plot=plot, stream=stream_html, watch=Watch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from itertools import zip_longest
 from typing import Any
@@ -26,8 +26,6 @@ from streampca.views.facts import (
     COMPONENTS,
     Fact,
     admission_facts,
-    budget_fact,
-    centered_text,
     clear_components,
     estimates_of,
     grouped,
@@ -97,11 +95,6 @@ class Card:
     def is_publishable(self) -> bool:
         """True if nothing in it is an exact function of raw rows."""
         return not any(fact.curator for fact in self.facts)
-
-    @property
-    def publishable(self) -> Card:
-        """Card without the curator's figures."""
-        return replace(self, facts=[fact for fact in self.facts if not fact.curator])
 
     def table(self) -> list[list[str]]:
         """Return components and loadings as rows of text, a head first."""
@@ -187,10 +180,15 @@ def card(
     basis : that of the release, perhaps with other signs.
     estimated : number of features up to which estimates are computed.
     """
-    estimates = estimates_of(release, estimated)
+    estimates, centered = estimates_of(release, estimated), release.details.get("centered")
+    about = "Centered: components are directions around the private mean."
+    if centered is None:
+        about = "Not centered: components are directions around zero, and the first may be that of the mean."
+    elif not centered:
+        about = "Not centered yet: noise hides the number of rows, so components are directions around zero."
     return Card(
-        f"{centered_text(release)} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} "
-        "features was released.",
+        f"{about} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} features "
+        "was released.",
         promise(release.guarantee),
         [*released_facts(release, releases, estimates), *further],
         components_of(release, estimates),
@@ -205,7 +203,8 @@ def curator_card(
     """Return the card of a run with the curator's figures: regret, changes of rows by admission, remaining budget."""
     further = [] if record is None else regret_facts(record)
     further += [] if admitted is None else admission_facts(admitted)
-    return card(release, releases=releases, further=[*further, *([budget_fact(balance)] if balance else ())])
+    further += [Fact("Budget in the ledger", balance, curator=True)] if balance else []
+    return card(release, releases=releases, further=further)
 
 
 def stream_html(stream: Stream) -> str | None:

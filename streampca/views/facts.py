@@ -18,7 +18,7 @@ from streampca.regret.regret import RegretRecord
 from streampca.release.estimates import Estimates
 from streampca.release.release import Release, rows_summed
 from streampca.rows.report import AdmissionReport, share_text
-from streampca.views.plots import WIDE, feature_names, has_drawable_gram, heaviest
+from streampca.views.plots import WIDE, has_drawable_gram, heaviest
 
 Cell = float | int | None
 
@@ -97,7 +97,7 @@ def loadings(
     intervals; None without ``estimates``.
     """
     basis = basis[:, :components]
-    names, chosen = feature_names(release.features, len(basis)), heaviest(basis, most)
+    names, chosen = release.features or [f"feature {i + 1}" for i in range(len(basis))], heaviest(basis, most)
     bars = None if estimates is None else np.minimum(1.0, WIDE * estimates.loading_std[:, :components])
     rows = [
         {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}
@@ -123,16 +123,6 @@ def grouped(n: int) -> str:
 
 
 # -- figures of a run ---------------------------------------------------------------
-
-
-def centered_text(release: Release) -> str:
-    """State in a sentence whether the components are about the mean."""
-    centered = release.details.get("centered")
-    if centered:
-        return "Centered: components are directions around the private mean."
-    if centered is None:
-        return "Not centered: components are directions around zero, and the first may be that of the mean."
-    return "Not centered yet: noise hides the number of rows, so components are directions around zero."
 
 
 def clear_components(estimates: Estimates) -> list[bool]:
@@ -198,21 +188,11 @@ def admission_facts(report: AdmissionReport) -> list[Fact]:
     return [Fact(label, value, curator=True) for label, value in pairs]
 
 
-def budget_fact(balance: str) -> Fact:
-    """Return the remaining budget of a ledger as a fact. Curator only."""
-    return Fact("Budget in the ledger", balance, curator=True)
-
-
 def percent(share: float, digits: int = 3) -> str:
-    """Write a share in per cent, rounded down."""
-    return f"{floor(100.0 * share, digits)} %"
-
-
-def floor(number: float, digits: int) -> str:
-    """Write a number rounded down, so that a share below one never reads as one."""
+    """Write a share in per cent, rounded down, so that a share below one never reads as one."""
     # 1e-9 repairs products such as 0.29 * 100 = 28.999999999999996.
     scale = 10.0**digits
-    return f"{math.floor(number * scale + 1e-9) / scale:.{digits}f}"
+    return f"{math.floor(100.0 * share * scale + 1e-9) / scale:.{digits}f} %"
 
 
 # -- the guarantee in words ---------------------------------------------------------

@@ -78,7 +78,7 @@ class Watch:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-        self.update()
+            self._handle.update(self._show(self.html()))
 
     def __iter__(self) -> Iterator[Any]:
         if self._rows is None:
@@ -86,12 +86,7 @@ class Watch:
         with self:
             yield from self._stream.run(self._rows)
 
-    def update(self) -> None:
-        """Update the card now."""
-        if self._handle is not None:
-            self._handle.update(self._show(self.html()))
-
     def _follow(self) -> None:
         # `wait` returns early when the block ends, so that leaving it never takes ``every`` seconds.
         while not self._ended.wait(self._every):
-            self.update()
+            self._handle.update(self._show(self.html()))

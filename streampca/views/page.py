@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from streampca.errors import BadParameterError
+from streampca.linalg.eigen import signs_like
 from streampca.linalg.types import FloatArray
 from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
@@ -23,7 +24,7 @@ from streampca.release.release import Release
 from streampca.views import facts
 from streampca.views.card import card, component_rows
 from streampca.views.facts import Cell, Fact
-from streampca.views.plots import eigenvalue_title, has_drawable_gram, signs_like
+from streampca.views.plots import eigenvalue_title, has_drawable_gram
 
 Item = TypeVar("Item")
 
@@ -241,7 +242,13 @@ class Page:
 
     def _offer(self, table: str, make: Callable[[], Sequence[Cell]]) -> None:
         """Add a row to a table. It is computed only if it is kept."""
-        self.tables[table].offer(lambda: [_plain(cell) for cell in make()])
+
+        def plain() -> list[Cell]:
+            # JSON has no infinity, and seven digits are more than a chart shows, and half of the size.
+            cells = [None if cell is None or not math.isfinite(cell) else cell for cell in make()]
+            return [float(f"{cell:.7g}") if isinstance(cell, float) else cell for cell in cells]
+
+        self.tables[table].offer(plain)
 
     def panels(self) -> list[Panel]:
         """Return the charts that have data."""
@@ -293,10 +300,3 @@ class Page:
             if self._message[0] != self.version:
                 self._message = self.version, json.dumps(self.state(), allow_nan=False, separators=(",", ":"))
             return self._message[1]
-
-
-def _plain(cell: Cell) -> Cell:
-    if cell is None or not math.isfinite(cell):
-        return None  # JSON has no infinity
-    # Seven digits are more than a chart shows, and half of the size.
-    return int(cell) if isinstance(cell, int) else float(f"{cell:.7g}")

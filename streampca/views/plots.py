@@ -1,7 +1,7 @@
 """Pictures of a released subspace and of curves over time, as matplotlib figures.
 
-A basis is (d, k), ``names`` are the names of the d features, ``times`` are n numbers of rows seen, and ``dark`` is for
-a dark page. Needs the extra ``report``; matplotlib is imported when a picture is drawn.
+A basis is (d, k), ``names`` are the names of the d features, and ``times`` are n numbers of rows seen. Needs the extra
+``report``; matplotlib is imported when a picture is drawn.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,30 +32,22 @@ _RELEASES = 400
 WIDE = 1.959963984540054
 
 
-class _Style(NamedTuple):
-    """Colors and dashes of a picture."""
-
-    background: str
-    text: str
-    soft: str
-    grid: str
-    lines: tuple[str, ...]
-    dashes: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (4, 2, 1, 2, 1, 2)), (0, (8, 3)))
-
-
-#: On a light page and on a dark one.
-LIGHT = _Style("#ffffff", "#1a2230", "#566073", "#e1e5ec",
-               ("#1f5fa8", "#b8610b", "#18794e", "#8a3ea8", "#b3243b", "#0b7285"))  # fmt: skip
-DARK = _Style("#1a202b", "#e7ebf2", "#a3adbd", "#323b4a",
-              ("#6cb2ff", "#ffb056", "#5fd39a", "#d9a0f2", "#ff8a98", "#5ccfe0"))  # fmt: skip
+#: Colors of pictures, which are drawn for a light page, and their counterparts on a dark one.
+_BACKGROUND, _TEXT, _SOFT, _GRID = "#ffffff", "#1a2230", "#566073", "#e1e5ec"
+_LINES = ("#1f5fa8", "#b8610b", "#18794e", "#8a3ea8", "#b3243b", "#0b7285")
+_DARK_TEXT = "#e7ebf2"
+_DARK = {
+    _BACKGROUND: "#1a202b", _TEXT: _DARK_TEXT, _SOFT: "#a3adbd", _GRID: "#323b4a",
+    **dict(zip(_LINES, ("#6cb2ff", "#ffb056", "#5fd39a", "#d9a0f2", "#ff8a98", "#5ccfe0"), strict=True)),
+    "#000000": _DARK_TEXT,
+}  # fmt: skip
+_DASHES = ("-", "--", ":", "-.", (0, (4, 2, 1, 2, 1, 2)), (0, (8, 3)))
+#: Heads of arrows at the end of a line, and a legend to the right of a chart.
+_ARROW: dict[str, Any] = {"arrowstyle": "-|>", "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
+_BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
 
 
 # -- values shared with the page ----------------------------------------------------
-
-
-def feature_names(names: Sequence[str] | None, n_features: int) -> Sequence[str]:
-    """Return the names of the features, by default ``feature 1, feature 2, ...``."""
-    return names or [f"feature {i + 1}" for i in range(n_features)]
 
 
 def heaviest(basis: FloatArray, most: int) -> list[int]:
@@ -80,24 +72,7 @@ def eigenvalue_title(release: Release) -> str:
     return "Eigenvalues of the decayed sum" if "decay_per_release" in release.details else "Eigenvalues per row"
 
 
-def trails(bases: FloatArray) -> FloatArray:
-    """Return projections of the features' axes onto the first two directions of the last of n bases, (n, d, 2)."""
-    # Procrustes: each basis is rotated within its subspace to be closest to the last one.
-    turns = np.linalg.svd(np.swapaxes(bases, 1, 2) @ bases[-1])
-    plane: FloatArray = (bases @ (turns.U @ turns.Vh))[:, :, :2]
-    return plane if plane.shape[2] == 2 else np.concatenate([plane, np.zeros_like(plane)], axis=2)
-
-
-# -- signs and order of components over time ----------------------------------------
-
-
-def signs_like(basis: FloatArray, reference: FloatArray) -> FloatArray:
-    """Return the basis with the signs that bring each column closest to the same column of the reference."""
-    k = min(basis.shape[1], reference.shape[1])
-    turned: FloatArray = basis.copy()
-    if basis.shape[0] == reference.shape[0]:
-        turned[:, :k] *= np.where(np.einsum("ij,ij->j", basis[:, :k], reference[:, :k]) < 0.0, -1.0, 1.0)
-    return turned
+# -- components over time ------------------------------------------------------------
 
 
 def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
@@ -121,44 +96,39 @@ def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
     return out
 
 
-def followed(releases: Sequence[Release], most: int) -> tuple[list[int], FloatArray]:
-    """Return times (n,) and aligned bases (n, d, k) of at most ``most`` releases, evenly spread, with the last."""
-    # Strides are counted from the end, so that the last release is always drawn.
-    shape = releases[-1].subspace.basis.shape
-    same = [release for release in releases if release.subspace.basis.shape == shape]
-    step = -(-len(same) // most)
-    shown = same[(len(same) - 1) % step :: step]
-    return [release.t for release in shown], np.array(aligned([release.subspace.basis for release in shown]))
-
-
 # -- pictures -----------------------------------------------------------------------
 
 
-def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = (), dark: bool = False) -> Figure:
+def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = ()) -> Figure:
     """Draw a release; see `Release.plot`."""
     known = ("loadings", "biplot", "scree", "over-time", "motion")
     if kind not in known:
         raise BadParameterError(f"kind={kind!r}: expected one of {', '.join(map(repr, known))}.")
     if kind != "scree" and not release.subspace.n_components:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
-    basis, names = release.subspace.basis, feature_names(release.features, release.n_features)
-    with _styled(dark) as style:
+    basis = release.subspace.basis
+    names = release.features or [f"feature {i + 1}" for i in range(len(basis))]
+    with _styled():
         if kind == "scree":
-            return _scree(style, release)
+            return _scree(release)
         if kind == "loadings":
-            return _heat_map(style, basis[:, :_COMPONENTS], names)
+            return _heat_map(basis[:, :_COMPONENTS], names)
         if kind == "biplot":
-            return _biplot(style, basis[:, :2], names)
-        times, bases = followed([*past, release], _RELEASES)
-        if len(times) < 2:
+            return _biplot(basis[:, :2], names)
+        same = [one for one in (*past, release) if one.subspace.basis.shape == basis.shape]
+        if len(same) < 2:
             raise BadParameterError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
-        return (_motion if kind == "motion" else _loadings_over_time)(style, times, bases, names)
+        # Evenly spread, and counted from the end, so that this release is always drawn.
+        step = -(-len(same) // _RELEASES)
+        same = same[(len(same) - 1) % step :: step]
+        times, bases = [one.t for one in same], np.array(aligned([one.subspace.basis for one in same]))
+        return (_motion if kind == "motion" else _loadings_over_time)(times, bases, names)
 
 
-def _heat_map(style: _Style, basis: FloatArray, names: Sequence[str]) -> Figure:
+def _heat_map(basis: FloatArray, names: Sequence[str]) -> Figure:
     chosen = heaviest(basis, _FEATURES)
     shown = basis[chosen]
-    figure, (axes,) = _figure(style, 1.9 + 0.85 * max(3, basis.shape[1]), 1.1 + 0.27 * max(4, len(chosen)))
+    figure, (axes,) = _figure(1.9 + 0.85 * max(3, basis.shape[1]), 1.1 + 0.27 * max(4, len(chosen)))
     axes.grid(visible=False)
     image = axes.imshow(shown, cmap="RdBu", vmin=-1.0, vmax=1.0, aspect="auto")
     axes.set_xticks(range(basis.shape[1]), [str(i + 1) for i in range(basis.shape[1])])
@@ -169,20 +139,20 @@ def _heat_map(style: _Style, basis: FloatArray, names: Sequence[str]) -> Figure:
     omitted = len(basis) - len(chosen)
     axes.set(title="Loadings", xlabel="component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
-    bar.ax.tick_params(colors=style.soft, labelsize=8)
+    bar.ax.tick_params(colors=_SOFT, labelsize=8)
     return figure
 
 
-def _biplot(style: _Style, basis: FloatArray, names: Sequence[str]) -> Figure:
+def _biplot(basis: FloatArray, names: Sequence[str]) -> Figure:
     """Draw the features as arrows in the plane of the first two components. Rows are private and never drawn."""
     two = np.pad(basis, ((0, 0), (0, 2 - basis.shape[1])))
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
-    figure, (axes,) = _figure(style, 5.2, 5.0)
-    _cross(axes, style)
+    figure, (axes,) = _figure(5.2, 5.0)
+    _cross(axes)
     named: list[tuple[float, float]] = []  # heads of arrows with a name: names do not overlap
     for i in sorted(heaviest(two, _ARROWS), key=lambda i: -float((two[i] ** 2).sum())):
         x, y = float(two[i, 0]), float(two[i, 1])
-        axes.annotate("", (x, y), (0.0, 0.0), arrowprops=_ARROW | {"color": style.lines[0]})
+        axes.annotate("", (x, y), (0.0, 0.0), arrowprops=_ARROW | {"color": _LINES[0]})
         clear = all(abs(x - a) > 0.3 * reach or abs(y - b) > 0.075 * reach for a, b in named)
         if clear and max(abs(x), abs(y)) > 0.06 * reach:
             named.append((x, y))
@@ -196,26 +166,26 @@ def _biplot(style: _Style, basis: FloatArray, names: Sequence[str]) -> Figure:
     return figure
 
 
-def _scree(style: _Style, release: Release) -> Figure:
+def _scree(release: Release) -> Figure:
     """Draw eigenvalues per row with 95 % error bars, and the level of the noise."""
     values, rows, k = spectrum(release), rows_summed(release), release.n_components
     if values is None or not len(values):
         raise NoReleaseError("this release holds a subspace only, no eigenvalues; use kind='loadings'")
-    figure, (axes,) = _figure(style)
+    figure, (axes,) = _figure()
     at, shown = np.arange(1, len(values) + 1), values / rows
-    axes.bar(at, shown, width=0.62, color=[style.lines[0] if i <= k else style.soft for i in at], alpha=0.75)
+    axes.bar(at, shown, width=0.62, color=[_LINES[0] if i <= k else _SOFT for i in at], alpha=0.75)
     bars = ""
     if release.has_gram and (noise_std := release.noise_std) is not None:
         # The noise is symmetric Gaussian, with sd s on the diagonal and s / sqrt(2) off it, so v^T N v has sd s for any
         # fixed unit vector v. To first order, if neighboring eigenvalues are further apart than the noise, the error of
         # an eigenvalue is N(0, s**2). The largest eigenvalue of the noise is near s sqrt(2 d).
         bars = "; bars: 95 % of the noise, to first order"
-        axes.errorbar(at, shown, yerr=WIDE * noise_std / rows, fmt="none", ecolor=style.text, elinewidth=1.2, capsize=3)
+        axes.errorbar(at, shown, yerr=WIDE * noise_std / rows, fmt="none", ecolor=_TEXT, elinewidth=1.2, capsize=3)
         level = noise_std * math.sqrt(2.0 * release.n_features) / rows
-        axes.axhspan(-level, level, color=style.lines[1], alpha=0.14, linewidth=0, label="level of the noise")
-        axes.axhline(level, color=style.lines[1], linewidth=1.2, linestyle="--")
+        axes.axhspan(-level, level, color=_LINES[1], alpha=0.14, linewidth=0, label="level of the noise")
+        axes.axhline(level, color=_LINES[1], linewidth=1.2, linestyle="--")
         axes.legend(loc="upper right")
-    axes.axhline(0.0, color=style.soft, linewidth=0.8)
+    axes.axhline(0.0, color=_SOFT, linewidth=0.8)
     if len(values) <= 15:
         axes.set_xticks(at)
     x = f"component (the first {k} span the subspace)"
@@ -223,10 +193,10 @@ def _scree(style: _Style, release: Release) -> Figure:
     return figure
 
 
-def _loadings_over_time(style: _Style, times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Figure:
+def _loadings_over_time(times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Figure:
     """Draw the five heaviest loadings of each of the first three components over `aligned` bases (n, d, k)."""
     count = min(3, bases.shape[2])
-    figure, all_axes = _figure(style, 7.2, 0.7 + 2.0 * count, "\n".join("ABC"[:count]), sharex=True)
+    figure, all_axes = _figure(7.2, 0.7 + 2.0 * count, "\n".join("ABC"[:count]), sharex=True)
     for j, axes in enumerate(all_axes):
         for i in np.argsort(-np.abs(bases[-1, :, j]), kind="stable")[:5]:
             axes.plot(times, bases[:, i, j], label=_short(names[i]))
@@ -236,20 +206,25 @@ def _loadings_over_time(style: _Style, times: Sequence[int], bases: FloatArray, 
     return figure
 
 
-def _motion(style: _Style, times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Figure:
+def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Figure:
     """Draw the axes of features in the plane of at least two subspaces, angles to the last one, squared lengths."""
     from matplotlib.collections import LineCollection
 
-    last, plane = bases[-1], trails(bases)
+    # The plane has the first two directions of the last basis. Procrustes: each other basis is rotated within its
+    # subspace to be closest to the last one. With one component, the second coordinate is 0.
+    last = bases[-1]
+    turns = np.linalg.svd(np.swapaxes(bases, 1, 2) @ last)
+    plane = (bases @ (turns.U @ turns.Vh))[:, :, :2]
+    plane = np.pad(plane, ((0, 0), (0, 0), (0, 2 - plane.shape[2])))
     lengths = (bases**2).sum(axis=2)  # squared length of each axis in the subspace
     # The six features of largest mean squared length.
     chosen = sorted(np.argsort(-lengths.mean(axis=0), kind="stable")[:6].tolist())
-    figure, (axes, angles, share) = _figure(style, 9.6, 5.0, "AB\nAC", width_ratios=[1.25, 1.0])
+    figure, (axes, angles, share) = _figure(9.6, 5.0, "AB\nAC", width_ratios=[1.25, 1.0])
     reach = 1.1 * max(0.1, float(np.abs(plane[:, chosen]).max()))
-    _cross(axes, style)
+    _cross(axes)
     age = np.linspace(0.15, 1.0, len(times) - 1)
     for n, i in enumerate(chosen):
-        color, trail = style.lines[n], plane[:, i]
+        color, trail = _LINES[n], plane[:, i]
         pieces = np.stack([trail[:-1], trail[1:]], axis=1)
         axes.add_collection(LineCollection(list(pieces), colors=color, alpha=age, linewidths=0.6 + 1.6 * age))
         axes.plot(*trail[0], "o", color=color, markersize=4, alpha=0.6)
@@ -261,8 +236,8 @@ def _motion(style: _Style, times: Sequence[int], bases: FloatArray, names: Seque
     # Cosines of principal angles are singular values of V_t^T V_n. Rounding may take them above 1.
     cosines = np.clip(np.linalg.svd(np.swapaxes(bases, 1, 2) @ last, compute_uv=False), 0.0, 1.0)
     degrees = np.degrees(np.arccos(cosines))[:-1, ::-1]
-    for j, column in enumerate(degrees.T[: len(style.lines)]):
-        color = style.soft if j else style.text
+    for j, column in enumerate(degrees.T[: len(_LINES)]):
+        color = _SOFT if j else _TEXT
         angles.plot(times[:-1], column, color=color, label=f"{j + 1}." if j else "largest")
     angles.set(ylim=(0.0, 93.0), title="Angles to the last subspace", ylabel="degrees")
     title = "How much of each feature the subspace holds"
@@ -277,98 +252,72 @@ def curves(
     data: Mapping[str, FloatArray],
     series: Sequence[tuple[str, str]],
     *,
-    band: tuple[str, str, str] | None = None,
     log: bool = False,
     title: str = "",
     unit: str = "",
     mark: str = "",
-    dark: bool = False,
 ) -> Figure:
-    """Draw curves over time, and a shaded interval.
+    """Draw curves over time.
 
     Parameters
     ----------
     data : columns of equal length, ``t`` (rows seen) among them; nan if there is no value.
     series : (column, label) of each curve.
-    band : (low column, high column, label) of the interval.
     log : draw the positive values, on an axis in powers of ten.
     title, unit : of the picture, and of the y axis.
     mark : line below the chart, within the picture.
-    dark : for a dark page.
     """
-    with _styled(dark) as style:
-        figure, (axes,) = _figure(style)
+    with _styled():
+        figure, (axes,) = _figure()
         t = data["t"]
         marker = "o" if len(t) < 3 else ""
         for column, name in series:
             y = np.where(data[column] > 0.0, data[column], np.nan) if log else data[column]
             axes.plot(t, y, marker=marker, label=name)
-        if band is not None:
-            low, high = data[band[0]], data[band[1]]
-            axes.fill_between(t, low, high, color=style.lines[0], alpha=0.25, linewidth=0, label=band[2])
-            axes.plot(t, low, t, high, color=style.lines[0], linestyle="-", linewidth=1.2, marker=marker)
-            late = t >= t[-1] / 2.0  # intervals are wide at first
-            ends = np.concatenate([low[late], high[late], [0.0]])
-            room = 0.1 * float(np.nanmax(ends) - np.nanmin(ends)) or 1.0
-            axes.set_ylim(float(np.nanmin(ends)) - room, float(np.nanmax(ends)) + room)
         if log and any(np.any(data[column] > 0.0) for column, _ in series):
             axes.set_yscale("log")
         axes.set(title=title, xlabel="rows seen", ylabel=unit)
         axes.legend(loc="best")
         if mark:
-            figure.supxlabel(mark, fontsize=9, color=style.lines[1], x=0.99, ha="right")
+            figure.supxlabel(mark, fontsize=9, color=_LINES[1], x=0.99, ha="right")
         return figure
 
 
-def encoded(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
-    """Encode a picture. Equal pictures give equal bytes: no date, no random identifiers."""
+def encoded(figure: Figure) -> bytes:
+    """Encode a picture as SVG. Equal pictures give equal bytes: no date, no random identifiers."""
     from matplotlib import rc_context
 
     out = io.BytesIO()
     with rc_context({"svg.hashsalt": "streampca", "svg.fonttype": "none"}):
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(out, format=kind, dpi=150, metadata=metadata, facecolor=figure.get_facecolor())
+        figure.savefig(out, format="svg", metadata={"Date": None}, facecolor=figure.get_facecolor())
     return out.getvalue()
 
 
 def darkened(svg: str) -> str:
     """Return a picture for a dark page, from an SVG for a light one."""
     # What matplotlib draws in black it mostly gives no color at all: it is inherited from the whole.
-    colors: dict[Any, Any] = {"#000000": DARK.text}
-    for light, other in zip(LIGHT, DARK, strict=True):
-        colors |= {light: other} if isinstance(light, str) else dict(zip(light, other, strict=True))
-    svg = re.sub("#[0-9a-f]{6}", lambda found: colors.get(found[0], found[0]), svg)
-    return svg.replace("<svg ", f'<svg fill="{DARK.text}" ', 1)
+    svg = re.sub("#[0-9a-f]{6}", lambda found: _DARK.get(found[0], found[0]), svg)
+    return svg.replace("<svg ", f'<svg fill="{_DARK_TEXT}" ', 1)
 
 
-#: Heads of arrows at the end of a line, and a legend to the right of a chart.
-_ARROW: dict[str, Any] = {"arrowstyle": "-|>", "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
-_BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-
-
-@contextmanager
-def _styled(dark: bool) -> Iterator[_Style]:
-    """Draw pictures within the ``with`` block for a light or for a dark page."""
+def _styled() -> AbstractContextManager[None]:
+    """Return a context in which pictures are drawn in the colors and sizes of the module."""
     with needs("report"):
         from matplotlib import rc_context
         from matplotlib.rcsetup import cycler
 
-    style = DARK if dark else LIGHT
     settings: Any = {
-        "figure.facecolor": style.background, "figure.constrained_layout.use": True, "text.color": style.text,
-        "axes.facecolor": style.background, "axes.edgecolor": style.grid, "axes.axisbelow": True, "axes.grid": True,
-        "axes.spines.top": False, "axes.spines.right": False, "axes.labelcolor": style.soft, "axes.labelsize": 9,
-        "axes.titlecolor": style.text, "axes.titlesize": 11, "axes.titlelocation": "left",
-        "axes.prop_cycle": cycler(color=style.lines, linestyle=style.dashes), "lines.linewidth": 1.6,
-        "legend.frameon": False, "legend.fontsize": 8.5, "legend.labelcolor": style.text,
+        "figure.facecolor": _BACKGROUND, "figure.constrained_layout.use": True, "text.color": _TEXT,
+        "axes.facecolor": _BACKGROUND, "axes.edgecolor": _GRID, "axes.axisbelow": True, "axes.grid": True,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.labelcolor": _SOFT, "axes.labelsize": 9,
+        "axes.titlecolor": _TEXT, "axes.titlesize": 11, "axes.titlelocation": "left",
+        "axes.prop_cycle": cycler(color=_LINES, linestyle=_DASHES), "lines.linewidth": 1.6,
+        "legend.frameon": False, "legend.fontsize": 8.5, "legend.labelcolor": _TEXT,
     }  # fmt: skip
-    with rc_context(settings):
-        yield style
+    return rc_context(settings)
 
 
-def _figure(
-    style: _Style, width: float = 6.4, height: float = 4.0, places: str = "A", **options: Any
-) -> tuple[Figure, list[Axes]]:
+def _figure(width: float = 6.4, height: float = 4.0, places: str = "A", **options: Any) -> tuple[Figure, list[Axes]]:
     """Return an empty picture, its size in inches, with axes in named places."""
     from matplotlib.figure import Figure
 
@@ -376,13 +325,13 @@ def _figure(
     all_axes = list(figure.subplot_mosaic(places, **options).values())
     for axes in all_axes:
         # Ticks are created when they are drawn, after the settings of `_styled` have ended.
-        axes.tick_params(colors=style.soft, which="both", labelsize=9, grid_color=style.grid, grid_linewidth=0.7)
+        axes.tick_params(colors=_SOFT, which="both", labelsize=9, grid_color=_GRID, grid_linewidth=0.7)
     return figure, all_axes
 
 
-def _cross(axes: Axes, style: _Style) -> None:
-    axes.axhline(0.0, color=style.soft, linestyle="-", linewidth=0.8)
-    axes.axvline(0.0, color=style.soft, linestyle="-", linewidth=0.8)
+def _cross(axes: Axes) -> None:
+    axes.axhline(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
+    axes.axvline(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
 
 
 def _short(name: str) -> str:

@@ -50,7 +50,7 @@ _CONNECTIONS = 256
 
 
 class Server:
-    """A page in the browser, until `stop`.
+    """A page in the browser, served within a ``with`` block.
 
     Parameters
     ----------
@@ -98,24 +98,16 @@ class Server:
             target=self._server.run, args=([self._socket],), name="streampca page", daemon=True
         )
 
-    def start(self) -> Self:
-        """Start serving."""
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def stop(self) -> None:
-        """Close all connections and stop."""
+    def __exit__(self, *_: object) -> None:
+        # All connections are closed.
         self._closing.set()
         self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join(5.0)
+        self._thread.join(5.0)
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def _events(page: Page, token: str, closing: threading.Event) -> Callable[[Request], Awaitable[Response]]:

@@ -49,27 +49,19 @@ def made(*blocks, files=None, view=None, limit=None, algorithm=ALGORITHM, **more
     return session.Session(stream, Rows(*blocks), files or session.Files(), [view or Seen()], limit=limit, **more)
 
 
-def test_whoever_looks_is_shown_the_regret_of_the_moment():
-    rows = np.random.default_rng(0).normal(size=(3000, 2)) / 3
-    seen = Seen()
-    ending = made(rows, view=seen).run()
-    assert len(seen.shown) >= 2
-    assert all(progress.record.t == progress.t for progress in seen.shown)
-    assert [record.t for record in seen.added] == [3000]
-    kept = Seen()
-    assert made(rows, view=kept, every=700, followed=True).run().progress.record == ending.progress.record
-    assert [record.t for record in kept.added] == [700, 1400, 2100, 2800, 3000]
-
-
-def test_the_records_are_those_that_a_stream_keeps_and_none_are_held():
+def test_views_get_the_records_that_a_stream_keeps_and_that_of_the_moment():
     rows = np.random.default_rng(2).normal(size=(2600, 2)) / 3
-    seen = Seen()
-    run = made(rows[:1100], rows[1100:], view=seen, every=500, followed=True)
-    run.run()
+    seen, plain = Seen(), Seen()
+    run = made(rows[:1100], rows[1100:], view=seen, every=500, followed=True).run()
     kept = sp.Stream(ALGORITHM, regret=sp.RegretLog(every=500), seed=1)
     kept.push_many(rows)
     assert seen.added == [*kept.regret.history, kept.regret.now()]
     assert run.stream.regret.history == []
+    assert made(rows, view=plain).run().progress.record == run.progress.record
+    assert [record.t for record in plain.added] == [2600]
+    for shown in (seen.shown, plain.shown):
+        assert len(shown) >= 2
+        assert all(progress.record.t == progress.t for progress in shown)
 
 
 def test_publishable_records_are_made_of_the_releases(tmp_path):
@@ -89,11 +81,6 @@ def test_skipped_rows_do_not_count_towards_the_limit():
     blocks = [np.arange(2.0 * n).reshape(n, 2) / 1e4 for n in (700, 900, 800)]
     assert made(*blocks, skip=1000, limit=1200).run().progress.t == 1200
     assert "has 2400 rows, but the run has absorbed 2401" in str(made(*blocks, skip=2401).run().problem)
-
-
-def test_two_outputs_are_not_one_file(tmp_path):
-    with pytest.raises(sp.errors.BadParameterError, match="--out and --private-regret are both"):
-        session.Files(tmp_path / "a", private_regret=tmp_path / "a")
 
 
 @pytest.mark.parametrize("followed", [False, True])
@@ -136,7 +123,7 @@ def test_a_release_is_in_the_file_before_the_next_rows_come(tmp_path):
                 assert len(path.read_text().splitlines()) == n + 2  # with the header
 
     path, quiet = tmp_path / "releases.jsonl", Seen()
-    quiet._next = np.inf  # never due
+    quiet.due = np.inf
     stream = sp.Stream(ALGORITHM, seed=1)
     assert session.Session(stream, Waiting(), session.Files(path), [quiet]).run().exit_code() == 0
 

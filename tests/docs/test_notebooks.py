@@ -1,17 +1,15 @@
-"""Tutorials as notebooks, in a real kernel: `pytest -m long tests/docs`."""
+"""Cards of a notebook in a real kernel: `pytest -m long tests/docs`."""
 
 from __future__ import annotations
 
 import os
-import re
+import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import streampca
 
-TUTORIALS = sorted(Path(streampca.__file__).parents[1].glob("docs/tutorials/*_user.py"))
 CARDS = [
     """
     import numpy as np, streampca as sp
@@ -29,33 +27,17 @@ CARDS = [
 ]
 
 
-def executed(cells: list[str]) -> list[list[dict[str, Any]]]:
-    """The outputs of the cells."""
-    nbformat = pytest.importorskip("nbformat", reason="needs the extra dev")
-    nbclient = pytest.importorskip("nbclient", reason="needs the extra dev")
-    pytest.importorskip("ipykernel", reason="needs the extra dev")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    here = {"cwd": str(Path.cwd()), "env": {**os.environ, "PYTHONPATH": str(Path(streampca.__file__).parents[1])}}
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute(**here)
-    return [cell.outputs for cell in notebook.cells]
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_is_a_notebook(path: Path) -> None:
-    cells = re.split(r"^# %%", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    outputs = executed([f"#{cell}" if i else cell for i, cell in enumerate(cells)])
-    assert sum(bool(output) for output in outputs) > len(cells) // 2
-
-
 @pytest.mark.long
 @pytest.mark.filterwarnings("default")
 def test_cards_in_a_kernel() -> None:
-    import textwrap
-
-    outputs = executed([textwrap.dedent(cell) for cell in CARDS])
-    shown = ["".join(output.get("data", {}).get("text/html", "") for output in cell) for cell in outputs]
+    nbformat = pytest.importorskip("nbformat", reason="needs the extra dev")
+    nbclient = pytest.importorskip("nbclient", reason="needs the extra dev")
+    pytest.importorskip("ipykernel", reason="needs the extra dev")
+    cells = [nbformat.v4.new_code_cell(textwrap.dedent(cell)) for cell in CARDS]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    here = {"cwd": str(Path.cwd()), "env": {**os.environ, "PYTHONPATH": str(Path(streampca.__file__).parents[1])}}
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute(**here)
+    shown = ["".join(output.get("data", {}).get("text/html", "") for output in cell.outputs) for cell in notebook.cells]
     assert "2,000 of 4,000 rows" in shown[0]
     assert "Curator only" in shown[0]
     assert "4,000 of 4,000 rows" in shown[1]

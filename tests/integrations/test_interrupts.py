@@ -89,7 +89,7 @@ def learnt(model: Any) -> int:
         lambda: PrivateWindowPCA(seed=1, window=4, release_every=2),
         lambda: PrivateOjaPCA(seed=1, batch_size=2),
         lambda: PrivatePCA(seed=1, center=True, bounds=(-3.0, 3.0), features=list("abc"), on_bad_row="zero"),
-        lambda: SklearnPCA(random_state=1),
+        lambda: SklearnPCA(random_state=1, ledger="ledger.db", data_set="people"),
     ],
     ids=["fpl", "window", "oja", "centered", "partial_fit"],
 )

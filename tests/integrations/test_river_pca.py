@@ -11,7 +11,7 @@ import pytest
 from river import compose, datasets, evaluate, linear_model, metrics, stream
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, NoReleaseError
+from streampca.errors import BadParameterError, BadRowError, NoReleaseError
 from streampca.river import PrivateBlockPCA, PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 
 NAMES = ["b", "a", "d", "c"]
@@ -31,23 +31,30 @@ def learn(model: Any, records: list[Any]) -> str | None:
 @pytest.mark.parametrize(
     ("model", "algorithm"),
     [
-        (PrivatePCA(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, seed=3),
-         sp.PrivateFPL(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, center=True)),
+        (PrivatePCA(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, horizon=900, seed=3),
+         sp.PrivateFPL(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, horizon=900)),
+        (PrivatePCA(n_components=1, center=False, seed=3), sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)),
+        (PrivateWindowPCA(n_components=1, window=80, seed=3), sp.SlidingWindowPCA(
+            n_components=1, epsilon=1.0, delta=1e-6, window=80, release_every=10)),
+        (PrivateOjaPCA(n_components=1, batch_size=9, seed=3), sp.PrivateOja(
+            n_components=1, epsilon=1.0, delta=1e-6, batch_size=9)),
         (PrivateBlockPCA(n_components=2, block=100, seed=3), sp.Tumbling(
             sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6, center=True), release_every=100)),
     ],
 )  # fmt: skip
 def test_the_same_releases_as_a_stream(model: Any, algorithm: Any) -> None:
-    plain = sp.Stream(algorithm, features=sorted(NAMES), seed=3)
+    centered = algorithm.centered() if getattr(model, "center", False) else algorithm
+    plain = sp.Stream(centered, features=sorted(NAMES), seed=3)
     for x in rows():
         plain.push(x)
     assert learn(model, rows()) == plain.release.to_json()  # type: ignore[union-attr]
     assert model.guarantee == plain.guarantee
     assert model.t == 300
-    assert model.release.is_centered
+    assert model.release.is_centered == center
     assert list(model.components.columns) == sorted(NAMES)
     assert np.array_equal(model.components.to_numpy().T, model.release.subspace.basis)
-    assert model.explained_variance_ratio.tolist() == model.release.explained_variance_ratio.tolist()
+    if model.release.has_gram:
+        assert model.explained_variance_ratio.tolist() == model.release.explained_variance_ratio.tolist()
 
 
 @pytest.mark.parametrize("adapter", [PrivatePCA, PrivateWindowPCA, PrivateOjaPCA])
@@ -187,40 +194,3 @@ def test_aligned_scores_jump_less() -> None:
             assert np.allclose(bases[-1] @ bases[-1].T, model.release.subspace.projector)  # type: ignore[union-attr]
         jumps[align] = sum(float(np.linalg.norm(b - a)) for a, b in pairwise(bases))
     assert jumps[True] < 0.7 * jumps[False]
-
-
-def test_window_follows_and_horizon_ends() -> None:
-    turned = [{name: x[other] for name, other in zip(NAMES, NAMES[::-1], strict=True)} for x in rows(3000, 1)]
-    window = PrivateWindowPCA(n_components=1, epsilon=10.0, window=1000, release_every=100)
-    learn(window, [*rows(1000), *turned])
-    assert window.components.abs().idxmax(axis=1)["pc0"] == "c"
-    with pytest.raises(HorizonReachedError):
-        learn(PrivatePCA(horizon=10), rows(11))
-
-
-def test_a_seed_is_a_caveat() -> None:
-    assert "seed" in PrivatePCA(seed=1).guarantee.caveat
-    assert PrivatePCA().guarantee.caveat == ""
-    with pytest.raises(BadParameterError):
-        PrivatePCA(center=True, seed="x").learn_one({"a": 1.0, "b": 1.0})  # type: ignore[arg-type]
-
-
-def test_center_subtracts_the_mean() -> None:
-    shifted = [{name: value / 4 + (0.6 if name == "d" else 0.0) for name, value in x.items()} for x in rows(1000)]
-    for adapter in (PrivatePCA, PrivateWindowPCA):
-        for center, leading in ((True, "b"), (False, "d")):
-            model = adapter(n_components=1, epsilon=20.0, release_every=100, center=center)
-            learn(model, shifted)
-            assert model.components.abs().idxmax(axis=1)["pc0"] == leading
-
-
-@pytest.mark.parametrize("bad", ["x", None, 1j, 10**400, np.nan, np.complex128(2.0), pd.Timestamp("2020")])
-def test_a_bad_cell_of_a_frame_spoils_only_its_row(bad: Any) -> None:
-    frame = pd.DataFrame(rows(40)).astype(object)
-    frame.iloc[5, 1] = bad
-    one, two = (PrivatePCA(on_bad_row="zero", features=NAMES, seed=1) for _ in range(2))
-    one.learn_many(frame)
-    learn(two, frame.to_dict("records"))
-    assert one.t == two.t == 40
-    assert one.admission == two.admission
-    assert sum(one.admission.zero_rows_by_reason.values()) == 1  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fingerprinting import TardosCode, algorithm_oracle, exact_pca, p_values, trace_contributors, unanimous
+from fingerprinting import TardosCode, algorithm_oracle, exact_pca, trace_contributors, unanimous
 
 import streampca as sp
 from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
@@ -50,11 +50,6 @@ def test_a_coalition_scores_2n_over_pi_for_any_strategy(strategy):
         totals.append(code.scores(words, np.where(common != 0.0, common, own)).sum() / 600)
     # The cut-off of the biases leaves a little less than 2 / pi; sd of the mean is some 0.01.
     assert np.mean(totals) == pytest.approx(2 / np.pi, abs=0.06)
-
-
-def test_p_values_are_ranks():
-    scores = p_values(np.array([200.0, 98.0, 50.0, -1.0]), np.arange(99.0))
-    np.testing.assert_allclose(scores, [0.01, 0.02, 0.5, 1.0])
 
 
 @pytest.mark.parametrize("components", [1, 2])
@@ -115,8 +110,3 @@ def test_algorithm_6_gives_nobody_away_either():
     evidence = traced(algorithm_oracle(PRIVATE["fpl"]), trials=15, n_components=2)
     assert not evidence.refutes(CLAIM)
     assert evidence.accused <= 6
-
-
-def test_same_seed_same_evidence():
-    first, second = (traced(algorithm_oracle(PRIVATE["fpl"]), trials=2) for _ in range(2))
-    np.testing.assert_array_equal(first.contributors, second.contributors)

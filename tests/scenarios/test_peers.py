@@ -1,14 +1,11 @@
 """The comparison with diffprivlib and OpenDP, without them."""
 
-import importlib.util
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scenario import Context
-
-from streampca.errors import BadParameterError
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 
@@ -20,13 +17,6 @@ def peers(monkeypatch):
     import peers
 
     return peers
-
-
-def test_it_says_how_to_install_what_is_missing(peers):
-    if importlib.util.find_spec("diffprivlib") is not None:
-        pytest.skip("it is installed")
-    with pytest.raises(BadParameterError, match="not installed: pip install diffprivlib"):
-        peers.beside_peers(Context(400, 0, {}))
 
 
 def test_time_runs_out_whatever_a_library_makes_of_it(peers):

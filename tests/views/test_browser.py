@@ -135,11 +135,10 @@ def test_without_the_token_nothing_is_shown(chrome):
 def test_a_lost_connection_comes_back_where_it_was(chrome):
     run = Run()
     run.push(1000)
-    server = Server(run.public, port=0).start()
-    show(chrome, server, 1000)
-    chrome.execute_script(OPEN)
-    assert until(chrome, ROWS) == 20
-    server.stop()
+    with Server(run.public, port=0) as server:
+        show(chrome, server, 1000)
+        chrome.execute_script(OPEN)
+        assert until(chrome, ROWS) == 20
     until(chrome, "document.getElementById('connection').textContent.includes('Connection lost')")
     run.push(500)
     with Server(run.public, port=server.port):
@@ -216,13 +215,12 @@ def test_it_fits_any_screen_in_light_and_dark_and_axe_finds_nothing(chrome, fold
 
 def test_a_report_draws_from_its_own_file(chrome, folder, tmp_path):
     pytest.importorskip("matplotlib")
-    from streampca.views.report import Run as Finished
     from streampca.views.report import html
 
     run = Run()
     releases = run.push(3000)
     path = tmp_path / "report.html"
-    path.write_text(html(Finished.of(releases, [run.stream.regret.now()], title="a report")), encoding="utf-8")
+    path.write_text(html(run.curator, releases), encoding="utf-8")
     for width, dark in ((1280, False), (390, True)):
         size(chrome, width, dark=dark)
         chrome.get(path.as_uri())

@@ -5,7 +5,7 @@ import numpy as np
 import streampca as sp
 from streampca.release.estimates import Estimates
 from streampca.views.card import card
-from streampca.views.facts import Fact, floor, percent, promise, regret_facts
+from streampca.views.facts import Fact, percent, promise, regret_facts
 
 
 def noise(rng, d, sigma):
@@ -109,4 +109,4 @@ def test_a_promise_of_nothing_is_told_as_one():
 def test_a_share_short_of_all_is_never_shown_as_all():
     assert percent(0.99999999) == "99.999 %"
     assert percent(1.0, 1) == "100.0 %"
-    assert (floor(0.999999, 5), floor(98.7, 3)) == ("0.99999", "98.700")
+    assert (percent(0.00999999), percent(0.987), percent(0.29, 0)) == ("0.999 %", "98.700 %", "29 %")

@@ -15,7 +15,6 @@ import streampca as sp
 from streampca.auditing.instrument import Report
 from streampca.errors import BadParameterError
 from streampca.planning.plan import Plan
-from streampca.views.plots import trails
 
 CURATOR = "Curator only"
 
@@ -77,7 +76,7 @@ def test_the_subspace_in_motion(run: sp.Stream) -> None:
     assert held[-1] == pytest.approx((releases[-1].subspace.basis[0] ** 2).sum())
     largest = angles.lines[0].get_ydata()
     assert largest[0] == pytest.approx(np.degrees(releases[0].subspace.angles(releases[-1].subspace)[-1]))
-    assert len(releases[-1].plot("over-time", past=releases[:-1], dark=True).axes) == 2
+    assert len(releases[-1].plot("over-time", past=releases[:-1]).axes) == 2
     # One component: the plane has a second axis of zeros.
     line = [release.replaced(n_components=1) for release in releases]
     assert len(line[-1].plot("motion", past=line[:-1]).axes) == 3
@@ -85,8 +84,9 @@ def test_the_subspace_in_motion(run: sp.Stream) -> None:
         releases[-1].plot("motion")
     # A basis turned within its subspace is where it was.
     last = releases[-1].subspace.basis
-    plane = trails(np.array([last @ [[0.6, -0.8], [0.8, 0.6]], last]))
-    assert plane[0] == pytest.approx(plane[1])
+    turned = sp.Release(t=1, n_components=2, guarantee=run.guarantee, basis=last @ [[0.6, -0.8], [0.8, 0.6]])
+    first = [line.get_xydata() for line in releases[-1].plot("motion", past=[turned]).axes[0].lines[2:]]
+    assert np.concatenate(first) == pytest.approx(last)  # the lines before are the axes
 
 
 class Handle:

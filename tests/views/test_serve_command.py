@@ -101,8 +101,6 @@ def test_a_folder_is_served_and_followed(folder, monkeypatch):
         ("serve nowhere", "no releases.jsonl"),
         ("serve . --public --regret regret.csv", "Omit it with --public"),
         ("serve . --regret regret.csv", "no such file"),
-        ("serve . --name *", "expected a host name"),
-        ("serve . --port 99999", "another --port"),
         (" ".join([*RUN, "--set serve.public=yes"]), "--set serve.public: it goes with --serve"),
         ("run rows.csv -k 1 --algorithm oja --row-norm 1 --serve --set serve.public=yes --set serve.port=0",
          "serve.public: there is no privacy guarantee"),

@@ -81,7 +81,8 @@ def test_other_sites_get_nothing(public, curator):
 @pytest.mark.parametrize(
     "path",
     ["/../pyproject.toml", "/..%2f..%2fpyproject.toml", "/../page.py", "//etc/passwd", "/%2e%2e/page.py", "/page.html",
-     "/__init__.py", "/static/page.js", "/events/", "/events/x", "/" + "a" * 200, "/page.js%00.css"],
+     "/regret.csv", "/api/state?page=curator", "/\\;@", "/__init__.py", "/static/page.js", "/events/", "/events/x",
+     "/" + "a" * 200, "/page.js%00.css"],
 )  # fmt: skip
 def test_nothing_else_is_read(public, path):
     assert ask(public.port, path)[0] in (400, 404)
@@ -133,7 +134,6 @@ def test_a_reader_is_sent_the_whole_page(run, public):
 def test_readers_get_what_changes_until_the_server_stops():
     run, heard = Run(), list[int]()
     run.push(50)
-    server = Server(run.public, port=0).start()
 
     def read():
         with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as reader:
@@ -143,10 +143,10 @@ def test_readers_get_what_changes_until_the_server_stops():
                     heard.append(len(json.loads(line[6:])["tables"]["releases"]["rows"]))
 
     reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    until(lambda: heard == [1])
-    run.push(50)
-    until(lambda: heard == [1, 2])
-    server.stop()
+    with Server(run.public, port=0) as server:
+        reader.start()
+        until(lambda: heard == [1])
+        run.push(50)
+        until(lambda: heard == [1, 2])
     reader.join(PATIENCE)
     assert not reader.is_alive()
