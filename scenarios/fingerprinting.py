@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scenario import Context
@@ -158,16 +158,13 @@ class Evidence:
     #: mean share of the positions where all contributors agree at which the pirate word agrees too: 1/2 is chance,
     #: the paper's "valid" is 19/20
     agreement: float
+    accused: int = field(init=False)  #: contributors accused, over all trials
+    trials_traced: float = field(init=False)  #: share of trials in which a contributor was accused
 
-    @property
-    def accused(self) -> int:
-        """Contributors accused, over all trials."""
-        return int((self.p_values <= self.rate).sum())
-
-    @property
-    def trials_traced(self) -> float:
-        """Share of trials in which a contributor was accused."""
-        return float((self.p_values <= self.rate).any(axis=1).mean())
+    def __post_init__(self) -> None:
+        caught = self.p_values <= self.rate
+        object.__setattr__(self, "accused", int(caught.sum()))
+        object.__setattr__(self, "trials_traced", float(caught.any(axis=1).mean()))
 
     def refutes(self, guarantee: Guarantee, confidence: float = 0.999) -> bool:
         """Whether contributors are accused more often than a private guarantee allows (Clopper and Pearson).
@@ -226,15 +223,11 @@ def exact_pca(_: Randomness) -> Oracle:
     return lambda rows, k: top_eigh(rows.T @ rows, k)[1]
 
 
-def algorithm_oracle(make: Callable[[int], Algorithm], *, average: int = 1, zeros: int = 0) -> Target:
-    """Target: the last release of a stream of the rows.
+def algorithm_oracle(make: Callable[[int], Algorithm], *, average: int = 1) -> Target:
+    """Target: the last release of a stream of the rows, with the algorithm of ``make`` for k components.
 
-    Parameters
-    ----------
-    make : builds the algorithm, from the number of components.
-    average : if above 1, push ``average`` zero rows after the rows, and attack the sum of the Gram matrices released
-        then.
-    zeros : zero rows pushed after the rows, for algorithms that need many.
+    If ``average`` is above 1, push so many zero rows after the rows, and attack the sum of the Gram matrices released
+    then.
     """
 
     def fresh(randomness: Randomness) -> Oracle:
@@ -242,7 +235,6 @@ def algorithm_oracle(make: Callable[[int], Algorithm], *, average: int = 1, zero
             d = rows.shape[1]
             stream = Stream(make(k), regret=None, seed=int.from_bytes(randomness.derived("seed")))
             stream.push_many(rows)
-            stream.push_many(np.zeros((zeros, d)))
             if average == 1:
                 # A mechanism that declines has released no subspace: the first axes say as little.
                 found = stream.engine.subspace.basis

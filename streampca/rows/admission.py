@@ -438,13 +438,13 @@ class Admission:
         )
         try:
             if mixed and not WARNED_OF.isdisjoint(map(type, row)):
-                values = self._one_by_one(row, number)  # numpy would warn, and the warning would depend on a raw row
+                values = None  # numpy would warn, and the warning would depend on a raw row
             else:
                 values = np.asarray(row, dtype=np.float64) if type(row) in _SEQUENCES else as_floats(row)
         except _NO_NUMBER:
+            values = None
+        if values is None or values.ndim == 0:
             values = self._one_by_one(row, number)
-        if values.ndim == 0:
-            raise _no_row(row, number)
         if values.ndim != 1:
             raise BadRowError(f"row {number}: shape {values.shape}, expected 1-D. Use push_many for a block.")
         return values
@@ -465,9 +465,12 @@ class Admission:
             raise BadRowError(f"row {number}: the mapping does not return its values ({short(problem)}).") from None
 
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
-        """Convert a row of cells of any kind, and name the cell that is no number."""
-        if isinstance(row, (str, bytes, set, frozenset)) or not hasattr(row, "__iter__"):
-            raise _no_row(row, number)
+        """Convert a row of cells of any kind; name the cell that is no number, and refuse what is no row."""
+        is_one = not hasattr(row, "__iter__") or not getattr(row, "ndim", 1)
+        if is_one or isinstance(row, (str, bytes, set, frozenset)):
+            raise BadRowError(
+                f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping."
+            )
         found = []
         for j, value in enumerate(row):
             try:
@@ -486,10 +489,6 @@ class Admission:
     def _name(self, j: int) -> str:
         has_name = self.features is not None and j < len(self.features)  # a row may be too long
         return f"feature {short(self.features[j]) if self.features and has_name else j}"
-
-
-def _no_row(row: Any, number: int) -> BadRowError:
-    return BadRowError(f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping.")
 
 
 def _unwrapped(row: Any, *, named: bool = True) -> Any:
