@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from benchmark.cases import SUITES
-from benchmark.scale import measure_scale
 from benchmark.timing import machine
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -48,12 +47,8 @@ def main(
     markdown
         Write the same to this file.
     """
-    text = [
-        "# Benchmarks",
-        "",
-        "Written by `python scenarios/bench.py --markdown`. Times are CPU time; read the ratios.",
-    ]
-    verdicts = []
+    written = "Written by `python scenarios/bench.py --markdown`. Times are CPU time; read the ratios."
+    text, verdicts = ["# Benchmarks", "", written], []
 
     def add(*lines: str) -> None:
         print(*lines, sep="\n", flush=True)
@@ -62,13 +57,10 @@ def main(
     with threadpool_limits(1), warnings.catch_warnings(action="ignore", category=StreamPCAWarning):
         add("", *machine())
         for name in dict.fromkeys(suites or get_args(Suite)):
-            if name == "scale":
-                results = iter([measure_scale(rounds, small=small, full=full)])
-            else:
-                results = (comparison.run(rounds) for comparison in SUITES[name](small=small, full=full))
-            for result in results:
+            for comparison in SUITES[name](small=small, full=full):
+                result = comparison.run(rounds)
                 add("", *result.lines())
-                verdicts += [bar.verdict for bar in result.bars]
+                verdicts += [goal.verdict(value) for goal, value in result.goals]
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
         markdown.write_text("\n".join(text) + "\n", encoding="utf-8")

@@ -61,13 +61,9 @@ def core_seconds() -> float:
 
 
 def ways_of(paths: list[Path], features: int, spark: Any) -> dict[str, Callable[[], Releases]]:
-    """The ways of rows into a stream by name, and ``single``, one process; each returns its releases.
+    """The ways of rows of Parquet files into a stream by name, and ``single``, one process; each returns its releases.
 
-    Parameters
-    ----------
-    paths : Parquet files.
-    features : columns of each.
-    spark : a session, or None.
+    ``spark`` is a session, or None.
     """
     names = [f"x{j}" for j in range(features)]
 
@@ -136,10 +132,7 @@ def timed(way: Callable[[], Releases]) -> tuple[float, float, list[bytes]]:
     return cpu, wall, [release.gram.tobytes() for release in out]
 
 
-def main(
-    *, rows: int = 4_000_000, features: int = 64, passes: int = 3, ways: list[Way] | None = None,
-    data: Path | None = None,
-) -> None:  # fmt: skip
+def main(*, rows: int = 4_000_000, features: int = 64, passes: int = 3, ways: list[Way] | None = None) -> None:
     """Measure each way, beside one process, and print.
 
     Parameters
@@ -150,15 +143,10 @@ def main(
         Passes after the first.
     ways
         All by default.
-    data
-        Folder for the files, kept; a temporary one by default.
     """
     asked = ways or get_args(Way)
     with ExitStack() as opened:
-        folder = data or Path(opened.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = sorted(folder.glob("*.parquet")) or write_files(folder, rows, features)
-        spark = None
+        paths, spark = write_files(Path(opened.enter_context(tempfile.TemporaryDirectory())), rows, features), None
         if set(asked) - {"pool", "read"}:
             os.environ["PYSPARK_PYTHON"] = sys.executable
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -168,8 +156,7 @@ def main(
             builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
             spark = opened.enter_context(builder.getOrCreate())
         works = ways_of(paths, features, spark)
-        count = sum(len(sources.from_parquet(path)) for path in paths)
-        print(f"{count} x {features}: rows per core-second, share of one process's, rows per second", flush=True)
+        print(f"{rows} x {features}: rows per core-second, share of one process's, rows per second", flush=True)
         for name in asked:
             found = []
             for _ in range(passes + 1):
@@ -177,12 +164,11 @@ def main(
                 cpu, wall, out = timed(works[name])
                 # Spark makes its own order of the files that come together in a query of rows.
                 assert not out or out == expected or name in ("frame", "filtered", "rows"), f"{name}: other releases"
-                found.append((count / cpu, alone / cpu, count / wall))
+                found.append((rows / cpu, alone / cpu, rows / wall))
             speed, share, by_the_clock = np.median(found[1:], axis=0)
             print(f"{name:8s} {speed:10.0f} {share:6.3f} {by_the_clock:10.0f}", flush=True)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    app = App(help=__doc__, help_format="plaintext", default_command=main)
-    app()
+    App(help=__doc__, help_format="plaintext", default_command=main)()

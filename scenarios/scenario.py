@@ -270,7 +270,11 @@ def run_scenario(
     started = time.perf_counter()
     table: dict[str, dict[float, dict[str, float]]] = {}
     if scenario.source is None:
-        for name, values in _function(scenario.entry)(Context(count, scenario.seed, scenario.params)).items():
+        file, _, function = scenario.entry.rpartition(":")
+        defined = runpy.run_path(file)
+        if function not in defined:
+            raise BadParameterError(f"entry={scenario.entry!r}: the file was run, and defines no {function!r}")
+        for name, values in defined[function](Context(count, scenario.seed, scenario.params)).items():
             table[name] = {1.0: {measure: float(value) for measure, value in values.items()}}
     else:
         points = {1.0}
@@ -290,16 +294,6 @@ def run_scenario(
     full = count >= scenario.rows
     checks = tuple(check(expect, table) for expect in scenario.expect if full or not expect.only_full)
     return Result(count, {run: at[1.0] for run, at in table.items()}, checks, time.perf_counter() - started)
-
-
-def _function(entry: str) -> Callable[[Context], Mapping[str, Mapping[str, float]]]:
-    """Run the file of an entry, and return the function that the entry names."""
-    file, _, name = entry.rpartition(":")
-    defined = runpy.run_path(file)
-    if name not in defined:
-        raise BadParameterError(f"entry={entry!r}: the file was run, and defines no {name!r}")
-    function: Callable[[Context], Mapping[str, Mapping[str, float]]] = defined[name]
-    return function
 
 
 def _source(source: Source, tokens: Mapping[str, Any]) -> RowSource:
@@ -345,10 +339,8 @@ class Meter:
         stream.engine.adopt(source)
         self._stream, self._source, self._rows = stream, source, Reader(source.blocks())
         self._releases = 0
-        # The sum of the rows where the stream keeps a sketch of it.
-        self._sum: GramSum | None = None
-        # The exact Gram matrix at the last measurement.
-        self._gram: FloatArray | None = None
+        self._sum: GramSum | None = None  # of the rows, if the stream keeps only a sketch of it
+        self._gram: FloatArray | None = None  # exact Gram matrix at the last measurement
 
     def push_until(self, stop: int, name: str) -> Iterable[int]:
         """Push rows until their number is ``stop``; yield it after each block.

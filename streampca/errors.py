@@ -58,10 +58,14 @@ class BadParameterError(StreamPCAError, ValueError):
 
 
 class BadRowError(StreamPCAError, ValueError):
-    """A row cannot be admitted: wrong shape, not finite, not a number."""
+    """A row cannot be admitted: wrong shape, not finite, not a number.
 
-    #: Reason under which such rows are counted, of `streampca.rows.admission.REASONS`.
-    reason = "wrong features"
+    It is counted under ``reason``, one of `streampca.rows.admission.REASONS`.
+    """
+
+    def __init__(self, message: str, reason: str = "wrong features") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class SourceError(StreamPCAError, ValueError):

@@ -47,7 +47,7 @@ from streampca.pool import (
 from streampca.readers import pack, unpack
 from streampca.release.release import Release
 from streampca.rows.protocol import arrow_rows
-from streampca.sources.parquet import from_parquet
+from streampca.sources.parquet import damage, from_parquet
 from streampca.store.store import Store
 from streampca.stream.blocks import BlockCutter, BlockGram
 from streampca.stream.step import Step
@@ -84,10 +84,10 @@ def absorb_parquet(
 
     Yields and raises the same, but for bad rows, which fail the job.
     """
-    cutter, slots = stream.leaves(), spark.sparkContext.defaultParallelism
-    tasks = _tasks(row_groups(stream, paths, columns, before), slots)
+    cutter, size = stream.leaves(), _WAVE * spark.sparkContext.defaultParallelism
+    tasks = _tasks(spark, row_groups(stream, paths, columns, before))
     # A wave keeps all slots busy and bounds the blocks that wait on the driver.
-    waves = [tasks[start : start + _WAVE * slots] for start in range(0, len(tasks), _WAVE * slots)]
+    waves = [tasks[start : start + size] for start in range(0, len(tasks), size)]
     with ThreadPoolExecutor(1) as ahead:
         jobs = (ahead.submit(_run, spark, cutter, wave) for wave in waves)
         # `pairwise` submits the next job before the blocks of this one are absorbed.
@@ -169,9 +169,15 @@ class EpochSink:
         if frame.columns == _PATHS:
             # Times, then names: the order does not depend on how Spark lists the folder.
             files = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
-            filled = [path for _, path in files if _has_rows(path)]
+            filled = []
+            for _, path in files:
+                with damage(path, "cannot be read as Parquet"):
+                    from pyarrow.parquet import read_metadata
+
+                    if read_metadata(local_path(path)).num_rows:  # engines write files for empty partitions, too
+                        filled.append(path)
             groups = row_groups(self.stream, filled, self.columns, self.stream.t) if filled else []
-            blocks = _read(spark, self.stream.leaves(), groups)
+            blocks = _run(spark, self.stream.leaves(), _tasks(spark, groups))
         else:
             blocks = _frame_blocks(self.stream, frame, self.columns)
         # Invariant: an epoch and its number are durable together, so that a repeated epoch is recognized.
@@ -198,20 +204,10 @@ def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None
     return reader.load(folder).select(*_PATHS)
 
 
-def _has_rows(path: str) -> bool:
-    """Return False for a Parquet file without rows, such as engines write for empty partitions."""
-    from pyarrow import ArrowException
-    from pyarrow.parquet import read_metadata
-
-    try:
-        return bool(read_metadata(local_path(path)).num_rows)
-    except (OSError, ArrowException):
-        return True  # reading it raises the error
-
-
-def _tasks(groups: list[RowGroup], slots: int) -> list[Task]:
+def _tasks(spark: Any, groups: list[RowGroup]) -> list[Task]:
     """Return tasks of `_TASK_ROWS` rows, or of an equal share of all rows if that is less: no slot is idle."""
-    return tasks_of(groups, min(_TASK_ROWS, sum(group.count for group in groups) // slots))
+    share = sum(group.count for group in groups) // spark.sparkContext.defaultParallelism
+    return tasks_of(groups, min(_TASK_ROWS, share))
 
 
 def _run(spark: Any, cutter: BlockCutter, tasks: list[Task]) -> list[BlockGram]:
@@ -220,11 +216,6 @@ def _run(spark: Any, cutter: BlockCutter, tasks: list[Task]) -> list[BlockGram]:
         return []
     parts = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_task_blocks, cutter)).collect()
     return list(chain.from_iterable(parts))
-
-
-def _read(spark: Any, cutter: BlockCutter, groups: list[RowGroup]) -> list[BlockGram]:
-    """Return the blocks of these row groups, in order, by one Spark job."""
-    return _run(spark, cutter, _tasks(groups, spark.sparkContext.defaultParallelism))
 
 
 def _task_blocks(cutter: BlockCutter, task: Task) -> list[BlockGram]:
@@ -247,7 +238,7 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
     groups = _scanned(frame, {name: kinds[name].simpleString() for name in names}, stream.t)
     if groups is not None:
         check_room(stream, sum(group.count for group in groups))
-        return _read(frame.sparkSession, cutter, groups)
+        return _run(frame.sparkSession, cutter, _tasks(frame.sparkSession, groups))
     frame = frame.select(*(f"`{name}`" for name in names))
     counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
     check_room(stream, sum(counts.values()))
@@ -271,14 +262,23 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[RowGroup] | Non
     """Return the row groups of files that a frame holds unchanged, in the order of its partitions; None if in doubt.
 
     Spark reports the places of the first and the last row of each group among the rows of the frame. Executors then
-    read the same columns, ``kinds`` (names, and types in Spark's words), without Spark's row format. ``at`` rows of
-    the stream come before.
+    read the same columns, ``kinds`` (names, and types in Spark's words; others are in doubt), without Spark's row
+    format. ``at`` rows of the stream come before.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
 
     try:
-        groups = [group for path in _files(frame) for group in _groups(path, kinds)]
+        groups: list[tuple[str, int, int, int]] = []  # path, number, first row and rows of each group with rows
+        for path in _files(frame):
+            source, start = from_parquet(path, columns=list(kinds)), 0
+            with source.open() as file:
+                types = {field.name: str(field.type) for field in file.schema_arrow}
+            if any(types.get(name) != _ARROW.get(kind) for name, kind in kinds.items()):
+                return None
+            for number, count in enumerate(group_sizes(source)):
+                groups += [(path, number, start, count)] if count else []
+                start += count
         if not groups:
             return None
         edges = {row for _, _, start, count in groups for row in (start, start + count - 1)}
@@ -317,19 +317,6 @@ def _files(frame: Any) -> list[str]:
         if frame.sameSemantics(scan) or frame.sameSemantics(chosen):
             return paths
     return []
-
-
-def _groups(path: str, kinds: dict[str, str]) -> Iterator[tuple[str, int, int, int]]:
-    """Yield path, number, first row and rows of each row group with rows; KeyError if a column has another type."""
-    source, start = from_parquet(path, columns=list(kinds)), 0
-    with source.open() as file:
-        types = {field.name: str(field.type) for field in file.schema_arrow}
-    if any(types.get(name) != _ARROW.get(kind) for name, kind in kinds.items()):
-        raise KeyError(path)
-    for number, count in enumerate(group_sizes(source)):
-        if count:
-            yield path, number, start, count
-        start += count
 
 
 @dataclass(frozen=True)

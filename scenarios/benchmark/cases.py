@@ -1,30 +1,38 @@
 """The suites of ``scenarios/bench.py``: what is timed, beside what, and the figures to reach.
 
 `SUITES` is the table of them. To add a case, add a `Contender` to a comparison, or a function that yields comparisons
-to the table.
+to the table. No other software here is private.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import pickle
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.linalg.blas import dsyrk
 
-from benchmark import peers
-from benchmark.peers import COMPONENTS, unit_rows
-from benchmark.timing import Comparison, Contender, Goal
+from benchmark.timing import Comparison, Contender, Goal, Result
 from streampca import _native
 from streampca.cli.options import RunOptions
 from streampca.cli.run import run
+from streampca.linalg.eigen import power_step, ritz_pairs
+from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.noises import Tree
 from streampca.mechanisms.adaptive import AdaptiveCovariance
+from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Algorithm
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.oja import Oja
@@ -36,12 +44,72 @@ from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.sources import from_csv
 from streampca.sources.synthetic import spiked
+from streampca.stream.blocks import BlockGram
 from streampca.stream.stream import Stream
 
+COMPONENTS = 5
 INCREMENTAL = "scikit-learn IncrementalPCA.partial_fit a row, not private"
 BUDGET: dict[str, Any] = {"n_components": COMPONENTS, "epsilon": 1.0, "delta": 1e-6}
 #: Makes an algorithm for the rows that it gets, within the time that is measured.
 Make = Callable[[FloatArray], Algorithm]
+
+
+def unit_rows(count: int, n_features: int) -> FloatArray:
+    """Rows of norm 1 around a subspace of `COMPONENTS` dimensions, (count, n_features)."""
+    rows = np.concatenate(list(spiked(count, n_features, COMPONENTS, seed=1).blocks()))
+    unit: FloatArray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
+
+
+def incremental_pca(rows: FloatArray, step: int) -> None:
+    """scikit-learn's IncrementalPCA, fitted to ``step`` rows at a time after a first batch of at least k."""
+    from sklearn.decomposition import IncrementalPCA
+
+    model = IncrementalPCA(n_components=COMPONENTS)
+    first = max(COMPONENTS, step)
+    model.partial_fit(rows[:first])
+    for start in range(first, len(rows), step):
+        model.partial_fit(rows[start : start + step])
+
+
+def bare_dsyrk(rows: FloatArray, step: int, times: int) -> FloatArray:
+    """The Gram matrix of each block of rows added up by BLAS, and nothing else."""
+    gram = np.zeros((rows.shape[1], rows.shape[1]), order="F")
+    for start in [*range(0, len(rows), step)] * times:
+        gram = dsyrk(1.0, rows[start : start + step].T, beta=1.0, c=gram, overwrite_c=1, lower=1)
+    return gram
+
+
+def least_work(rows: FloatArray) -> None:
+    """What a private release a row takes at least, by the kernels in use here: no stream, no admission, no regret."""
+    d = rows.shape[1]
+    noise, gram = GeometricBLT(len(rows), 1.0).start(svec_size(d)), GramSum(d)
+    span, stream = np.asfortranarray(np.eye(d, COMPONENTS)), Randomness.from_seed(1).stream("floor")
+    for n, row in enumerate(onto_ball(rows)[:, None]):
+        gram = gram.add(row)
+        noise, packed = noise.released(stream.draws(n), gram, 1.0)
+        span = power_step(packed, span, 1.0)
+        ritz_pairs(packed, span)
+
+
+def rolling_covariance(rows: FloatArray, window: int, every: int) -> None:
+    """River's Rolling(EmpiricalCovariance) with an eigendecomposition after each ``every`` rows, row by row."""
+    from river.covariance import EmpiricalCovariance
+    from river.utils import Rolling
+
+    names = list(range(rows.shape[1]))
+    rolling = Rolling(EmpiricalCovariance, window_size=window)
+    for i, row in enumerate(rows.tolist(), start=1):
+        rolling.update(dict(zip(names, row, strict=True)))
+        if i % every == 0:
+            matrix = np.array([[rolling[a, b].get() if a != b else rolling[a, a].get() for b in names] for a in names])
+            np.linalg.eigh(matrix)
+
+
+def pandas_chunks(file: Path, size: int) -> None:
+    """Parse a CSV file with pandas, chunk by chunk, to arrays."""
+    for chunk in pd.read_csv(file, chunksize=size):
+        chunk.to_numpy(dtype=np.float64)
 
 
 def leader(rows: FloatArray, every: int = 1, times: int = 1, **further: Any) -> PrivateFPL:
@@ -62,8 +130,8 @@ def kernels(compiled: bool | None) -> Iterator[None]:
 def push(
     rows: FloatArray, make: Make, *, scored: bool = True, block: bool = False, compiled: bool | None = None,
     times: int = 1,
-) -> None:  # fmt: skip
-    """Push rows through a new stream, and read basis and eigenvalues of every release.
+) -> Stream:  # fmt: skip
+    """Push rows through a new stream, and read basis and eigenvalues of every release; return the stream.
 
     Parameters
     ----------
@@ -82,6 +150,7 @@ def push(
                     _ = release.subspace.basis, release.eigenvalues
         if isinstance(stream.algorithm, Oja):
             stream.engine.absorb_waiting()  # the rows that still wait for a batch
+        return stream
 
 
 #: What is timed a row at a time beside IncrementalPCA: how it is made, rows between releases, and by d the ratios to
@@ -100,7 +169,7 @@ def _row(*, small: bool, **_: Any) -> Iterator[Comparison]:
     floor = "floor: draws, buffers, sum, power step and Ritz values of a row, and nothing else"
     for d in (20, 100):
         rows, many = unit_rows(n, d), unit_rows(longer, d)
-        contenders = [Contender(INCREMENTAL, n, partial(peers.incremental_pca, rows, 1), "sklearn")]
+        contenders = [Contender(INCREMENTAL, n, partial(incremental_pca, rows, 1), "sklearn")]
         goals = []
         for name, (make, every, bounds) in ROWS.items():
             fed = rows if every == 1 else many
@@ -108,7 +177,7 @@ def _row(*, small: bool, **_: Any) -> Iterator[Comparison]:
                 title, needs = f"{name}, {how}", "native" if compiled else ""
                 contenders.append(Contender(title, len(fed), partial(push, fed, make, compiled=compiled), needs))
                 goals.append(Goal(title, INCREMENTAL, ">=", bound))
-        contenders.append(Contender(floor, n, partial(peers.floor, rows), "native"))
+        contenders.append(Contender(floor, n, partial(least_work, rows), "native"))
         yield Comparison(f"row: rows 1 to {n} x {d} features, or 1 to {longer}; k = {COMPONENTS}", contenders, goals)
 
     # Every other algorithm with its defaults, none slower than IncrementalPCA, on the rows of 100 features.
@@ -123,7 +192,7 @@ def _row(*, small: bool, **_: Any) -> Iterator[Comparison]:
         ),
         "Oja": lambda _: Oja(n_components=COMPONENTS),
     }
-    contenders = [Contender(INCREMENTAL, n, partial(peers.incremental_pca, rows, 1), "sklearn")]
+    contenders = [Contender(INCREMENTAL, n, partial(incremental_pca, rows, 1), "sklearn")]
     contenders += [Contender(name, n, partial(push, rows, make)) for name, make in made.items()]
     goals = [Goal(name, INCREMENTAL, ">=", 1.0) for name in made]
     for name, noise in (("discrete noise", Tree(discrete=True)), ("float noise", Tree())):
@@ -142,7 +211,7 @@ def _block(*, small: bool, **_: Any) -> Iterator[Comparison]:
     rows = unit_rows(n, 64)
     shorter, tracking = 0.7 * rows, partial(leader, solver=Tracking(), every=size, times=times)
     floor, peer = f"bare dsyrk on blocks of {size}", f"IncrementalPCA.partial_fit, {size} rows at a time, not private"
-    contenders = [Contender(floor, times * n, partial(peers.bare_dsyrk, rows, size, times))]
+    contenders = [Contender(floor, times * n, partial(bare_dsyrk, rows, size, times))]
     goals: list[Goal] = []
     for how, compiled, needs, bounds in (("numpy", False, "", (1.4, 1.6)), ("compiled", True, "native", (1.2, 1.4))):
         whole = partial(push, make=tracking, block=True, compiled=compiled, times=times)
@@ -154,7 +223,7 @@ def _block(*, small: bool, **_: Any) -> Iterator[Comparison]:
             contenders.append(Contender(name, times * n, partial(whole, table, scored=scored), needs))
             if bound is not None:
                 goals.append(Goal(name, floor, "<=", bound))
-    contenders.append(Contender(peer, n, partial(peers.incremental_pca, rows, size), "sklearn"))
+    contenders.append(Contender(peer, n, partial(incremental_pca, rows, size), "sklearn"))
     yield Comparison(
         f"block: {times * n} rows x 64 features, a release every {size} rows, each read", contenders, goals
     )
@@ -166,7 +235,7 @@ def _window(*, small: bool, **_: Any) -> Iterator[Comparison]:
     peer = "river Rolling(EmpiricalCovariance) + eigh, window 500, not private"
     follow = partial(partial, push, unit_rows(n, d), scored=False)
     contenders = [
-        Contender(peer, theirs, partial(peers.rolling_covariance, unit_rows(theirs, d), 500, every), "river"),
+        Contender(peer, theirs, partial(rolling_covariance, unit_rows(theirs, d), 500, every), "river"),
         *(
             Contender(f"SlidingWindowPCA, {method}, window {length}", n, follow(make=make))
             for method, make in (
@@ -200,7 +269,7 @@ def _csv(*, small: bool, full: bool) -> Iterator[Comparison]:
                 run(file, options=options)
 
         contenders = [
-            Contender(peer, n, partial(peers.pandas_chunks, file, 10_000)),
+            Contender(peer, n, partial(pandas_chunks, file, 10_000)),
             Contender(ours, n, run_file),
             Contender("its parse alone", n, lambda: sum(len(block) for block in from_csv(file).blocks())),
             Contender(f"{ours}, with numpy", n, partial(run_file, False), "native"),
@@ -209,5 +278,77 @@ def _csv(*, small: bool, full: bool) -> Iterator[Comparison]:
         yield Comparison(title, contenders, [Goal(ours, peer, "<=", 1.6)], by_the_clock=True)
 
 
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """Slope of log(cost) over log(size), by least squares."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Exponents of the time of a run and of the memory that its processor holds, fitted over sizes.
+
+    ``parts`` are the name of a size, its values, the run at each of them, and what to expect.
+    """
+
+    parts: list[tuple[str, Sequence[int], Callable[[int], Stream], str]]
+
+    def run(self, rounds: int) -> Result:
+        """Measure each size; the least time of the rounds counts."""
+        result = Result("scale: exponents of time a run and of memory held, fitted over doublings", pd.DataFrame())
+        for name, sizes, work, expected in self.parts:
+            seconds, held = [], []
+            for size in sizes:
+                work(size)
+                times = []
+                for _ in range(rounds):
+                    started = time.process_time()
+                    processor = work(size).engine.processor
+                    times.append(time.process_time() - started)
+                seconds.append(min(times))
+                held.append(float(len(pickle.dumps(processor.snapshot()))))
+            result.facts.append(
+                f"{name} = {', '.join(map(str, sizes))}: time ~ {name}^{exponent(sizes, seconds):.2f}, "
+                f"memory ~ {name}^{exponent(sizes, held):.2f} (expected {expected})"
+            )
+        return result
+
+
+def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
+    """Growth with the number of rows n, features d, window W and components k."""
+    f = 1 if small else 4
+    rows = unit_rows(1000 * f, 20)
+
+    def fed(count: int, d: int = 20, k: int = 2) -> Stream:
+        algorithm = PrivateFPL(**BUDGET | {"n_components": k}, horizon=count, solver=Tracking())
+        return push(rows[:count] if d == 20 else unit_rows(count, d), lambda _: algorithm, scored=False)
+
+    def window(size: int) -> Stream:
+        algorithm = SlidingWindowPCA(**BUDGET | {"n_components": 2}, window=size, release_every=20)
+        return push(rows, lambda _: algorithm, scored=False)
+
+    def blocks(size: int) -> Stream:
+        # A block of 1000 rows, doubled, and pushed 100 times.
+        gram, count = GramSum(20).add(onto_ball(rows[:1000])), size // 100
+        for _ in range((count // 1000).bit_length() - 1):
+            gram = gram.add_high_low(*gram.high_low())
+        block = BlockGram(*gram.high_low(), count=count)
+        stream = Stream(PrivateFPL(**BUDGET, horizon=size, release_every=count), regret=None)
+        for _ in range(100):
+            stream.push_block(block)
+        return stream
+
+    wide = (16, 32, 64) if small else (250, 500, 1000, 2000) if full else (32, 64, 128, 256)
+    of_wide = 10 if full else 50 * f
+    yield Growth([
+        ("n", (125 * f, 250 * f, 500 * f, 1000 * f), fed, "time: 1; memory: 0"),
+        ("n", [10**5 * 2**j for j in (0, 4, 7, 10)], blocks, "100 blocks: time and memory: 0"),
+        ("d", wide, lambda d: fed(of_wide, d), "time and memory: at most 2"),
+        ("W", (50 * f, 100 * f, 200 * f, 400 * f), window, "both well below 1 (log W)"),
+        ("k", (1, 2, 4, 8, 16), lambda k: fed(100 * f, k=k), "time: at most 1"),
+    ])  # fmt: skip
+
+
 #: Name of a suite -> its comparisons, from the keywords ``small`` and ``full``: the size of the rows.
-SUITES: dict[str, Callable[..., Iterator[Comparison]]] = {"row": _row, "block": _block, "window": _window, "csv": _csv}
+SUITES: dict[str, Callable[..., Iterator[Comparison | Growth]]] = {
+    "row": _row, "block": _block, "window": _window, "csv": _csv, "scale": _scale,
+}  # fmt: skip

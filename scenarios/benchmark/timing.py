@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import platform
 import time
@@ -16,8 +15,6 @@ import pandas as pd
 from threadpoolctl import threadpool_info
 
 from streampca import _native
-
-_SENSE = {">=": operator.ge, "<=": operator.le}
 
 
 @dataclass(frozen=True)
@@ -51,33 +48,23 @@ class Goal(NamedTuple):
     sense: Literal[">=", "<="]
     bound: float
 
-
-class Bar(NamedTuple):
-    """Required figure beside the measured one, which is None if a contender could not run."""
-
-    what: str
-    sense: Literal[">=", "<="]
-    bound: float
-    value: float | None
-
-    @property
-    def verdict(self) -> str:
-        """Whether the bound is reached, in words."""
-        if self.value is None:
+    def verdict(self, value: float | None) -> str:
+        """Whether a measured figure reaches the bound, in words. It is None if a contender could not run."""
+        if value is None:
             return "not measured"
-        return "met" if _SENSE[self.sense](self.value, self.bound) else "missed"
+        return "met" if (value >= self.bound if self.sense == ">=" else value <= self.bound) else "missed"
 
 
 @dataclass
 class Result:
-    """One table of a suite: microseconds a row by round and contender, other figures, and bars.
+    """One table of a suite: microseconds a row by round and contender, other figures, and goals with their figures.
 
     Ratios are against the first contender.
     """
 
     title: str
     times: pd.DataFrame
-    bars: list[Bar] = field(default_factory=list)
+    goals: list[tuple[Goal, float | None]] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
@@ -90,9 +77,10 @@ class Result:
             yield f"| {name} | {median:.3g} | {1e6 / median:.0f} | {(base / times).median():.2f} |"
         yield ""
         yield from (f"- {fact}" for fact in self.facts)
-        for bar in self.bars:
-            value = "" if bar.value is None else f"{bar.value:.2f} "
-            yield f"- {bar.verdict}: {value}(asked for: {bar.sense} {bar.bound:g}) {bar.what}"
+        for goal, value in self.goals:
+            shown = "" if value is None else f"{value:.2f} "
+            asked = f"(asked for: {goal.sense} {goal.bound:g}) {goal.name}, against {goal.against}"
+            yield f"- {goal.verdict(value)}: {shown}{asked}"
 
 
 @dataclass(frozen=True)
@@ -118,12 +106,12 @@ class Comparison:
                 f"{(elapsed[name] / elapsed[base]).median():.2f} times the elapsed time of {base}: {name}"
                 for name in elapsed.columns[1:]
             ]
-        for name, against, sense, bound in self.goals:
+        for goal in self.goals:
             value = None
-            if {name, against} <= set(compared):
-                faster = float((compared[against] / compared[name]).median())
-                value = faster if sense == ">=" else 1.0 / faster
-            result.bars.append(Bar(f"{name}, against {against}", sense, bound, value))
+            if {goal.name, goal.against} <= set(compared):
+                faster = float((compared[goal.against] / compared[goal.name]).median())
+                value = faster if goal.sense == ">=" else 1.0 / faster
+            result.goals.append((goal, value))
         return result
 
 

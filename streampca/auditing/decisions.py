@@ -62,8 +62,9 @@ _REASONS = {
     _ELSEWHERE: """
         rows/bounds.py PrivateBounds.found: column[occupied].sum() < _COVERED * len(bins)
         rows/bounds.py _occupied: occupied.any()
-        rows/bounds.py _occupied: (more := _tail(counts[last + 1:last + 1 + _TAIL], std)) > 0
-        rows/bounds.py _tail: np.cumsum(noisy) > np.where(sizes == 1, _BESIDE, _TOGETHER) * std * np.sqrt(sizes)
+        rows/bounds.py _occupied: (tail := counts[last + 1:last + 1 + _TAIL]).size
+        rows/bounds.py _occupied: np.cumsum(tail) > np.where(sizes == 1, _BESIDE, _TOGETHER) * std * np.sqrt(sizes)
+        rows/bounds.py _occupied: clear.any()
         rows/bounds.py _range_of: places.size
         rows/admission.py Admission.all_values: np.vdot(chunk, chunk) < math.inf
         rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf

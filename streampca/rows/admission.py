@@ -10,7 +10,6 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
 from streampca.rows.bounds import Bins, PrivateBounds, column_bounds
 from streampca.rows.bounds import Bounds as Bounds
-from streampca.rows.names import NAME_THEM, refuse_values
+from streampca.rows.names import NAME_THEM, refuse_values, repeated
 from streampca.state import label_of
 
 OnBadRow = Literal["raise", "zero"]
@@ -146,6 +145,7 @@ class Admission:
     ----------
     is_warming_up : whether private bounds are still unknown.
     middle, factor : parameters of the map ``(row - middle) * factor`` before clamping.
+    admitted_features : length of admitted rows, if known.
 
     Raises
     ------
@@ -163,6 +163,7 @@ class Admission:
     is_warming_up: bool = field(init=False, default=False)
     middle: FloatArray | float = field(init=False, default=0.0)
     factor: FloatArray | float = field(init=False, default=1.0)
+    admitted_features: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         row_norm, names, count = self.row_norm, self.features, self.n_features
@@ -173,9 +174,8 @@ class Admission:
             raise BadParameterError(f"on_bad_row={short(self.on_bad_row)}: expected 'raise' or 'zero'.")
         if names is not None:
             names = tuple(str(name) for name in names)
-            twice = sorted({name for name, following in pairwise(sorted(names)) if name == following})
-            if twice:
-                raise BadParameterError(f"features: repeated names {listed(twice)}.")
+            if twice := repeated(names):
+                raise BadParameterError(f"features: repeated names {listed(sorted(twice))}.")
             if count is not None and count != len(names):
                 raise BadParameterError(f"features: {len(names)} names, but this stream has {count} features.")
             count = len(names)
@@ -185,6 +185,7 @@ class Admission:
         put(self, "row_norm", float(row_norm))
         put(self, "features", names)
         put(self, "n_features", count)
+        put(self, "admitted_features", None if count is None else count + int(self.center))
         put(self, "factor", 1.0 / float(row_norm))
         if isinstance(self.bounds, Mapping):
             put(self, "bounds", dict(self.bounds))
@@ -332,7 +333,9 @@ class Admission:
             bad: Mask = np.asarray(~np.isfinite(rows).all(axis=1))
             if bad.any():
                 reasons = np.full(len(rows), -1)
-                reasons[bad] = _reasons(rows[bad])
+                marked = np.ascontiguousarray(rows[bad, 0]).view(np.uint64) - np.uint64(_NAN)
+                missing = np.isnan(rows[bad]).any(axis=1)
+                reasons[bad] = np.where(marked < len(REASONS), marked, np.where(missing, 0, 1))
                 # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
                 rows = np.where(bad[:, None], self.middle, rows)
         if self.is_warming_up and isinstance(self.bounds, PrivateBounds):
@@ -381,11 +384,6 @@ class Admission:
         columns = table_columns(table.columns, self.features, BadRowError)
         return frame_values(table, columns, BadRowError, mixed=self.on_bad_row == "zero")
 
-    @property
-    def admitted_features(self) -> int | None:
-        """Length of admitted rows, if known."""
-        return None if self.n_features is None else self.n_features + int(self.center)
-
     def ranges(self) -> tuple[FloatArray | None, FloatArray | None]:
         """Return middle and scale of the map ``(row - middle) * scale`` in units of row_norm; None without bounds."""
         if self.bounds is None or self.n_features is None or self.is_warming_up:
@@ -432,19 +430,19 @@ class Admission:
     def _numbers(self, row: Any, number: int) -> FloatArray:
         """Convert a row of any length without names to a 1-D float array."""
         if isinstance(row, np.ndarray) and row.dtype.kind not in "fiubOUS":
-            raise _not_a_number(f"row {number}: values of type {row.dtype} are not real numbers.")
+            raise BadRowError(f"row {number}: values of type {row.dtype} are not real numbers.", "not a number")
         mixed = (
             row.dtype.itemsize > 8 or row.dtype.hasobject if isinstance(row, np.ndarray) else type(row) in _SEQUENCES
         )
         try:
             if mixed and not WARNED_OF.isdisjoint(map(type, row)):
-                values = self._one_by_one(row, number)  # numpy would warn, and the warning would depend on a raw row
+                values = None  # numpy would warn, and the warning would depend on a raw row
             else:
                 values = np.asarray(row, dtype=np.float64) if type(row) in _SEQUENCES else as_floats(row)
         except _NO_NUMBER:
+            values = None
+        if values is None or values.ndim == 0:
             values = self._one_by_one(row, number)
-        if values.ndim == 0:
-            raise _no_row(row, number)
         if values.ndim != 1:
             raise BadRowError(f"row {number}: shape {values.shape}, expected 1-D. Use push_many for a block.")
         return values
@@ -465,49 +463,30 @@ class Admission:
             raise BadRowError(f"row {number}: the mapping does not return its values ({short(problem)}).") from None
 
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
-        """Convert a row of cells of any kind, and name the cell that is no number."""
-        if isinstance(row, (str, bytes, set, frozenset)) or not hasattr(row, "__iter__"):
-            raise _no_row(row, number)
+        """Convert a row of cells of any kind; name the cell that is no number, and refuse what is no row."""
+        is_one = not hasattr(row, "__iter__") or not getattr(row, "ndim", 1)
+        if is_one or isinstance(row, (str, bytes, set, frozenset)):
+            raise BadRowError(
+                f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping."
+            )
         found = []
         for j, value in enumerate(row):
             try:
-                found.append(_real(value))
+                cell = value
+                if isinstance(cell, np.ndarray):  # the number of an array of no dimension; nan for a masked one
+                    cell = math.nan if np.ma.is_masked(cell) and not cell.ndim else cell[()]
+                if isinstance(cell, (np.complexfloating, np.ndarray)):
+                    raise TypeError
+                found.append(float(cell))
             except _NO_NUMBER:
-                problem = f"row {number}: {self._name(j)} is not a number ({reprlib.repr(value)}). {_REMEDY}"
-                raise _not_a_number(problem) from None
+                raise BadRowError(
+                    f"row {number}: {self._name(j)} is not a number ({reprlib.repr(value)}). {_REMEDY}", "not a number"
+                ) from None
         return np.array(found)
 
     def _name(self, j: int) -> str:
         has_name = self.features is not None and j < len(self.features)  # a row may be too long
         return f"feature {short(self.features[j]) if self.features and has_name else j}"
-
-
-def _no_row(row: Any, number: int) -> BadRowError:
-    return BadRowError(f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping.")
-
-
-def _real(value: Any) -> float:
-    """Return the number in one cell; nan for a masked one."""
-    if isinstance(value, np.ndarray):
-        if np.ma.is_masked(value) and not value.ndim:
-            return math.nan
-        value = value[()]  # the number of an array of no dimension
-    if isinstance(value, (np.complexfloating, np.ndarray)):
-        raise TypeError
-    return float(value)
-
-
-def _not_a_number(message: str) -> BadRowError:
-    problem = BadRowError(message)
-    problem.reason = "not a number"
-    return problem
-
-
-def _reasons(rows: FloatArray) -> npt.NDArray[np.int64]:
-    """Return the index in `REASONS` of each bad row, (n,)."""
-    marks = np.ascontiguousarray(rows[:, 0]).view(np.uint64) - np.uint64(_NAN)
-    missing = np.isnan(rows).any(axis=1)
-    return np.where(marks < len(REASONS), marks, np.where(missing, 0, 1)).astype(np.int64)
 
 
 def _unwrapped(row: Any, *, named: bool = True) -> Any:

@@ -246,17 +246,15 @@ def _occupied(noisy: FloatArray, std: float, columns: int) -> npt.NDArray[np.boo
         for side in (slice(None), slice(None, None, -1)):  # tails up and down; the slices are views of `occupied`
             part, counts = occupied[side], noisy[side]
             last = int(np.flatnonzero(part)[-1])
-            while (more := _tail(counts[last + 1 : last + 1 + _TAIL], std)) > 0:
-                last += more
+            while (tail := counts[last + 1 : last + 1 + _TAIL]).size:
+                # The least number of bins that hold rows together.
+                sizes = np.arange(1, tail.size + 1)
+                clear = np.cumsum(tail) > np.where(sizes == 1, _BESIDE, _TOGETHER) * std * np.sqrt(sizes)
+                if not clear.any():
+                    break
+                last += int(sizes[clear][0])
                 part[last] = True
     return occupied
-
-
-def _tail(noisy: FloatArray, std: float) -> int:
-    """Return the least number of leading bins that hold rows together; 0 if none does."""
-    sizes = np.arange(1, noisy.size + 1)
-    clear = np.cumsum(noisy) > np.where(sizes == 1, _BESIDE, _TOGETHER) * std * np.sqrt(sizes)
-    return int(sizes[clear][0]) if clear.any() else 0
 
 
 def _range_of(occupied: npt.NDArray[np.bool_]) -> tuple[float, float] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 from streampca.errors import SourceError
@@ -43,6 +44,11 @@ def looks_like_value(name: str, missing: frozenset[str] = MISSING) -> bool:
     except ValueError:
         return _DATE.fullmatch(text) is not None
     return True
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    """Return the names that occur more than once. Sorting takes less memory than a counter of a million names."""
+    return {name for name, following in pairwise(sorted(names)) if name == following}
 
 
 def refuse_values(names: Iterable[object], where: str, remedy: str, missing: frozenset[str] = MISSING) -> None:

@@ -145,7 +145,7 @@ _TILE_NUMBERS, _LEAST_TILE = 2**16, 64
 def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool = False) -> RowSource | None:
     """Return the rows of a table as a source; a source unchanged; None for anything else.
 
-    Tables are pandas and polars frames, with columns ``features`` in any order and cells as in `frame_column`; Arrow
+    Tables are pandas and polars frames, with columns ``features`` in any order and cells as in `frame_values`; Arrow
     tables, batches, readers, and objects that convert to them, such as a DuckDB relation; scipy sparse matrices. Raises
     `SourceError` if a column does not hold numbers, columns are not the features, or pyarrow is missing.
     """
@@ -212,7 +212,24 @@ def is_number(kind: Any) -> bool:
 
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int = 0) -> Iterator[FloatArray]:
     """Yield columns of an Arrow batch as (n, d) blocks, n <= size, from row ``skip`` on; nan for missing values."""
-    columns = [floats_of_column(batch.column(name)) for name in names]
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    columns = []
+    for column in map(batch.column, names):
+        if types.is_boolean(column.type):
+            column = column.cast(pa.int8())
+        if types.is_float16(column.type):
+            column = column.cast(pa.float32())
+        # Not "safe": integers above 2**53 are rounded.
+        numbers = column.cast(pa.float64(), safe=False)
+        if numbers.null_count or not len(numbers):
+            floats: FloatArray = numbers.to_numpy(zero_copy_only=False)
+        else:  # read the buffer: `to_numpy` would load pandas
+            floats = np.frombuffer(
+                numbers.buffers()[1], dtype=np.float64, count=len(numbers), offset=8 * numbers.offset
+            )
+        columns.append(floats)
     # Transpose a tile at a time, which fits the cache.
     tile = max(_LEAST_TILE, _TILE_NUMBERS // max(1, len(columns)))
     for start in range(skip, batch.num_rows, size):
@@ -223,21 +240,3 @@ def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int =
             for j, column in enumerate(columns):
                 part[:, j] = column[first : first + len(part)]
         yield rows
-
-
-def floats_of_column(column: Any) -> FloatArray:
-    """Return the numbers of an Arrow column, with nan for missing values."""
-    import pyarrow as pa
-    import pyarrow.types as types
-
-    if types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    if types.is_float16(column.type):
-        column = column.cast(pa.float32())
-    # Not "safe": integers above 2**53 are rounded.
-    numbers = column.cast(pa.float64(), safe=False)
-    if numbers.null_count or not len(numbers):
-        floats: FloatArray = numbers.to_numpy(zero_copy_only=False)
-        return floats
-    # Read the buffer: `to_numpy` would load pandas.
-    return np.frombuffer(numbers.buffers()[1], dtype=np.float64, count=len(numbers), offset=8 * numbers.offset)

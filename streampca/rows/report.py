@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,7 @@ class AdmissionReport:
     share_scaled : share of the rows that were longer than row_norm and were scaled onto it.
     share_clamped : share of the values of each feature that were outside its bounds, by name.
     ball_used : mean squared norm of the admitted rows, in units of row_norm**2. The noise is calibrated for 1.
+    bad_rows : number of bad rows.
 
     Notes
     -----
@@ -33,6 +34,10 @@ class AdmissionReport:
     share_scaled: float
     share_clamped: dict[str, float]
     ball_used: float
+    bad_rows: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bad_rows", sum(self.zero_rows_by_reason.values()))
 
     @classmethod
     def of(cls, admission: Admission, counts: Counts, rows: int) -> AdmissionReport:
@@ -44,23 +49,12 @@ class AdmissionReport:
         zeroed = {reason: count for reason, count in zip(REASONS, counts.zeroed, strict=True) if count}
         return cls(rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used)
 
-    @property
-    def bad_rows(self) -> int:
-        """Number of bad rows, which count as zero rows."""
-        return sum(self.zero_rows_by_reason.values())
-
-    @property
-    def reasons(self) -> str:
-        """Counts of bad rows by reason, as text."""
-        return ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
-
     def warnings(self) -> list[str]:
         """Return sentences of advice. Curator only: they depend on raw rows."""
         found = []
         if self.zero_rows_by_reason:
-            found.append(
-                f"{self.bad_rows} of {self.rows} rows could not be used and count as zero rows ({self.reasons})."
-            )
+            reasons = ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
+            found.append(f"{self.bad_rows} of {self.rows} rows could not be used and count as zero rows ({reasons}).")
         worst = sorted((item for item in self.share_clamped.items() if item[1] > 0.01), key=lambda item: -item[1])
         if worst:
             named = ", ".join(f"{name} {share:.1%}" for name, share in worst[:5])

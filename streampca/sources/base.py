@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
 from streampca.rows.bounds import Bounds as GivenBounds
 from streampca.rows.bounds import close_names, column_bounds
-from streampca.rows.names import MISSING, refuse_values
+from streampca.rows.names import MISSING, refuse_values, repeated
 from streampca.rows.protocol import PositionedBlock, PositionedSource, RowSource
 
 #: Advice for sources whose columns always have names.
@@ -136,11 +135,6 @@ def choose_named(
     doubtful = [name if at in chosen and name not in trusted else None for at, name in enumerate(header)]
     refuse_values(doubtful, where, remedy, missing)
     return places
-
-
-def repeated(names: Iterable[str]) -> set[str]:
-    """Return the names that occur more than once. Sorting takes less memory than a counter of a million names."""
-    return {name for name, following in pairwise(sorted(names)) if name == following}
 
 
 def feature_names(header: Sequence[str], places: Sequence[int]) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class CellParser:
         self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING, *,
         quotes: bool = True,
     ) -> None:  # fmt: skip
-        self._delimiter, self._quotes = delimiter, quotes
+        self._width, self._delimiter, self._quotes = width, delimiter, quotes
         self._read: Any = None
         # pyarrow looks for missing values before it removes spaces, so that it would read " 999 " as a number.
         if width > _WIDEST or _sentinels(missing):
@@ -104,10 +104,12 @@ class CellParser:
         """Return the rows of whole records, one a record, or None if `number` must read any of them."""
         if self._read is None or text is OVERLONG or text is UNCLOSED:
             return None
-        # Three ways in which pyarrow reads other records than `records`: it ends them at a lone CR, skips a byte order
-        # mark, and appends text behind a closing quote to the cell.
+        # Four ways in which pyarrow reads other records than `records`: it ends them at a lone CR, skips a byte order
+        # mark, takes a blank line for a row of missing values, and appends text behind a closing quote to the cell.
         text = text.replace(b"\r\n", b"\n")
         if b"\r" in text or text.startswith(BOM_UTF8):
+            return None
+        if self._width > 1 and (text.startswith(b"\n") or b"\n\n" in text):
             return None
         if self._quotes and b'"' in text and not are_plain_quotes(text, self._delimiter):
             return None

@@ -86,8 +86,8 @@ class CsvRows(TextRows):
         if first is None:
             raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
         self._first_line = 1 + first.count(b"\n") * self._has_header
+        cells = self._cells(first, 1)
         if names is None:
-            cells = None if first is OVERLONG else self._split(first)
             if cells is None:
                 problem = f"a record of more than {LONGEST_RECORD} bytes" if first is OVERLONG else _AFTER_QUOTE
                 raise SourceError(f"{self.name}, line 1: {problem}; mend the line")
@@ -142,9 +142,7 @@ class CsvRows(TextRows):
         if piece is None:
             return None, pieces
         first = split_records(piece, mark)[0]
-        if first is UNCLOSED:
-            raise self._unclosed(1)
-        if not self._has_header:
+        if first is UNCLOSED or not self._has_header:
             return first, chain([piece], pieces)
         if b"\r" in first.replace(b"\r\n", b"").strip() and b"\0" not in first:
             raise SourceError(f"{self.name}: lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
@@ -169,9 +167,7 @@ class CsvRows(TextRows):
     def _row(self, records: list[bytes], at: int, line: int) -> list[float]:
         """Return the row of a record. A bad one is all NaN, which `Stream` absorbs as a zero row, or an error."""
         record = records[at]
-        if record is UNCLOSED:
-            raise self._unclosed(line)
-        cells = None if record is OVERLONG else self._split(record)
+        cells = self._cells(record, line)
         wanted: list[str] = []
         row = None
         if cells is not None and len(cells) == self._width:
@@ -184,11 +180,14 @@ class CsvRows(TextRows):
             raise self._problem(record, cells, wanted, line + sum(record.count(b"\n") for record in records[:at]))
         return row
 
-    def _unclosed(self, line: int) -> SourceError:
-        return SourceError(
-            f"{self.name}: ends inside the quotes of the record that begins in line {line}; mend its quotes, or pass "
-            "quoting='none' if quotes are characters"
-        )
+    def _cells(self, record: bytes, line: int) -> list[str] | None:
+        """Return the cells of a record; None if it is too long, or text follows a closing quote."""
+        if record is UNCLOSED:
+            raise SourceError(
+                f"{self.name}: ends inside the quotes of the record that begins in line {line}; mend its quotes, or "
+                "pass quoting='none' if quotes are characters"
+            )
+        return None if record is OVERLONG else self._split(record)
 
     def _problem(self, record: bytes, cells: list[str] | None, wanted: list[str], line: int) -> SourceError:
         """Return the error of a bad record, with the line on which the record or its bad cell starts."""

@@ -6,6 +6,7 @@ import glob
 import os
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,48 +25,37 @@ _ENDINGS: dict[str, Format] = {
     ".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".ndjson": "ndjson", ".jsonl": "ndjson",
     ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
-
-
 #: Seconds; a tiny rate must not overflow the clock of the system.
 _LONGEST_SLEEP = 3600.0
 
 
 class FileRows(RowSource):
-    """Rows of several ``files`` with the same features, one after the other; created by `open_rows`."""
+    """Rows of one or several ``files`` with the same features, one after the other; created by `open_rows`.
 
-    def __init__(self, files: Sequence[RowSource], names: Sequence[str]) -> None:
-        self.files = tuple(files)
+    ``names`` are those of the files, for messages. With ``rate``, earlier rows wait, so that there are at most so many
+    per second.
+    """
+
+    def __init__(self, files: Sequence[RowSource], names: Sequence[str], rate: float | None = None) -> None:
+        if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
+            raise BadParameterError(f"rate={short(rate)}: expected a positive number of rows per second")
         self.features, self.bounds = files[0].features, files[0].bounds
         for source, name in zip(files, names, strict=True):
             if source.features != self.features:
                 raise SourceError(f"{name}: its columns are not those of {names[0]} in order; choose with columns=")
+        self._files, self._rate = tuple(files), rate
 
     @property
     def expected_rows(self) -> int | None:
-        counts = [source.expected_rows for source in self.files]
+        counts = [source.expected_rows for source in self._files]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def blocks(self) -> Iterator[FloatArray]:
-        for source in self.files:
-            yield from source.blocks()
-
-
-class PacedRows(RowSource):
-    """Rows of a source at ``rate`` rows per second; created by `open_rows`."""
-
-    def __init__(self, source: RowSource, rate: float) -> None:
-        if not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
-            raise BadParameterError(f"rate={short(rate)}: expected a positive number of rows per second")
-        self._source, self._rate = source, rate
-        self.features, self.bounds = source.features, source.bounds
-
-    @property
-    def expected_rows(self) -> int | None:
-        return self._source.expected_rows
-
-    def blocks(self) -> Iterator[FloatArray]:
         began, sent = 0.0, 0
-        for block in self._source.blocks():
+        for block in chain.from_iterable(source.blocks() for source in self._files):
+            if self._rate is None:
+                yield block
+                continue
             began = began or time.monotonic()
             at = 0
             while at < len(block):
@@ -124,5 +114,5 @@ def open_rows(
             raise BadParameterError(f"format={short(format)}: expected one of {', '.join(_READERS)}")
         options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
         sources.append(_READERS[kind](name, columns=columns, bounds=bounds, **options))
-    rows = sources[0] if len(sources) == 1 else FileRows(sources, [str(name) for name in paths])
-    return rows if rate is None else PacedRows(rows, rate)
+    is_plain = len(sources) == 1 and rate is None
+    return sources[0] if is_plain else FileRows(sources, [str(name) for name in paths], rate)

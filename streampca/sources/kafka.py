@@ -14,8 +14,9 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
+from streampca.rows.names import repeated
 from streampca.rows.protocol import Part, PositionedBlock, PositionedSource
-from streampca.sources.base import REMEDY, BoundsLike, numbers, repeated, source_bounds
+from streampca.sources.base import REMEDY, BoundsLike, numbers, source_bounds
 from streampca.sources.ndjson_rows import check_levels
 from streampca.sources.reading import Reading
 
@@ -93,26 +94,25 @@ class KafkaRows(PositionedSource):
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
         if self._value == "block":
             raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
-        read = self._value if callable(self._value) else read_json
-        for messages, after in self._turns(at):
-            rows = np.full((len(messages), len(self.features)), np.nan)
-            for i, message in enumerate(messages):
+        for part in self.parts_from(at):
+            rows = np.full((len(part.blocks), len(self.features)), np.nan)
+            for i, data in enumerate(part.blocks):
                 try:
-                    rows[i] = numbers(read(message.value()), self.features)
+                    if callable(self._value):
+                        content = self._value(data)
+                    else:
+                        check_levels(data)
+                        content = msgspec.json.decode(data)
+                    rows[i] = numbers(content, self.features)
                 except Exception as problem:
                     if not self._zero:
                         if i:
-                            yield PositionedBlock(rows[:i], after)
+                            yield PositionedBlock(rows[:i], part.after)
                         raise SourceError(
-                            f"{self.name}, {_place(messages, i)}: no row of numbers "
+                            f"{self.name}, {part.place(i)}: no row of numbers "
                             f"({type(problem).__name__}: {problem}); {REMEDY}"
                         ) from problem
-            yield PositionedBlock(rows, after)
-
-    def parts_from(self, at: Any = None) -> Iterator[Part]:
-        """Yield the contents of the messages, as bytes."""
-        for messages, after in self._turns(at):
-            yield Part([message.value() or b"" for message in messages], after, partial(_place, messages))
+            yield PositionedBlock(rows, part.after)
 
     def durable(self, at: Any) -> None:
         from confluent_kafka import KafkaException, TopicPartition
@@ -124,8 +124,8 @@ class KafkaRows(PositionedSource):
             except KafkaException as problem:  # the group may be busy; nothing depends on it
                 logger.debug("offsets not committed: topic=%s problem=%s", self._topic, problem)
 
-    def _turns(self, at: Any) -> Iterator[tuple[list[Any], Callable[[int], Any]]]:
-        """Yield the messages of each turn, and a function from m to the position after the first m of them."""
+    def parts_from(self, at: Any = None) -> Iterator[Part]:
+        """Yield the contents of the messages of each turn, as bytes; empty for a message without content."""
         try:
             from confluent_kafka import Consumer, KafkaException
         except ImportError as error:
@@ -146,9 +146,13 @@ class KafkaRows(PositionedSource):
                 messages = partitions.take(turn, left, None if ends is None else ends[turn])
                 if messages:
                     # The position is a function of the number of messages used, which may end within the turn.
-                    nexts = [message.offset() + 1 for message in messages]
-                    yield messages, partial(_after, tuple(offsets), turn, left, nexts)
-                    offsets[turn] = nexts[-1]
+                    places = [message.offset() for message in messages]
+                    yield Part(
+                        [message.value() or b"" for message in messages],
+                        partial(_after, tuple(offsets), turn, left, places),
+                        lambda i, p=turn, places=places: f"partition {p}, offset {places[i]}",  # type: ignore[misc]
+                    )
+                    offsets[turn] = places[-1] + 1
                 empty, left = 0 if messages else empty + 1, 0
                 if empty == len(offsets):
                     if ends is not None:
@@ -160,19 +164,9 @@ class KafkaRows(PositionedSource):
             consumer.close()
 
 
-def _place(messages: Sequence[Any], i: int) -> str:
-    return f"partition {messages[i].partition()}, offset {messages[i].offset()}"
-
-
-def _after(offsets: Sequence[int], turn: int, left: int, nexts: Sequence[int], m: int) -> dict[str, Any]:
-    """Return the position after the first m messages of a turn."""
-    return {"offsets": [*offsets[:turn], nexts[m - 1], *offsets[turn + 1 :]], "turn": [turn, left - m]}
-
-
-def read_json(data: bytes) -> Any:
-    """Return the content of a JSON text; ValueError if it is none, or has more than 200 levels."""
-    check_levels(data)
-    return msgspec.json.decode(data)
+def _after(offsets: Sequence[int], turn: int, left: int, places: Sequence[int], m: int) -> dict[str, Any]:
+    """Return the position after the first m messages of a turn, which are at these places."""
+    return {"offsets": [*offsets[:turn], places[m - 1] + 1, *offsets[turn + 1 :]], "turn": [turn, left - m]}
 
 
 class _Partitions:

@@ -88,9 +88,6 @@ class ParquetRows(RowSource):
             )
         self.bounds = source_bounds(bounds, self.features, names)
 
-    def __len__(self) -> int:
-        return self.n_rows
-
     def open(self) -> Any:
         """Return the file, open, as pyarrow's ``ParquetFile``."""
         with damage(self.path, "cannot be read as Parquet"):

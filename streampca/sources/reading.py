@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal, Self
 
 from streampca.errors import BadParameterError, short
@@ -38,6 +38,11 @@ class Reading:
     names : names of all columns of a file without a header; with ``header=True``, in place of those in the header.
     encoding : of the text. If bad rows are absorbed, its characters must be independent: UTF-7 is refused.
 
+    Attributes
+    ----------
+    is_absorbing : whether a bad record becomes a row of NaN.
+    is_lenient : whether missing and infinite values are passed on.
+
     Raises
     ------
     BadParameterError
@@ -55,6 +60,8 @@ class Reading:
     header: bool | None = None
     names: Sequence[str] | None = None
     encoding: str = "utf-8"
+    is_absorbing: bool = field(init=False, repr=False, compare=False)
+    is_lenient: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_count("chunk_rows", self.chunk_rows)
@@ -75,23 +82,15 @@ class Reading:
         ):  # fmt: skip
             if not is_valid:
                 raise BadParameterError(f"{option}={short(getattr(self, option))}: expected {expected}")
+        object.__setattr__(self, "is_absorbing", self.on_bad_row == "zero")
+        object.__setattr__(self, "is_lenient", self.is_absorbing or self.missing == "nan")
         if self.is_absorbing and self.header is False and names is None:
             raise BadParameterError("on_bad_row='zero' with header=False: name all columns, names=['a', 'b', ...]")
 
-    @property
-    def is_absorbing(self) -> bool:
-        """Whether a bad record becomes a row of NaN."""
-        return self.on_bad_row == "zero"
-
-    @property
-    def is_lenient(self) -> bool:
-        """Whether missing and infinite values are passed on."""
-        return self.is_absorbing or self.missing == "nan"
-
     def only(self, rows: str, *options: str) -> Self:
         """Return these options; `BadParameterError` if one is set that does not apply to such rows."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name not in options and value != field.default:
-                raise BadParameterError(f"{field.name}={short(value)} does not apply to {rows}")
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.init and option.name not in options and value != option.default:
+                raise BadParameterError(f"{option.name}={short(value)} does not apply to {rows}")
         return self

@@ -61,16 +61,8 @@ class Synthetic(RowSource):
             for start in range(0, block.shape[0], rows or block.shape[0]):
                 yield block[start : start + (rows or block.shape[0])]
 
-    def __len__(self) -> int:
-        return self.n_rows
-
-    @property
-    def truth(self) -> FloatArray:
-        """Orthonormal basis (n_features, n_components) of the true subspace."""
-        return self.truth_at(self.n_rows)
-
     def truth_at(self, t: int) -> FloatArray:
-        """Return the basis of the true subspace at row t (counted from 1)."""
+        """Return the orthonormal basis (n_features, n_components) of the true subspace at row t, from 1."""
         return self._basis.copy()
 
     @abstractmethod
@@ -115,8 +107,10 @@ class Spiked(Synthetic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check("signal", self.signal, 0.0 <= self.signal <= 1.0, "a number between 0 and 1")
-        _check("norm", self.norm, 0.0 < self.norm < np.inf, "a positive finite number")
+        if not 0.0 <= self.signal <= 1.0:
+            raise BadParameterError(f"signal={short(self.signal)}: expected a number between 0 and 1")
+        if not 0.0 < self.norm < np.inf:
+            raise BadParameterError(f"norm={short(self.norm)}: expected a positive finite number")
         self._basis = self._directions(self.n_components)
         self._scales = self.norm * self._stds(self.signal)
         self._noise = self.norm * float(np.sqrt((1.0 - self.signal) / self.n_features))
@@ -199,11 +193,6 @@ class Adversarial(Synthetic):
         starting = positions < k
         rows[starting] = (self._axes[:, 1:] * self._head).T[positions[starting]]
         return rows
-
-
-def _check(name: str, value: float, is_valid: bool, expected: str) -> None:
-    if not is_valid:
-        raise BadParameterError(f"{name}={short(value)}: expected {expected}")
 
 
 spiked, drift, adversarial = Spiked, Drift, Adversarial

@@ -88,6 +88,10 @@ def test_the_warm_up_is_chosen_from_public_numbers() -> None:
     for given, d, rows in (({}, 16, 960), ({"adjacency": "replace"}, 8, 960), ({"horizon": 1000}, 16, 250),
                            ({"warmup": 7}, 16, 7)):  # fmt: skip
         assert PrivateBounds(**{"mu": 0.25, "adjacency": "zero-out"} | given).rows(d) == rows  # type: ignore[arg-type]
+    wanted = PrivateBounds(mu=0.25, adjacency="zero-out")
+    assert wanted.warnings(4, 4 * wanted.rows(4)) == wanted.warnings(4, None) == []
+    (told,) = wanted.warnings(4, 4 * wanted.rows(4) - 1)
+    assert "Pass public bounds" in told
 
 
 def seen(one: sp.Stream) -> tuple[object, ...]:
@@ -129,14 +133,13 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
     lower, upper = single.engine.now.admission.found  # type: ignore[misc]
     outside = ((later < lower) | (later > upper)).mean(axis=0)
     np.testing.assert_allclose(list(report.share_clamped.values()), outside)
-
-
-def test_rows_of_the_warm_up_are_zero_rows_of_the_subspace() -> None:
-    rows = some_rows()
-    one = stream()
-    one.push_many(rows)
-    plain = Admission(bounds=one.engine.now.admission.found, n_features=D, on_bad_row="zero").block(rows[WARMUP:], 1)[0]
-    np.testing.assert_array_equal(one.regret.exact_gram(), plain.T @ plain)
+    # Rows of the warm-up are zero rows of the subspace, and variances on the card are per row after it.
+    plain = Admission(bounds=(lower, upper), n_features=D, on_bad_row="zero").block(rows[WARMUP:], 1)[0]
+    np.testing.assert_array_equal(single.regret.exact_gram(), plain.T @ plain)
+    release = single.release
+    assert release is not None
+    shown = components_of(release, release.estimates)[0].variance
+    assert shown == pytest.approx(release.estimates.variances[0] / (release.t - WARMUP))
 
 
 MECHANISM = sp.GaussianCovariance(n_components=1, epsilon=1e4, delta=1e-6, center=True)
@@ -184,22 +187,6 @@ def test_a_tail_over_many_bins_is_taken_in() -> None:
     assert (found[0], found[-1]) == (100, 103)  # 3 * 18 is over 3 * 10 * sqrt(3), 2 * 18 is not over 3 * 10 * sqrt(2)
     assert np.flatnonzero(_occupied(noisy[::-1].copy(), 10.0, 1))[0] == BINS - 1 - 103
     assert not _occupied(np.full(BINS, 19.0), 10.0, 1).any()
-
-
-def test_too_few_rows_are_told_beforehand() -> None:
-    wanted = PrivateBounds(mu=0.25, adjacency="zero-out")
-    assert wanted.warnings(4, 4 * wanted.rows(4)) == wanted.warnings(4, None) == []
-    (told,) = wanted.warnings(4, 4 * wanted.rows(4) - 1)
-    assert "Pass public bounds" in told
-
-
-def test_variances_on_the_card_are_per_row_after_the_warm_up() -> None:
-    one = stream()
-    one.push_many(some_rows())
-    release = one.release
-    assert release is not None
-    shown = components_of(release, release.estimates)[0].variance
-    assert shown == pytest.approx(release.estimates.variances[0] / (release.t - WARMUP))
 
 
 @pytest.mark.parametrize("center", [False, True])

@@ -4,8 +4,8 @@ import time
 import pandas as pd
 import pytest
 from bench import app as main
-from benchmark.scale import exponent
-from benchmark.timing import Bar, Comparison, Contender, Goal, Result, take_turns
+from benchmark.cases import exponent
+from benchmark.timing import Comparison, Contender, Goal, Result, take_turns
 
 
 @pytest.mark.ci
@@ -39,12 +39,12 @@ def test_all_take_their_turn_in_every_round():
 
 def test_ratios_are_of_times_a_row_within_a_round_and_bars_can_be_missed():
     times = pd.DataFrame({"base": [10.0, 40.0, 10.0], "fast": [5.0, 10.0, 0.5]})
-    result = Result("t", times, [Bar("x", ">=", 2.0, 2.0), Bar("x", "<=", 2.0, 2.1), Bar("x", "<=", 2.0, None)], ["f"])
-    lines = list(result.lines())
+    more, less = Goal("fast", "base", ">=", 2.0), Goal("fast", "base", "<=", 2.0)
+    lines = list(Result("t", times, [(more, 2.0), (less, 2.1), (less, None)], ["f"]).lines())
     assert lines[4:6] == ["| base | 10 | 100000 | 1.00 |", "| fast | 5 | 200000 | 4.00 |"]  # of 2, 4 and 20
     assert lines[7:] == [
-        "- f", "- met: 2.00 (asked for: >= 2) x", "- missed: 2.10 (asked for: <= 2) x",
-        "- not measured: (asked for: <= 2) x",
+        "- f", "- met: 2.00 (asked for: >= 2) fast, against base",
+        "- missed: 2.10 (asked for: <= 2) fast, against base", "- not measured: (asked for: <= 2) fast, against base",
     ]  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_goals_are_ratios_and_need_both_contenders():
     goals = [Goal("quick", "slow", ">=", 2.0), Goal("slow", "quick", "<=", 2.0), Goal("absent", "slow", ">=", 1.0)]
     result = Comparison("t", [slow, absent, quick], goals, by_the_clock=True).run(1)
     assert list(result.times) == ["slow", "quick"]
-    first, second, third = result.bars
-    assert math.isclose(first.value, second.value)
-    assert (first.verdict, second.verdict, third.verdict) == ("met", "missed", "not measured")
+    (_, first), (_, second), _ = result.goals
+    assert math.isclose(first, second)
+    assert [goal.verdict(value) for goal, value in result.goals] == ["met", "missed", "not measured"]
     assert len(result.facts) == 1

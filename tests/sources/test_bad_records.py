@@ -9,6 +9,7 @@ import math
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def test_standard_input_is_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rows.csv").write_bytes(csv(None))
-    monkeypatch.setattr("sys.stdin", Standard(csv(None)))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(csv(None))))
     found = []
     for source in (tmp_path / "rows.csv", "-", through_a_pipe(tmp_path, csv(None))):
         options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--seed", "5", "--out", "-"]
@@ -218,11 +219,6 @@ def test_pipes_are_read_once(tmp_path: Path, mode: Any) -> None:
     assert releases(source) == PLAIN
     with pytest.raises(SourceError, match="can be read once only"):
         releases(source)
-
-
-class Standard:
-    def __init__(self, text: bytes) -> None:
-        self.buffer = io.BytesIO(text)
 
 
 def test_streams_stay_open(tmp_path: Path) -> None:

@@ -13,11 +13,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 #: Most resident memory of the child, its imports included. getrusage would count the parent's.
 MOST_MB = 300
-PEAK = """
-import re
-peak = int(re.search("VmHWM:.*?([0-9]+) kB", open("/proc/self/status").read())[1]) // 1024
-"""
 CHILD = """
+import re
 import numpy as np
 from streampca.errors import SourceError
 from streampca.sources import open_rows
@@ -28,25 +25,23 @@ try:
         bad += int(np.isnan(block).any(axis=1).sum())
 except SourceError as error:
     said = str(error)[:200]
+peak = int(re.search("VmHWM:.*?([0-9]+) kB", open("/proc/self/status").read())[1]) // 1024
+print(rows, bad, peak, said)
 """
 
 
-def child(code: str, feed: list[str] | None, *, timeout: float) -> subprocess.CompletedProcess[str]:
+def read(path: object, options: dict[str, object], feed: list[str] | None = None) -> tuple[int, int, str]:
+    """Read in a child, from the standard output of a second one with this program; return rows, bad ones, the error."""
+    code = CHILD.format(path=str(path), options=options)
     writer = None if feed is None else subprocess.Popen([sys.executable, "-c", *feed], stdout=subprocess.PIPE)
     done = subprocess.run(
         [sys.executable, "-c", code], stdin=None if writer is None else writer.stdout, capture_output=True, text=True,
-        check=False, timeout=timeout,
+        check=False, timeout=600,
     )  # fmt: skip
     if writer is not None:
         assert writer.stdout is not None
         writer.stdout.close()
         writer.wait()
-    return done
-
-
-def read(path: object, options: dict[str, object], feed: list[str] | None = None) -> tuple[int, int, str]:
-    code = CHILD.format(path=str(path), options=options) + PEAK + "print(rows, bad, peak, said)"
-    done = child(code, feed, timeout=600)
     assert done.returncode == 0, done.stderr
     rows, bad, megabytes, *said = done.stdout.strip().split(" ", 3)
     assert int(megabytes) <= MOST_MB, done.stdout
@@ -59,19 +54,6 @@ def line(megabytes: int, start: str = "", text: str = "1", end: str = "") -> lis
         f"import sys; w = sys.stdout.write; w('a,b\\n1,2\\n' + {start!r}); "
         f"[w({text!r} * 2**18) for _ in range({4 * megabytes // len(text)})]; w({end!r} + ',1\\n3,4\\n')"
     ]
-
-
-def bomb(path: Path, letter: bytes, times: int) -> None:
-    with gzip.open(path, "wb", 1) as file:
-        file.write(b"a,b\n1,2\n")
-        for _ in range(times):
-            file.write(letter * 2**18)
-        file.write(b"\n3,4\n" if letter != b"\n" else b"3,4\n")
-
-
-def wide(path: Path) -> None:
-    row = ",".join(["0.25"] * 5 * 10**5)
-    path.write_text(",".join(f"c{i}" for i in range(5 * 10**5)) + f"\n{row}\n{row}\n")
 
 
 @pytest.mark.parametrize("megabytes", [40, pytest.param(1000, marks=pytest.mark.long)])
@@ -90,7 +72,11 @@ def test_a_long_record_through_a_pipe_is_one_bad_row(megabytes: int, quotes: tup
 )
 def test_a_bomb(tmp_path: Path, letter: bytes, times: int, rows: int, said: str) -> None:
     path = tmp_path / "bomb.csv.gz"
-    bomb(path, letter, times)
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b"a,b\n1,2\n")
+        for _ in range(times):
+            file.write(letter * 2**18)
+        file.write(b"\n3,4\n" if letter != b"\n" else b"3,4\n")
     assert read(path, {"on_bad_row": "zero"}) == (rows, rows - 2, "")
     before, bad, message = read(path, {})
     assert (before, bad) == (1, 0)
@@ -99,5 +85,6 @@ def test_a_bomb(tmp_path: Path, letter: bytes, times: int, rows: int, said: str)
 
 @pytest.mark.parametrize(("on_bad_row", "columns"), [("raise", None), ("zero", ["c7", "c499999"])])
 def test_half_a_million_columns(tmp_path: Path, on_bad_row: str, columns: list[str] | None) -> None:
-    wide(tmp_path / "wide.csv")
-    assert read(tmp_path / "wide.csv", {"on_bad_row": on_bad_row, "columns": columns}) == (2, 0, "")
+    path, row, width = tmp_path / "wide.csv", ",".join(["0.25"] * 500_000), 500_000
+    path.write_text(",".join(f"c{i}" for i in range(width)) + f"\n{row}\n{row}\n")
+    assert read(path, {"on_bad_row": on_bad_row, "columns": columns}) == (2, 0, "")

@@ -73,16 +73,8 @@ def test_poison_is_a_zero_row_or_an_error_after_the_rows_before_it(cluster) -> N
     producer, servers = cluster
     good = json.dumps([1.0, 2.0, 3.0])
     poison = [
-        b"",
-        b"{",
-        b"[" * 201 + b"]" * 201,
-        b"[1, 2]",
-        b'{"a": "x", "b": 1, "c": 2}',
-        b"\xff",
-        b'{"a": {}}',
-        None,
-        b"7",
-    ]
+        b"", b"{", b"[" * 201 + b"]" * 201, b"[1, 2]", b'{"a": "x", "b": 1, "c": 2}', b"\xff", b'{"a": {}}', None, b"7",
+    ]  # fmt: skip
     for value in (good, *poison, good):
         producer.produce("poison", value, partition=0)
     assert producer.flush(30) == 0

@@ -38,42 +38,40 @@ NAMED = releases(make(features=NAMES), X)
 PLAIN = releases(make(), X)
 
 
-#: Further ways to hand over tables than those of `test_conversion`.
-TABLES: dict[str, Callable[[], Any]] = {
-    "pandas, float labels": lambda: FRAME.set_axis(np.arange(900) / 2),
-    "pandas in parts": lambda: (FRAME[at : at + 70] for at in range(0, 900, 70)),
-    "pandas rows": lambda: (row for _, row in FRAME.iterrows()),
-    "Arrow batches": lambda: ARROW.to_batches(max_chunksize=70),
-    "Arrow reader": lambda: ARROW.to_reader(max_chunksize=70),
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_are_their_rows(name: str) -> None:
+@pytest.mark.parametrize(
+    "table",
+    [
+        lambda: FRAME.set_axis(np.arange(900) / 2),
+        lambda: (FRAME[at : at + 70] for at in range(0, 900, 70)),
+        lambda: (row for _, row in FRAME.iterrows()),
+        lambda: ARROW.to_batches(max_chunksize=70),
+        lambda: ARROW.to_reader(max_chunksize=70),
+    ],
+    ids=["float labels", "frames", "pandas rows", "Arrow batches", "Arrow reader"],
+)
+def test_tables_are_their_rows(table: Callable[[], Any]) -> None:
+    """Further ways to hand over tables than those of `test_conversion`."""
     stream = make()
-    assert releases(stream, TABLES[name]()) == NAMED
+    assert releases(stream, table()) == NAMED
     assert (stream.features, stream.t) == (NAMES, 900)
 
 
-def test_sparse_rows() -> None:
+def test_a_series_is_one_feature_and_sparse_rows_and_series_with_names_are_rows() -> None:
+    for series in (pd.Series(X[:, 0], name="x"), pl.Series("x", X[:, 0])):
+        stream = make()
+        assert releases(stream, series)
+        assert stream.features == ("x",)
+    matrix = sparse.csr_matrix(X)
     assert releases(make(), sparse.coo_array(X)) == PLAIN
-    stream, rows = make(), sparse.csr_matrix(X)
-    for at in range(50):
-        stream.push(rows[at])
-    assert stream.release is not None
-    assert stream.release.gram.tobytes() == PLAIN[0]
-
-
-@pytest.mark.parametrize("library", [pd, pl])
-def test_a_series_is_one_feature_and_a_series_with_names_is_a_row(library: Any) -> None:
-    stream = make()
-    assert releases(stream, library.Series("x", X[:, 0]) if library is pl else pd.Series(X[:, 0], name="x"))
-    assert stream.features == ("x",)
-    stream = make(features=NAMES)
-    for row in X[:50]:
-        stream.push(pd.Series(row[::-1], index=["c", "b", "a"]))  # by name, not by place
-    assert stream.release is not None
-    assert stream.release.gram.tobytes() == NAMED[0]
+    for features, row_of, expected in (
+        (None, lambda at: matrix[at], PLAIN),
+        (NAMES, lambda at: pd.Series(X[at, ::-1], index=["c", "b", "a"]), NAMED),  # by name, not by place
+    ):
+        stream = make(features=features)
+        for at in range(50):
+            stream.push(row_of(at))
+        assert stream.release is not None
+        assert stream.release.gram.tobytes() == expected[0]
 
 
 def test_columns_go_by_name() -> None:
