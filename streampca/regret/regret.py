@@ -150,7 +150,8 @@ class RegretLog:
         has_matrix, release = processor.curator_gram() is not None, processor.rows_until_release
         # A second (d, d) matrix would double the memory of algorithms that hold one, and be all of it for others.
         is_sketched = d > _EXACT_FEATURES and not has_matrix and not center
-        empty = FrequentDirections.first(d, _SKETCH_ROWS * processor.n_components) if is_sketched else GramSum(d)
+        rows = _SKETCH_ROWS * processor.algorithm.n_components
+        empty = FrequentDirections.first(d, rows) if is_sketched else GramSum(d)
         # Records fall on releases, so that no block is cut for them.
         step = self.every or (-(-_SPACING // release) * release if release <= _LONGEST else _SPACING)
         return RegretSums(
@@ -308,7 +309,7 @@ class RegretSums(NamedTuple):
         """
         gram = self.gram(processor, waiting) if self.current is None else self.current
         with OneThread(processor.n_features):
-            opt, slack, captured = self._best(gram, processor.n_components, subspace)
+            opt, slack, captured = self._best(gram, processor.algorithm.n_components, subspace)
         # Windows are scored apart, so that OPT and its slack add up over them.
         opt, slack = self.past_opt + opt, self.past_slack + slack
         # The theorems compare with one fixed subspace through 0.

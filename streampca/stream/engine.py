@@ -353,7 +353,7 @@ class Engine:
             return None
         if waiting is not None:
             gram = GramSum.of(waiting[0]) if sums.own is None else None
-            sums = sums.observe(waiting[0], now.scoring, processor.n_components)[0]
+            sums = sums.observe(waiting[0], now.scoring, processor.algorithm.n_components)[0]
         return Moment(sums, processor, self.subspace_at(now), now.unit, gram)
 
     def seen(self) -> tuple[State, tuple[FloatArray, Counts] | None]:
@@ -488,7 +488,7 @@ class Engine:
         if now.regret is not None and now.scoring is not None:
             reward = block.rewards(now.scoring)
             gram = GramSum(processor.n_features).add_high_low(block.high, block.low)
-            sums = now.regret.observe_block(block.count, gram, reward, processor.n_components)
+            sums = now.regret.observe_block(block.count, gram, reward, processor.algorithm.n_components)
         entry = Entry(now.t + 1, block.count, None, block, block.counts, position=position)
         now = self.commit(now, self.following(now, block.count, block.counts, after, release, sums), entry, outlet)
         return BlockStep(now.t, block.count, reward * now.unit, None if release is None else now.release, self.log)
