@@ -25,8 +25,8 @@ class State:
 
     A snapshot holds the attributes in `kept`, but no parameter and no key, which follow from the configuration. It is
     restored into the value of the same run before its first row. A kept attribute is a number, string, bytes, None,
-    array, dictionary of numbers, named tuple of these, or another state. Arrays are not copied: nothing may write to
-    them.
+    array, dictionary of numbers, named tuple of these, tuple of numbers or arrays, or another state. Arrays are not
+    copied: nothing may write to them.
 
     Attributes
     ----------
@@ -94,6 +94,8 @@ def _plain(value: Any) -> Any:
         return value.snapshot()
     if hasattr(value, "_asdict"):
         return {name: _plain(part) for name, part in value._asdict().items()}
+    if isinstance(value, tuple):
+        return list(value)
     if isinstance(value, int) and value.bit_length() > 62:
         return {"high": value >> 60, "low": value & (1 << 60) - 1}  # a store holds 64 bits
     return value.hex() if isinstance(value, bytes) else value
@@ -115,6 +117,8 @@ def _read(name: str, first: Any, value: Any, source: Any) -> Any:
                 "Restore with the parameters it was saved with"
             )
         return np.asfortranarray(value) if first.flags.f_contiguous and not grows else value
+    if isinstance(first, tuple):
+        return tuple(value)
     if isinstance(first, int) and isinstance(value, Mapping):
         return (value["high"] << 60) + value["low"]
     return bytes.fromhex(value) if isinstance(first, bytes) else value

@@ -306,12 +306,12 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             norm, rows = columns_norm(subject.first_epoch(d).mechanism)
             yield Claim(f"mu of running sums of an epoch by dense matrices, {rows}", mu, gram * norm, tight=False)
         case SlidingWindowPCA():
-            norm, rows = columns_norm(subject.followed.noise)
+            norm, rows = columns_norm(subject.mechanism)
             move = gram_move(d, adjacency, center=subject.center)
             yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
         case PrivateOja():
             step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
-            yield Claim("mu of a step, by search", subject.mu, step, d > 1)
+            yield Claim("mu of a step, by search", subject.budget.mu, step, d > 1)
         case DPPCA():
             # Segments share no rows (parallel composition): each may spend the whole budget.
             plan, delta = subject.plan(d), subject.delta

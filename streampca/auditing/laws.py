@@ -314,7 +314,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
         case PrivateFPL():
             return correlated(subject.mechanism.reconstruction)
         case SlidingWindowPCA():
-            return correlated(subject.followed.noise.reconstruction)
+            return correlated(subject.mechanism.reconstruction)
         case LaplaceCovariance():
             return laplace(subject.scale(d))
         case MatrixLaplaceCovariance():

@@ -55,6 +55,8 @@ class DoublingFPL(Leader):
     release_every: int = 1
     adjacency: Adjacency = "zero-out"
 
+    is_bounded = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.mechanism
@@ -131,9 +133,6 @@ class DoublingProcessor(LeaderProcessor, of=DoublingFPL):
             t, self.chain, gram=GramSum(d), past=self.past.add_high_low(*self.gram.high_low()), doubling=following,
             noise=following.mechanism.start(svec_size(d)),
         )  # fmt: skip
-
-    def regret_bound(self, t: int, opt: float) -> float | None:
-        return None
 
     def curator_gram(self) -> GramSum:
         return self.past.add_high_low(*self.gram.high_low())

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.linalg.lattice import GramSum
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
-from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
+from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
 from streampca.release.release import Release, centered_fields
 
 
@@ -31,17 +30,15 @@ class PerturbedLeader(Leader):
     delta: float
     release_every: int = 1
     center: bool = field(default=False, repr=False)
+    #: Standard deviation of a diagonal entry of the noise in every release.
+    sigma: float = field(init=False, repr=False, compare=False)
 
     horizon = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.sigma
-
-    @cached_property
-    def sigma(self) -> float:
-        """Standard deviation of a diagonal entry of the noise in every release."""
-        return self.budget.sensitivity(center=self.center) / self.budget.mu
+        object.__setattr__(self, "sigma", self.budget.sensitivity(center=self.center) / self.budget.mu)
+        object.__setattr__(self, "is_bounded", not self.center)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -74,7 +71,4 @@ class PerturbedLeaderProcessor(LeaderProcessor, of=PerturbedLeader):
         if algorithm.center:
             fields = centered_fields(packed, self.terms.count(1, t), algorithm.sigma, self.terms, {}, None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, **fields)
-        # Spectra at the ends of panels are what the regret bound of a leader reads; it is of matrices about zero.
-        n = algorithm.leaves(t)
-        spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and not algorithm.center else self.spectra
-        return self.after(t, outlet.chain, gram=gram, spectra=spectra), release
+        return self.after(t, outlet.chain, gram=gram, spectra=self.spectra_with(algorithm.leaves(t), gram)), release

@@ -353,7 +353,7 @@ def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowP
     """Return the share captured by a smoothed window, for rows of one distribution."""
     # Response of the filter to the inputs, to the noise, and to the scatter of the rows.
     every, leaves = algorithm.release_every, algorithm.leaves
-    smoothing = WindowSmoothing(algorithm.followed.noise, question.n_features, question.n_components, every)
+    smoothing = WindowSmoothing(algorithm.mechanism, question.n_features, question.n_components, every)
     weights, window = smoothing.solve(releases)[0], np.zeros(min(releases, smoothing.length))
     window[-leaves:] = 1.0
     rows = every * window.sum()

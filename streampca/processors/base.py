@@ -16,8 +16,10 @@ from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lattice import GramSum, check_memory, is_admitted, is_plausible
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
@@ -49,6 +51,9 @@ class Algorithm(ABC):
     """
 
     n_components: int
+    epsilon: float  # of algorithms that are private, as the next two
+    delta: float
+    adjacency: Adjacency
     center: bool = False
     absorbs_grams: bool = False
     square_bytes: float = 0.0
@@ -62,6 +67,11 @@ class Algorithm(ABC):
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
                 check_count(field.name, value, optional=field.default is None)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """Privacy budget of all releases together."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
 
     @property
     @abstractmethod
@@ -215,8 +225,8 @@ class Processor(State, ABC):
         return None
 
     def curator_gram(self) -> GramSum | None:
-        """Exact Gram matrix of all rows absorbed, if the processor keeps one. Curator only."""
-        return None
+        """Exact Gram matrix of all rows absorbed, the attribute ``gram`` of processors that keep one. Curator only."""
+        return getattr(self, "gram", None)
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
         return self.after(**self.read(snapshot, self.source))
@@ -233,11 +243,6 @@ class Processor(State, ABC):
         for name, value in changes.items():
             setattr(copy, name, value)
         return copy
-
-    @property
-    def n_components(self) -> int:
-        """Dimension of the released subspaces."""
-        return self.algorithm.n_components
 
     def outlet(self, recorded: Sequence[bytes] | None = None) -> Outlet:
         """Return the outlet of the next step; ``recorded`` are the fresh bytes of a replay."""

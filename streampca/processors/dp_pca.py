@@ -102,15 +102,14 @@ class DPPCA(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = Budget(self.epsilon, self.delta, self.adjacency).mu
+        _ = self.budget.mu
         if self.horizon > _LONGEST:
             raise BadParameterError(f"horizon={self.horizon}: expected at most {_LONGEST}. Use PrivateOja.")
         set_schedule(self)
 
     def plan(self, n_features: int) -> Plan:
         """Return the public schedule for ``n_features`` features; `BadParameterError` if the horizon is too short."""
-        k, horizon, batch_size = self.n_components, self.horizon, self.batch_size
-        budget = Budget(self.epsilon, self.delta, self.adjacency)
+        k, horizon, batch_size, budget = self.n_components, self.horizon, self.batch_size, self.budget
         votes = PrivateRange(budget.epsilon, budget.delta)
         # With these rows the noise of the k x k matrix, about k / mu, is a 40th of their number, and that of the mean
         # step a quarter of the radius.

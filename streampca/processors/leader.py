@@ -13,9 +13,8 @@ from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import GramSum
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms
@@ -43,20 +42,15 @@ _MOST = 2**53
 class Leader(Algorithm):
     """An algorithm that releases its whole Gram matrix with noise after every ``release_every`` rows."""
 
-    epsilon: float
-    delta: float
     adjacency: Adjacency = "zero-out"
     release_every: int
     horizon: int | None
+    #: True if the regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time.
+    is_bounded: bool = True
     #: True if every block of rows ends with a release, for any length of the block.
     batches: ClassVar[bool] = False
     absorbs_grams = True
     square_bytes = 130.0
-
-    @cached_property
-    def budget(self) -> Budget:
-        """Privacy budget of the whole stream."""
-        return Budget(self.epsilon, self.delta, self.adjacency)
 
     def leaves(self, rows: int) -> int:
         """Releases in a stream of ``rows`` rows, counting a shorter last block at the horizon."""
@@ -129,6 +123,8 @@ class LeaderProcessor(Processor):
     def regret_bound(self, t: int, opt: float) -> float | None:
         # The lesser of a bound from public numbers and one from exact spectra. The release before row t scores it.
         algorithm, played = self.algorithm, (t - 1) // self.algorithm.release_every
+        if not algorithm.is_bounded:
+            return None
         bound = worst_case_bound(algorithm, self.n_features, t, opt)
         spectra = self.spectra[: np.searchsorted(self.spectra[:, 0], played, side="right")]
         if not len(spectra):
@@ -147,11 +143,10 @@ class LeaderProcessor(Processor):
         return min(bound, batched)
 
     def spectra_with(self, n: int, gram: GramSum) -> FloatArray:
-        """Return ``spectra`` after release n, the end of a panel, of the exact matrix."""
+        """Return ``spectra`` after release n of the exact matrix: with another row at the end of a panel."""
+        if n not in PANEL_ENDS or not self.algorithm.is_bounded:
+            return self.spectra
         return np.vstack([self.spectra, [n, *_spectrum(gram, self.algorithm.n_components)]])
-
-    def curator_gram(self) -> GramSum | None:
-        return self.gram
 
 
 def _spectrum(gram: GramSum, k: int) -> tuple[float, float, float]:
@@ -169,7 +164,7 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
     # The std of the noise rises to one peak and falls after it, so its least value on a panel is at one of the ends.
     past = bisect_left(_ENDS, played)
     end = _ENDS[past - 1] if past else 0
-    before, last = _std_at(algorithm, end) if past else 0.0, algorithm.std(played)
+    before, last = _stds_at_ends(algorithm, past)[-1] if past else 0.0, algorithm.std(played)
     # All panels but the last are those of earlier rows, and their share of the sum is cached.
     instable, variation = _full_panels(algorithm, past)
     return perturbed_leader_regret(
@@ -184,15 +179,10 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
     )
 
 
-@lru_cache(maxsize=4096)
-def _std_at(algorithm: Leader, n: int) -> float:
-    return algorithm.std(n)
-
-
 @lru_cache(maxsize=64)
 def _stds_at_ends(algorithm: Leader, panels: int) -> FloatArray:
     """Return `Leader.std` at the ends of the first panels."""
-    return np.array([_std_at(algorithm, n) for n in _ENDS[:panels]])
+    return np.array([algorithm.std(n) for n in _ENDS[:panels]])
 
 
 @lru_cache(maxsize=64)

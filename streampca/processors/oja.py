@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg.blas import dgemm
 
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
@@ -46,15 +45,12 @@ class Oja(Algorithm):
     batch_size: int = 32
     release_every: int | None = None
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
+    period: int = field(init=False, repr=False, compare=False)  # rows between releases
 
     def __post_init__(self) -> None:
         super().__post_init__()
         set_schedule(self)
-
-    @cached_property
-    def period(self) -> int:
-        """Rows between releases."""
-        return self.batch_size if self.release_every is None else self.release_every
+        object.__setattr__(self, "period", self.release_every or self.batch_size)
 
     @property
     def guarantee(self) -> Guarantee:

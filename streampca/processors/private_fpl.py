@@ -22,7 +22,7 @@ from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
-from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
+from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
 from streampca.release.release import Release, Terms, centered_fields
@@ -109,6 +109,7 @@ class PrivateFPL(Leader):
                 raise BadParameterError(f"{option}: not supported by noise={self.noise!r}. Use noise=BLT().")
         # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
         object.__setattr__(self, "absorbs_grams", not self.publish_regret and self.max_rows_per_user is None)
+        object.__setattr__(self, "is_bounded", self.solver.bounded and self.noise.smooth and not self.center)
         _ = self.mechanism
 
     @cached_property
@@ -202,18 +203,10 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         # Released rewards are computed on its span, so that it must have the same bits without compiled kernels.
         reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)
-        spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self.is_bounded else self.spectra
         # `Stream` publishes no release of a warm-up, so the scoring subspace stays that of before.
         if rewards is not None and t > self.terms.warmup:
-            rewards = replace(rewards, playing=release)
+            scoring = Scoring.of_release(release) if algorithm.center else Scoring.of(release.subspace.basis)
+            rewards = replace(rewards, scoring=scoring)
+        spectra = self.spectra_with(n, gram)
         after = self.after(t, outlet.chain, gram=gram, noise=noise, reading=reading, spectra=spectra, rewards=rewards)
         return after, release
-
-    def regret_bound(self, t: int, opt: float) -> float | None:
-        return super().regret_bound(t, opt) if self.is_bounded else None
-
-    @property
-    def is_bounded(self) -> bool:
-        """True if a regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time."""
-        algorithm = self.algorithm
-        return algorithm.solver.bounded and algorithm.noise.smooth and not algorithm.center

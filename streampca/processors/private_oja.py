@@ -10,10 +10,9 @@ import numpy as np
 from scipy.linalg.blas import dgemm
 
 from streampca.errors import BadParameterError
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import (
@@ -139,6 +138,7 @@ class PrivateOja(Algorithm):
     adjacency: Adjacency = "zero-out"
     release_every: int | None = None
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
+    bound: float = field(init=False, repr=False, compare=False)  # on the norm of a row's gradient
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,33 +147,25 @@ class PrivateOja(Algorithm):
         set_schedule(self)
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
             raise BadParameterError(f"clip={self.clip!r}: expected a number in (0, 1] or None.")
-        _ = self.mu
-
-    @property
-    def bound(self) -> float:
-        """Bound on the norm of a row's gradient."""
-        return 1.0 if self.clip is None else self.clip
-
-    @cached_property
-    def mu(self) -> float:
-        """Gaussian-DP parameter of one step."""
-        return Budget(self.epsilon, self.delta, self.adjacency).mu
+        object.__setattr__(self, "bound", 1.0 if self.clip is None else self.clip)
+        _ = self.budget.mu
 
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee(
             self.epsilon, self.delta, self.adjacency, "all releases of the stream, and every step in between",
-            "a row is in one Gaussian step; the rest is post-processing", CITATION, mu=self.mu,
+            "a row is in one Gaussian step; the rest is post-processing", CITATION, mu=self.budget.mu,
         )  # fmt: skip
 
     def noise_std(self, n_features: int = 1) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
         exact = gradient_sensitivity(self.n_components, self.bound, self.adjacency)
-        return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.mu
+        return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.budget.mu
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (
-            self.noise_std(n_features), self.mu, self.bound, ROUNDING, GRID, GAIN, _FIRST_BATCH, _GROWTH, self.schedule
+            self.noise_std(n_features), self.budget.mu, self.bound,
+            ROUNDING, GRID, GAIN, _FIRST_BATCH, _GROWTH, self.schedule,
         )  # fmt: skip
 
     def step_end(self, t: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ import numpy as np
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import GramSum, grid_bits
 from streampca.linalg.types import FloatArray
-from streampca.release.release import Release
 from streampca.release.scoring import Scoring, score
 from streampca.state import State
 
@@ -58,7 +56,7 @@ class RewardSum(State):
     kept = ("total", "of_zeros", "scoring")
 
     total: int  # of rewards over ``scale``, less those of the same number of zero rows, in units of 2**-30
-    playing: Release | Scoring  # scores the next row
+    scoring: Scoring  # the subspace, and the mean if centered, that score the next row
     scale: int = 1  # `reward_scale`
     of_zeros: int = 0  # rewards of the same number of zero rows, in units of 2**-30. Public: a function of releases
 
@@ -76,14 +74,6 @@ class RewardSum(State):
         units = np.rint(np.clip(scores, -most, most) * _UNITS).astype(np.int64)
         return RewardSum(self.total + int(units.sum()), scoring, scale, of_zeros)
 
-    @property
-    def scoring(self) -> Scoring:
-        """The subspace, and the mean if centered, that score the next row."""
-        playing = self.playing
-        if not isinstance(playing, Release):
-            return playing
-        return Scoring.of_release(playing) if playing.is_centered else Scoring.of(playing.subspace.basis)
-
     def noisy(self, noise: float, std: float) -> dict[str, float]:
         """Return the noisy sum of rewards and the std of its noise, in units of row_norm**2. Publishable.
 
@@ -97,10 +87,6 @@ class RewardSum(State):
         dropped = max(0, grid_bits(own) + _BITS)
         total = (total + (1 << dropped >> 1)) >> dropped << dropped
         return {"sum": total / _UNITS, "std": own}
-
-    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> RewardSum:
-        total, of_zeros, scoring = self.read(snapshot, source).values()
-        return RewardSum(total, scoring, self.scale, of_zeros)
 
 
 class GramWithRewards(NamedTuple):

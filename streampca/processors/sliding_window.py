@@ -1,33 +1,40 @@
-"""Private PCA of the last W rows of an endless stream."""
+"""Private PCA of the last W rows of an endless stream, with a processor for each method to follow the window."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
 
 from streampca.errors import BadParameterError
+from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_count, check_share
+from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
+from streampca.linalg.lattice import STEP, GramInParts, GramSum, difference, sum_of_rows
 from streampca.linalg.lazy import cached_property
+from streampca.linalg.memory import Recent
+from streampca.linalg.svec import svec_size
+from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
+from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
-from streampca.processors.spectral_histogram import HistogramMethod
-from streampca.processors.window_methods import (
-    ForgettingMethod,
-    RingMethod,
-    SmoothedMethod,
-    WindowAlgorithm,
-    WindowMethod,
-    WindowProcessor,
-)
+from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.processors.base import Algorithm, Processor
+from streampca.processors.spectral_histogram import Rules, SpectralHistogram
+from streampca.release.release import Release, Terms, centered_fields
 
-METHODS: dict[str, type[WindowMethod]] = {
-    "histogram": HistogramMethod,
-    "ring": RingMethod,
-    "smoothed": SmoothedMethod,
-    "forgetting": ForgettingMethod,
-}
+DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
+BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
+UU21 = "Upadhyay, Upadhyay, ICML 2021 (spectral histogram; its printed mechanism is not used)"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SlidingWindowPCA(WindowAlgorithm):
+class SlidingWindowPCA(Algorithm):
     """A private subspace of the last W rows, after every b rows of an endless stream.
 
     Parameters
@@ -80,6 +87,22 @@ class SlidingWindowPCA(WindowAlgorithm):
     Proofs, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
     """
 
+    window: int
+    n_components: int
+    epsilon: float
+    delta: float
+    eta: float = 0.25
+    method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
+    adjacency: Adjacency = "zero-out"
+    release_every: int = 1
+    checkpoint_every: int | None = None
+    overhang: float = 0.125
+    failure_rate: float = 0.01
+    center: bool = field(default=False, repr=False)
+    #: Releases in a window, rounded up.
+    leaves: int = field(init=False, repr=False, compare=False)
+    processor: type[WindowProcessor] = field(init=False, repr=False, compare=False)  # type: ignore[misc]
+
     square_bytes = 85.0
 
     def __post_init__(self) -> None:
@@ -91,18 +114,21 @@ class SlidingWindowPCA(WindowAlgorithm):
         _ = self.budget.mu
         if self.method not in METHODS:
             raise BadParameterError(f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}.")
-        self.followed.check()
+        object.__setattr__(self, "leaves", -(-self.window // self.release_every))
+        object.__setattr__(self, "processor", METHODS[self.method])
+        self.processor.check_parameters(self)
 
     @cached_property
-    def followed(self) -> WindowMethod:
-        return METHODS[self.method](self)
+    def mechanism(self) -> Any:
+        """Matrix factorization of all releases together."""
+        sensitivity = self.budget.sensitivity(center=self.center) + self.processor.rounding
+        return self.processor.factorization(self.leaves, self.budget.mu, sensitivity)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        method = self.followed
         return Guarantee(
             self.epsilon, self.delta, self.adjacency, "all releases of an endless stream",
-            method.theorem, method.citation, mu=self.budget.mu,
+            self.processor.theorem, self.processor.citation, mu=self.budget.mu,
         )  # fmt: skip
 
     def noise_std(self, t: int) -> float:
@@ -119,23 +145,23 @@ class SlidingWindowPCA(WindowAlgorithm):
         check_count("t", t)
         if t < self.release_every:
             raise BadParameterError(f"t={t}: expected at least {self.release_every}, the row of the first release.")
-        return self.followed.std(t // self.release_every)
+        return self.processor.std(self, t // self.release_every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        bound = self.noise_bound(n_features)
-        return self.budget.mu, self.sensitivity, bound, *self.followed.constants(n_features)
+        numbers = self.budget.mu, self.budget.sensitivity(center=self.center), self.noise_bound(n_features)
+        return *numbers, *self.processor.constants(self, n_features), *self.mechanism.constants()
 
     def noise_bound(self, n_features: int) -> float:
         """Bound on the spectral norm of the noise in a release and its checkpoints.
 
         It holds with probability 1 - failure_rate at any one time.
         """
-        return self.followed.noise_bound(n_features)
+        return self.processor.noise_bound(self, n_features)
 
     @property
     def multiplicative_error(self) -> float:
         """Relative error by which the released matrix may exceed the window's; see `additive_error`."""
-        return self.followed.multiplicative_error
+        return 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0
 
     def additive_error(self, n_features: int) -> float:
         """Absolute error of the released matrix against the window's, in units of row_norm**2.
@@ -143,8 +169,373 @@ class SlidingWindowPCA(WindowAlgorithm):
         With a this number and S the exact Gram matrix of the window (of the fading sum, with ``"forgetting"``),
         ``S - a I <= gram <= (1 + multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
         """
-        return self.followed.additive_error(n_features)
+        return self.processor.additive_error(self, n_features)
+
+    def norm(self, std: float, n_features: int, comparisons: float = 1.0) -> float:
+        """Bound on the spectral norms of ``comparisons`` svec-GOE(std) matrices together, but for the failure rate.
+
+        The largest eigenvalue has mean at most std sqrt(2 d) (Slepian) and is a Lipschitz function of the noise with
+        constant 1, so it exceeds its mean by std u with probability at most exp(-u**2 / 2). The union bound covers
+        both ends of each spectrum.
+        """
+        tail = math.sqrt(2.0 * math.log(2.0 * comparisons / self.failure_rate))
+        return std * (math.sqrt(2.0 * n_features) + tail)
+
+
+class View(NamedTuple):
+    """The content of one release."""
+
+    packed: FloatArray  # entries of the private Gram matrix
+    std: float  # of a diagonal entry of its noise
+    first: int  # first row it covers
+    details: Mapping[str, Any] = {}  # further publishable facts
+    smoothed: FloatArray | None = None  # packed estimate of the exact Gram matrix
+    weight: float | None = None  # sum of the weights of its rows, where these are not 1
+
+
+class WindowProcessor(Processor):
+    """State of a run of `SlidingWindowPCA`: the exact sums, and the noise of the latest private sum.
+
+    Class attributes and class methods define the checks, noise and accuracy of one ``method``.
+    """
+
+    __slots__ = ("noise",)
+    kept: ClassVar[tuple[str, ...]] = ("noise",)
+
+    factorization: ClassVar[Any]  # class of the mechanism, of (leaves, mu, sensitivity)
+    rounding: ClassVar[float] = 0.0  # of the sums, which adds to their sensitivity
+    theorem: ClassVar[str]
+    citation: ClassVar[str] = f"{DMRST22}; {BLT24}"
+
+    algorithm: SlidingWindowPCA
+
+    @classmethod
+    def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
+        """Raise `BadParameterError` if parameters do not go together."""
+        every = algorithm.release_every
+        if algorithm.checkpoint_every is not None:
+            raise BadParameterError(
+                f"checkpoint_every={algorithm.checkpoint_every}: expected None with method={algorithm.method!r}."
+            )
+        if algorithm.window % every:
+            raise BadParameterError(
+                f"window={algorithm.window}: expected a multiple of release_every={every} "
+                f"with method={algorithm.method!r}."
+            )
+
+    @classmethod
+    def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
+        """Standard deviation of a diagonal entry of the noise in release n."""
+        std: float = algorithm.mechanism.std(n)
+        return std
+
+    @classmethod
+    @abstractmethod
+    def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
+        """Bound on the spectral norm of the noise in a release and in the sums that determine it."""
+
+    @classmethod
+    def additive_error(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
+        """Absolute error of the released matrix against the window's."""
+        return cls.noise_bound(algorithm, n_features)
+
+    @classmethod
+    def constants(cls, algorithm: SlidingWindowPCA, n_features: int) -> tuple[object, ...]:
+        """Numbers that releases depend on, beyond those of the mechanism and `noise_bound`."""
+        return ()
+
+    def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
+        super().__init__(algorithm, n_features, source, terms)
+        self.noise: Any = algorithm.mechanism.start(svec_size(n_features), source)
+        self.begin()
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Set the further attributes to their values before the first row."""
+
+    @abstractmethod
+    def take(self, rows: FloatArray) -> None:
+        """Absorb admitted rows of one leaf, in place. Called on a fresh copy, whose t includes them."""
+
+    @abstractmethod
+    def close(self, outlet: Outlet) -> View:
+        """Close the leaf that ends at row t, in place, and return the window's private Gram matrix."""
 
     @property
-    def processor(self) -> type[WindowProcessor]:  # type: ignore[override]
-        return self.followed.processor
+    def rows_until_release(self) -> int:
+        return self.algorithm.release_every - self.t % self.algorithm.release_every
+
+    def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
+        ends = rows.shape[0] == self.rows_until_release
+        # All changes are made on a copy, so that an interrupt leaves this value as before.
+        after = self.after(self.t + rows.shape[0], self.chain)
+        after.take(rows)
+        if not ends:
+            return after, None
+        view = after.close(outlet)
+        after.chain = outlet.chain
+        details = {"window": [view.first, after.t], **view.details}
+        fields: dict[str, Any] = {
+            "packed_gram": view.packed, "noise_std": view.std, "details": details, "packed_smoothed": view.smoothed,
+        }  # fmt: skip
+        if self.algorithm.center:
+            count = self.terms.count(view.first, after.t) if view.weight is None else view.weight
+            fields = centered_fields(view.packed, count, view.std, self.terms, details, view.smoothed)
+        return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
+
+
+class RingProcessor(WindowProcessor):
+    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise.
+
+    Attributes
+    ----------
+    window : at the end of a leaf, the exact sum of the window.
+    ring : what is subtracted later: exact sums of leaves, or rows.
+    leaf : the exact sum of the open leaf; None in a ring of rows.
+    """
+
+    __slots__ = ("leaf", "ring", "window")
+    kept: ClassVar[tuple[str, ...]] = ("window", "ring", "leaf")
+
+    factorization = WindowDifference
+    theorem = "Gaussian matrix mechanism on window Gram matrices, adaptive rows; subspaces are post-processing"
+
+    ring: Recent
+    window: GramSum
+    leaf: GramSum | None
+
+    @classmethod
+    def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
+        return algorithm.norm(algorithm.mechanism.lag_std(algorithm.leaves), n_features)
+
+    def begin(self) -> None:
+        algorithm, d = self.algorithm, self.n_features
+        self.window, self.leaf = GramSum(d), None
+        # The ring is the smaller of two: the sum of a leaf has two float64 an entry, its rows four bytes a number.
+        if 16 * svec_size(d) < 4 * algorithm.release_every * d:
+            self.leaf, self.ring = GramSum(d), Recent(algorithm.leaves, (2, svec_size(d)), np.float64)
+        else:
+            # Rows are multiples of 2**-20 in [-1, 1], so 32-bit integers hold them exactly. One leaf more than the
+            # window: the oldest leaf is read when the newest one is complete.
+            self.ring = Recent(algorithm.window + algorithm.release_every, (d,), np.int32)
+
+    def take(self, rows: FloatArray) -> None:
+        if self.leaf is not None:
+            self.leaf = self.leaf.add(rows)
+        else:
+            self.window = self.window.add(rows)
+            self.ring = self.ring.extend((rows * (1.0 / STEP)).astype(np.int32))
+
+    def _shift(self) -> None:
+        """Close the leaf: subtract what has left the window, in place."""
+        last, every = self.t - self.algorithm.window, self.algorithm.release_every
+        if self.leaf is None:
+            if last > 0:
+                self.window = without(self.window, GramSum.of(self.ring.between(last - every + 1, last) * STEP))
+            return
+        self.window = self.window.add_high_low(*self.leaf.high_low())
+        if last > 0:
+            self.window = without(self.window, GramSum(self.n_features, self.ring.item(last // every)))
+        # The oldest sum has been read, so that the newest one may take its place.
+        self.ring, self.leaf = self.ring.append(self.leaf.parts), GramSum(self.n_features)
+
+    def close(self, outlet: Outlet) -> View:
+        self._shift()
+        # Leaving rows take the noise of their leaf with them, so the noise of a window does not grow with time.
+        std = self.algorithm.mechanism.std(self.noise.n + 1)
+        self.noise, packed = outlet.running("window", self.window, self.noise, std)
+        first = max(1, self.t - self.algorithm.window + 1)
+        if self.algorithm.center:
+            # The number of rows is public, so the entry of the constants is replaced without noise.
+            packed[-1] = (self.t - first + 1) * CONSTANT**2
+        return View(packed, std, first)
+
+
+class SmoothedProcessor(RingProcessor):
+    """A ring whose subspaces are those of an estimate from its releases."""
+
+    __slots__ = ("increments", "released", "smoothing")
+    kept: ClassVar[tuple[str, ...]] = ("increments", "released")
+
+    smoothing: WindowSmoothing
+    increments: Recent  # of the private running sum, over two windows
+    released: FloatArray  # the latest released matrix, packed
+
+    @classmethod
+    def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
+        super().check_parameters(algorithm)
+        if algorithm.leaves > MOST_LEAVES:
+            least = -(-algorithm.window // MOST_LEAVES)
+            raise BadParameterError(
+                f"release_every={algorithm.release_every}: expected at least {least} with method='smoothed', "
+                f"which accepts up to {MOST_LEAVES} releases in a window."
+            )
+
+    def begin(self) -> None:
+        super().begin()
+        algorithm, size = self.algorithm, svec_size(self.n_features)
+        d = self.n_features - int(algorithm.center)
+        self.smoothing = WindowSmoothing(algorithm.mechanism, d, algorithm.n_components, algorithm.release_every)
+        self.increments, self.released = Recent(self.smoothing.length, (size,), np.float64), np.zeros(size)
+
+    def close(self, outlet: Outlet) -> View:
+        view, increments = super().close(outlet), self.increments
+        # The difference of two successive windows is the new leaf less the oldest one.
+        # It is a function of releases, so that the estimate is post-processing.
+        increment = view.packed - self.released
+        leaving = increments.n + 1 - self.algorithm.leaves
+        if leaving > 0:
+            increment += increments.item(leaving)
+        self.increments, self.released = increments.append(increment), view.packed
+        weights, noise_std = self.smoothing.solve(self.increments.n)
+        total, std = sum_of_rows(self.increments.latest * weights[:, None]), self.terms.of_unit(noise_std)
+        return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
+
+
+def without(total: GramSum, leaving: GramSum) -> GramSum:
+    """Subtract a part from an exact sum."""
+    rest = total.parts[1] - leaving.parts[1]
+    # Invariant: the second part is in [0, 1). Differences of lattice values are exact in float64.
+    whole = np.floor(rest)
+    return GramSum(total.n_features, np.array([total.parts[0] - leaving.parts[0] + whole, rest - whole]))
+
+
+class ForgettingProcessor(WindowProcessor):
+    """Rows fade by 1 - b/W at every leaf: the exact fading sum of the closed leaves, and the exact open leaf."""
+
+    __slots__ = ("fading", "leaf")
+    kept = __slots__
+
+    factorization = ForgettingBLT
+    rounding = ROUNDING  # the fading sum is rounded at every leaf
+    theorem = "Gaussian matrix mechanism on fading Gram matrices, adaptive rows; subspaces are post-processing"
+
+    @classmethod
+    def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
+        super().check_parameters(algorithm)
+        if algorithm.window > LONGEST:
+            raise BadParameterError(f"window={algorithm.window}: expected at most {LONGEST} with method='forgetting'.")
+
+    @classmethod
+    def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
+        return algorithm.norm(algorithm.mechanism.limit_std, n_features)
+
+    def begin(self) -> None:
+        self.fading, self.leaf = FadingSum(self.n_features), GramSum(self.n_features)
+
+    def take(self, rows: FloatArray) -> None:
+        self.leaf = self.leaf.add(rows)
+
+    def close(self, outlet: Outlet) -> View:
+        mechanism = self.algorithm.mechanism
+        # F_n = (1 - b / W) F_{n-1} + the sum of the leaf. A leaf fades as a whole, so its rows have one weight.
+        self.fading = self.fading.after(self.leaf, mechanism.memory)
+        self.leaf = GramSum(self.n_features)
+        std = mechanism.std(self.noise.n + 1)
+        self.noise, packed = outlet.running("fading", self.fading, self.noise, std)
+        # Sum of the weights of all rows: b (1 + gamma + ... + gamma**(n - 1)).
+        weights = (1.0 - mechanism.decay**self.noise.n) / (1.0 - mechanism.decay)
+        count = self.algorithm.release_every * weights
+        return View(packed, std, 1, {"decay_per_release": mechanism.decay}, weight=count)
+
+
+class HistogramProcessor(WindowProcessor):
+    """The exact sum of all rows, and the spectral histogram of its private prefix sums as post-processing."""
+
+    __slots__ = ("gram", "histogram")
+    kept = __slots__
+
+    factorization = StationaryBLT
+    theorem = (
+        "Gaussian matrix mechanism on running Gram matrices, adaptive rows; histogram and subspaces are post-processing"
+    )
+    citation = f"{WindowProcessor.citation}; {UU21}"
+
+    @classmethod
+    def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
+        marks, every = algorithm.checkpoint_every, algorithm.release_every
+        if algorithm.window < every:
+            # Rows would leave the window before they are released.
+            raise BadParameterError(f"window={algorithm.window}: expected at least release_every={every}.")
+        if marks is not None and marks % every:
+            raise BadParameterError(f"checkpoint_every={marks}: expected a multiple of release_every={every}.")
+
+    @classmethod
+    def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
+        # As if the oldest checkpoint were at the start of the window.
+        std: float = algorithm.mechanism.difference_std(n, min(n, algorithm.leaves))
+        return std
+
+    @classmethod
+    def spacing(cls, algorithm: SlidingWindowPCA) -> tuple[int, int]:
+        """Rows between checkpoints, and between those that are never deleted. Both in whole leaves."""
+        marks = algorithm.checkpoint_every
+        if marks is None:
+            # A row of norm 1 moves the Gram matrix by at most 1, so this number moves it by at most one noise std.
+            rows = min(algorithm.mechanism.lag_std(algorithm.leaves), algorithm.window / 8.0)
+            marks = max(1, int(rows / algorithm.release_every)) * algorithm.release_every
+        return marks, max(1, int(algorithm.window * algorithm.overhang / marks)) * marks
+
+    @classmethod
+    def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int, rows: int | None = None) -> float:
+        """Bound on the spectral norm of the noise in sums of ``rows`` rows. None means the longest sums kept."""
+        longest = algorithm.window + sum(cls.spacing(algorithm))
+        # Union bound: at any time within the longest sum, any two checkpoints within it, and the sum since each.
+        marks = longest / cls.spacing(algorithm)[0]
+        comparisons = marks * (longest / algorithm.release_every + marks)
+        std = algorithm.mechanism.lag_std(-(-(longest if rows is None else rows) // algorithm.release_every))
+        return algorithm.norm(std, n_features, comparisons)
+
+    @classmethod
+    def additive_error(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
+        bound, (mark_every, pin_every) = cls.noise_bound(algorithm, n_features), cls.spacing(algorithm)
+        between = 2.0 * cls.noise_bound(algorithm, n_features, pin_every) + 1.5 * algorithm.eta * bound
+        factor = 1.0 + algorithm.multiplicative_error
+        # The rows before the window are bounded by the deletion test, and by their number.
+        before = min(factor * max(between, mark_every - 1.0), pin_every + mark_every - 1.0)
+        return before + bound
+
+    @classmethod
+    def rules(cls, algorithm: SlidingWindowPCA, n_features: int) -> Rules:
+        """Return the rules for keeping checkpoints of sums with ``n_features`` features."""
+        longest = cls.noise_bound(algorithm, n_features)
+
+        def slack(rows: int) -> float:
+            return cls.noise_bound(algorithm, n_features, rows) + algorithm.eta * longest  # f + eta z
+
+        keep = 1.0 - algorithm.eta / 2.0  # of K(i), which exceeds K(j) by a factor of at most 1 / keep
+        return Rules(n_features, algorithm.window, keep, slack, *cls.spacing(algorithm))
+
+    @classmethod
+    def constants(cls, algorithm: SlidingWindowPCA, n_features: int) -> tuple[object, ...]:
+        rules = cls.rules(algorithm, n_features)
+        least = algorithm.mechanism.difference_std(1, 1)
+        return rules.slack(rules.pin_every), rules.mark_every, rules.pin_every, least
+
+    def begin(self) -> None:
+        self.gram = GramSum(self.n_features)
+        self.histogram = SpectralHistogram.first(self.rules(self.algorithm, self.n_features))
+
+    def take(self, rows: FloatArray) -> None:
+        self.gram = self.gram.add(rows)
+
+    def close(self, outlet: Outlet) -> View:
+        mechanism, every, t = self.algorithm.mechanism, self.algorithm.release_every, self.t
+        # All sums are rounded on one grid, that of the least noise in a difference (that over a single leaf), so that
+        # K(i) has no rounding error.
+        least = mechanism.difference_std(1, 1)
+        self.noise, now = outlet.running("prefix", GramInParts(self.gram), self.noise, least)
+        histogram = self.histogram.advanced(t, now)
+        # The release is of the checkpoints before row t + 1 gets one.
+        self.histogram = histogram.marked(t) if t % histogram.rules.mark_every == 0 else histogram
+        first = histogram.starts[0]
+        std = mechanism.difference_std(t // every, (t - first + 1) // every)
+        return View(difference(now, histogram.sums[0]), std, first, {"checkpoints": len(histogram.starts)})
+
+
+METHODS: dict[str, type[WindowProcessor]] = {
+    "histogram": HistogramProcessor,
+    "ring": RingProcessor,
+    "smoothed": SmoothedProcessor,
+    "forgetting": ForgettingProcessor,
+}

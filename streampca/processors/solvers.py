@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -86,17 +85,14 @@ class Tracking(Solver):
         return Tracked(np.asfortranarray(np.eye(n_features, k)))
 
 
+@dataclass(eq=False)
 class Tracked(Reading):
     """State of `Tracking`: the latest span."""
 
-    __slots__ = ("span",)
-    kept = __slots__
+    kept = ("span",)
     name = "tracking"
 
     span: FloatArray
-
-    def __init__(self, span: FloatArray) -> None:
-        self.span = span
 
     def follow(self, packed_gram: FloatArray, shift: float, *, plain: bool) -> Tracked:
         # The shift keeps negative eigenvalues of the noise from leading the iteration.
@@ -134,18 +130,17 @@ class Smoothed(Solver):
         return SmoothedReading(self.smoothing(mechanism, n_features, k, every).start(size))
 
 
+@dataclass(eq=False)
 class SmoothedReading(Reading):
     """State of `Smoothed`: the estimate from all releases so far."""
 
-    __slots__ = ("estimate", "noise_std", "sums")
     kept = ("sums",)
     name = "smoothed"
 
-    def __init__(self, sums: SmoothedSum) -> None:
-        self.sums, self.estimate, self.noise_std = sums, sums.sum, sums.noise_std
+    sums: SmoothedSum
 
-    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> SmoothedReading:
-        return SmoothedReading(self.sums.restored(snapshot["sums"], source))
+    def __post_init__(self) -> None:
+        self.estimate, self.noise_std = self.sums.sum, self.sums.noise_std
 
     def observe(self, packed: FloatArray, share: float) -> SmoothedReading:
         return SmoothedReading(self.sums.after(packed, share))

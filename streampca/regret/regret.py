@@ -131,7 +131,8 @@ class RegretLog:
         has_matrix, release = processor.curator_gram() is not None, max(1, processor.rows_until_release)
         # A second (d, d) matrix would double the memory of algorithms that hold one, and be all of it for others.
         is_sketched = d > _EXACT_FEATURES and not has_matrix and not center
-        own = FrequentDirections(Rows(d), _SKETCH_ROWS * processor.n_components) if is_sketched else GramSum(d)
+        rows = _SKETCH_ROWS * processor.algorithm.n_components
+        own = FrequentDirections(Rows(d), rows) if is_sketched else GramSum(d)
         # Records fall on releases, so that no block is cut for them.
         step = self.every or (-(-_SPACING // release) * release if release <= _LONGEST else _SPACING)
         history = History(RegretRecord.of, _KEPT if self.every is None else None, step)
@@ -231,7 +232,7 @@ class RegretSums(State):
         """
         gram = self.gram(processor, waiting)
         with OneThread(processor.n_features):
-            opt, slack, captured = self._best(gram, processor.n_components, subspace)
+            opt, slack, captured = self._best(gram, processor.algorithm.n_components, subspace)
         # The theorems compare with a fixed subspace through 0.
         bound = None if self.center else processor.regret_bound(self.t, opt)
         reward, best = self.reward * unit, opt * unit

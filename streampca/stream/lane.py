@@ -314,7 +314,7 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
         left.append(rule.restart_after - n % rule.restart_after)
     if now.regret is not None:
         left.append(now.regret.next - now.regret.t - 1)
-    if processor.is_bounded:
+    if processor.algorithm.is_bounded:
         left.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
     if processor.algorithm.horizon is not None:
         left.append(processor.algorithm.horizon - 1 - now.t)

@@ -223,7 +223,7 @@ def resumed(mechanism, count, stops, bug=None):
 )
 def test_chance_to_miss_noise_lost_by_a_resume(name, case, leaves, stops):
     subject, bug = CASES[case].make(), planted(name, case)
-    mechanism = subject.followed.noise if hasattr(subject, "followed") else subject.mechanism
+    mechanism = subject.mechanism
     lawful, actual = resumed(mechanism, leaves, stops), resumed(mechanism, leaves, stops, bug)
     reconstructed = mechanism.reconstruction(leaves)
     np.testing.assert_allclose(lawful @ lawful.T, reconstructed @ reconstructed.T)

@@ -72,7 +72,7 @@ def fpl(horizon: int = LEAVES * EVERY, **options: Any) -> Setup:
 
 def window(method: str, horizon: int = 0, **options: Any) -> Setup:
     algorithm = SlidingWindowPCA(**BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options)
-    return Setup(algorithm, algorithm.followed.noise.workload, algorithm.followed.noise.reconstruction)
+    return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.reconstruction)
 
 
 def oja(horizon: int = 0) -> Setup:

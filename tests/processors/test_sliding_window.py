@@ -64,7 +64,7 @@ def test_histogram_covers_what_it_says_it_covers(name):
     for release in feed(start(algorithm), x)[1]:
         first, last = release.details["window"]
         assert first <= max(1, last - W + 1)
-        assert last - first + 1 <= W + algorithm.followed.pin_every + algorithm.followed.mark_every
+        assert last - first + 1 <= W + sum(algorithm.processor.spacing(algorithm))
         # Two prefixes, each rounded to a grid of at most 2**-19 of the sd, and to its middle.
         atol = 2.0**-19 * release.noise_std
         window = x[first - 1 : last]

@@ -118,9 +118,10 @@ def test_slack_is_below_twice_the_noise_bound():
     # The printed slack of 2 z allows more deletions, and so larger errors, than are needed for the same count.
     algorithm = SlidingWindowPCA(window=1000, n_components=2, epsilon=1.0, delta=1e-6)
     z = algorithm.noise_bound(10)
-    for rows in (algorithm.followed.mark_every, 100, algorithm.followed.pin_every):
-        assert algorithm.followed.slack(10, rows) < 2.0 * z
-    assert algorithm.followed.slack(10, 2 * algorithm.followed.mark_every) < 1.01 * z
+    rules = algorithm.processor.rules(algorithm, 10)
+    for rows in (rules.mark_every, 100, rules.pin_every):
+        assert rules.slack(rows) < 2.0 * z
+    assert rules.slack(2 * rules.mark_every) < 1.01 * z
 
 
 def test_remembered_directions_decide_nothing():

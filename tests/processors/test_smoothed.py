@@ -47,7 +47,7 @@ def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any
 def test_the_window_estimate_is_a_function_of_the_releases_alone() -> None:
     algorithm = sp.SlidingWindowPCA(**BUDGET, window=12, method="smoothed", release_every=3)
     releases = sp.Stream(algorithm, seed=1).push_many(some_rows(90)).releases
-    smoothing = WindowSmoothing(algorithm.followed.noise, D, K, 3)
+    smoothing = WindowSmoothing(algorithm.mechanism, D, K, 3)
     increments: list[np.ndarray] = []
     before = np.zeros((D, D))
     for n, release in enumerate(releases, 1):
@@ -150,9 +150,9 @@ def test_the_noise_of_estimates_is_stated_exactly(mechanism: GeometricBLT | Anyt
 
 def test_the_noise_of_smoothed_windows_is_stated_exactly() -> None:
     algorithm = sp.SlidingWindowPCA(**BUDGET, window=12, method="smoothed", release_every=3)
-    smoothing = WindowSmoothing(algorithm.followed.noise, D, K, 3)
+    smoothing = WindowSmoothing(algorithm.mechanism, D, K, 3)
     for n in (2, 5, 9, 40):
-        noise = algorithm.followed.noise.reconstruction(n)
+        noise = algorithm.mechanism.reconstruction(n)
         weights, noise_std = smoothing.solve(n)
         window = np.array([noise[i] - (noise[i - 1] if i else 0.0) for i in range(n)])
         for i in range(4, n):  # increments of the running sums

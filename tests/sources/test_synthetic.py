@@ -48,8 +48,8 @@ def test_the_spectrum_and_the_truth_of_spiked_rows_are_those_asked_for() -> None
     np.testing.assert_allclose(np.linalg.eigvalsh(rows.T @ rows / len(rows))[::-1], expected, rtol=0.02)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)  # as admitted
     _, basis = top_eigh(rows.T @ rows, 2)
-    assert principal_angles(basis, source.truth_at(1)).max() < 0.03
-    assert principal_angles(np.eye(10)[:, :2], source.truth_at(1)).max() > 0.5
+    assert subspace_angles(basis, source.truth_at(1)).max() < 0.03
+    assert subspace_angles(np.eye(10)[:, :2], source.truth_at(1)).max() > 0.5
 
 
 def test_drift_turns_as_it_says() -> None:

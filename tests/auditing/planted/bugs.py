@@ -45,8 +45,8 @@ from streampca.processors.dp_pca import Plan
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
-from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
-from streampca.processors.window_methods import RingProcessor, View
+from streampca.processors.sliding_window import METHODS, HistogramProcessor, RingProcessor, View
+from streampca.processors.spectral_histogram import SpectralHistogram
 from streampca.rows import admission
 from streampca.rows.bounds import PrivateBounds
 from streampca.stream.engine import Engine
@@ -353,7 +353,7 @@ bug("rows past the cap let in", "PrivateFPL-users", put(UserStream, "_numbers", 
 # windows, Oja, DP-PCA
 bug("parity of a row in details", "SlidingWindowPCA-ring", after(RingProcessor, "close", _told_parity))
 bug("checkpoints deleted by exact matrices", "SlidingWindowPCA-one-feature",
-    put(HistogramMethod, "processor", _ExactDeletion))
+    put(METHODS, "histogram", _ExactDeletion))
 bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
     times(private_oja, "gradient_sensitivity", 0.5))
 bug("gradients not clipped", "PrivateOja-clipped", (

@@ -34,14 +34,14 @@ from streampca.papers.doubling import DoublingProcessor
 from streampca.privacy import budget, gaussian
 from streampca.privacy.accounting import Event
 from streampca.privacy.outlet import LatticeSum, Outlet
-from streampca.processors import private_fpl, window_methods
+from streampca.processors import private_fpl, sliding_window
 from streampca.processors.base import Processor
 from streampca.processors.dp_pca import DPPCAProcessor
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, clipped_gradients, gradient_sensitivity
 from streampca.processors.rewards import RewardSum
+from streampca.processors.sliding_window import ForgettingProcessor, RingProcessor
 from streampca.processors.tumbling import TumblingProcessor
-from streampca.processors.window_methods import ForgettingProcessor, RingProcessor
 from streampca.regret.regret import Regret
 from streampca.rows import admission, bounds
 from streampca.rows.bounds import BINS, PrivateBounds
@@ -68,7 +68,7 @@ def _rows_twice(made: DPPCAProcessor, *_: Any) -> Any:
 
 
 def _twice(made: RewardSum, *_: Any) -> RewardSum:
-    return RewardSum(2 * made.total, made.playing, made.scale, made.of_zeros)
+    return RewardSum(2 * made.total, made.scoring, made.scale, made.of_zeros)
 
 
 def _all_rows(made: Any, *_: Any) -> Any:
@@ -180,7 +180,7 @@ def _leaves(late: int) -> Patch:
         last = self.t - self.algorithm.window - late * every
         if last > 0:
             rows = self.ring.between(last - every + 1, last)
-            self.window = window_methods.without(self.window, GramSum.of(rows * 2.0**-20))
+            self.window = sliding_window.without(self.window, GramSum.of(rows * 2.0**-20))
 
     return put(RingProcessor, "_shift", shift)
 
