@@ -95,8 +95,3 @@ def test_private_processors_give_nobody_away(name):
     assert evidence.accused <= 9
     assert not evidence.refutes(PRIVATE[name].guarantee)
     assert evidence.agreement < 0.75
-
-
-def test_same_seed_same_evidence():
-    first, second = (traced(algorithm_oracle(PRIVATE["fpl"]), trials=2) for _ in range(2))
-    np.testing.assert_array_equal(first.contributors, second.contributors)
