@@ -6,7 +6,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -149,9 +148,11 @@ class KafkaRows(PositionedSource):
                     places = [message.offset() for message in messages]
                     yield Part(
                         [message.value() or b"" for message in messages],
-                        partial(_after, tuple(offsets), turn, left, places),
+                        lambda m, before=tuple(offsets), p=turn, left=left, places=places: {  # type: ignore[misc]
+                            "offsets": [*before[:p], places[m - 1] + 1, *before[p + 1 :]], "turn": [p, left - m],
+                        },
                         lambda i, p=turn, places=places: f"partition {p}, offset {places[i]}",  # type: ignore[misc]
-                    )
+                    )  # fmt: skip
                     offsets[turn] = places[-1] + 1
                 empty, left = 0 if messages else empty + 1, 0
                 if empty == len(offsets):
@@ -162,11 +163,6 @@ class KafkaRows(PositionedSource):
         finally:
             self._consumer = None
             consumer.close()
-
-
-def _after(offsets: Sequence[int], turn: int, left: int, places: Sequence[int], m: int) -> dict[str, Any]:
-    """Return the position after the first m messages of a turn, which are at these places."""
-    return {"offsets": [*offsets[:turn], places[m - 1] + 1, *offsets[turn + 1 :]], "turn": [turn, left - m]}
 
 
 class _Partitions:
