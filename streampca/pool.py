@@ -31,7 +31,7 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.threads import OneThread, one_blas_thread
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import arrow_rows
-from streampca.sources.parquet import ParquetRows, from_parquet, read_batches
+from streampca.sources.parquet import from_parquet, read_batches
 from streampca.stream.blocks import BlockCutter, BlockGram
 
 if TYPE_CHECKING:  # processes of the pool start faster without these
@@ -191,19 +191,13 @@ def row_groups(stream: Stream, paths: Paths, columns: Sequence[str] | None, befo
     groups: list[RowGroup] = []
     at = before  # rows of the stream before the row group
     for source in sources:
-        for number, count in enumerate(group_sizes(source)):
+        for number, count in enumerate(source.group_rows):
             # A durable stream resumes in the middle of a row group: the rows before its position are skipped.
             skip = max(0, stream.t - at)
             if skip < count:
                 groups.append(RowGroup(str(source.path), number, skip, count - skip, at + skip, names))
             at += count
     return groups
-
-
-def group_sizes(source: ParquetRows) -> list[int]:
-    """Return the number of rows of each row group of a file."""
-    with source.open() as file:
-        return [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
 
 
 def check_room(stream: Stream, rows: int) -> None:

@@ -37,7 +37,6 @@ from streampca.pool import (
     RowGroup,
     Task,
     check_room,
-    group_sizes,
     keep_memory,
     local_path,
     row_groups,
@@ -276,7 +275,7 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[RowGroup] | Non
                 types = {field.name: str(field.type) for field in file.schema_arrow}
             if any(types.get(name) != _ARROW.get(kind) for name, kind in kinds.items()):
                 return None
-            for number, count in enumerate(group_sizes(source)):
+            for number, count in enumerate(source.group_rows):
                 groups += [(path, number, start, count)] if count else []
                 start += count
         if not groups:

@@ -74,8 +74,3 @@ class AdmissionReport:
                 f"The rows use {self.ball_used:.2%} of the ball that the noise is calibrated for. Give {remedy}."
             )
         return found
-
-
-def share_text(share: float) -> str:
-    """Format a share in per cent, with up to three digits."""
-    return f"{100.0 * share:.3g} %"

@@ -6,7 +6,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -149,9 +148,11 @@ class KafkaRows(PositionedSource):
                     places = [message.offset() for message in messages]
                     yield Part(
                         [message.value() or b"" for message in messages],
-                        partial(_after, tuple(offsets), turn, left, places),
+                        lambda m, before=tuple(offsets), p=turn, left=left, places=places: {  # type: ignore[misc]
+                            "offsets": [*before[:p], places[m - 1] + 1, *before[p + 1 :]], "turn": [p, left - m],
+                        },
                         lambda i, p=turn, places=places: f"partition {p}, offset {places[i]}",  # type: ignore[misc]
-                    )
+                    )  # fmt: skip
                     offsets[turn] = places[-1] + 1
                 empty, left = 0 if messages else empty + 1, 0
                 if empty == len(offsets):
@@ -164,15 +165,15 @@ class KafkaRows(PositionedSource):
             consumer.close()
 
 
-def _after(offsets: Sequence[int], turn: int, left: int, places: Sequence[int], m: int) -> dict[str, Any]:
-    """Return the position after the first m messages of a turn, which are at these places."""
-    return {"offsets": [*offsets[:turn], places[m - 1] + 1, *offsets[turn + 1 :]], "turn": [turn, left - m]}
-
-
 class _Partitions:
-    """Messages of all partitions, each in order, some read ahead."""
+    """Messages of all partitions, each in order, some read ahead.
+
+    Each is read from its offset in the position ``at``; one that the position does not have, from its first message.
+    """
 
     def __init__(self, consumer: Any, topic: str, at: Any, *, most: int) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
         self._consumer, self._topic, self._most = consumer, topic, most
         # Of each partition: offset of the next message, and the offset after the last one at the first look.
         self.offsets: list[int] = [] if at is None else list(at["offsets"])
@@ -180,7 +181,30 @@ class _Partitions:
         self._queues: list[deque[Any]] = []
         self._at_end: list[bool] = []
         self._paused: set[int] = set()
-        self._assign()
+        try:
+            found = consumer.list_topics(topic, timeout=_PATIENCE).topics[topic]
+            if found.error is not None or not found.partitions:
+                raise SourceError(f"Kafka topic {topic}: {found.error or 'no partitions'}; check the name")
+            # Watermarks before the assignment: a broker answers one request after the other, and fetches would come
+            # first.
+            marks = [
+                consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_PATIENCE)
+                for p in range(len(found.partitions))
+            ]
+        except KafkaException as error:
+            raise SourceError(f"Kafka topic {topic}: {error.args[0].str()}; check the address") from error
+        # A partition of the position that the topic lacks ends before offset 0.
+        for p, (low, high) in enumerate([*marks, *[(0, -1)] * (len(self.offsets) - len(marks))]):
+            if p < len(self.offsets) and self.offsets[p] > high:
+                raise SourceError(
+                    f"Kafka topic {topic} ends before offset {self.offsets[p]} of partition {p}, the position of "
+                    "the run: another topic has its name now; begin another run for it"
+                )
+            self.offsets += [low] if p == len(self.offsets) else []
+            self.ends.append(high)
+            self._queues.append(deque())
+            self._at_end.append(False)
+        consumer.assign([TopicPartition(topic, p, offset) for p, offset in enumerate(self.offsets)])
 
     def take(self, p: int, most: int, end: int | None) -> list[Any]:
         """Return at most ``most`` messages of a partition, before offset ``end``; fewer only if there are no more."""
@@ -227,35 +251,6 @@ class _Partitions:
             elif not problem.retriable() and problem.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
                 raise SourceError(f"Kafka topic {self._topic}, partition {p}: {problem.str()}")
         return heard
-
-    def _assign(self) -> None:
-        """Read all partitions from their positions; one that the position does not have, from its first message."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        try:
-            topic = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
-            if topic.error is not None or not topic.partitions:
-                raise SourceError(f"Kafka topic {self._topic}: {topic.error or 'no partitions'}; check the name")
-            # Watermarks before the assignment: a broker answers one request after the other, and fetches would come
-            # first.
-            marks = [
-                self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), timeout=_PATIENCE)
-                for p in range(len(topic.partitions))
-            ]
-        except KafkaException as error:
-            raise SourceError(f"Kafka topic {self._topic}: {error.args[0].str()}; check the address") from error
-        # A partition of the position that the topic lacks ends before offset 0.
-        for p, (low, high) in enumerate([*marks, *[(0, -1)] * (len(self.offsets) - len(marks))]):
-            if p < len(self.offsets) and self.offsets[p] > high:
-                raise SourceError(
-                    f"Kafka topic {self._topic} ends before offset {self.offsets[p]} of partition {p}, the position of "
-                    "the run: another topic has its name now; begin another run for it"
-                )
-            self.offsets += [low] if p == len(self.offsets) else []
-            self.ends.append(high)
-            self._queues.append(deque())
-            self._at_end.append(False)
-        self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(self.offsets)])
 
 
 from_kafka = KafkaRows

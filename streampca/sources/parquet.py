@@ -47,7 +47,7 @@ class ParquetRows(RowSource):
 
     Attributes
     ----------
-    n_rows : number of rows in the file, from its footer.
+    n_rows, group_rows : number of rows in the file and in each of its row groups, from its footer.
 
     Raises
     ------
@@ -70,6 +70,8 @@ class ParquetRows(RowSource):
         with self.open() as file, damage(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
             names = list(schema.names)  # may fail, at a name that is not UTF-8
+            groups = file.metadata.num_row_groups
+            self.group_rows: list[int] = [file.metadata.row_group(number).num_rows for number in range(groups)]
             self.n_rows: int = file.metadata.num_rows
         if self.n_rows == 0 or not names:
             raise SourceError(f"{path}: no {'columns' if self.n_rows else 'rows'}; check the path")

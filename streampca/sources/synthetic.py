@@ -1,7 +1,7 @@
 """Synthetic streams with a known subspace, of any length, in flat memory.
 
-A row depends only on the seed, the shape and its own position: not on the blocks in which it is read and, unless a
-class says otherwise, not on the number of rows that follow.
+A row depends only on the seed, the shape and its own position and, unless a class says otherwise, not on the number of
+rows that follow.
 """
 
 from __future__ import annotations
@@ -51,15 +51,11 @@ class Synthetic(RowSource):
         self.features = tuple(f"x{i}" for i in range(self.n_features))
         self._tile_rows = min(_TILE_ROWS, max(64, _TILE_ENTRIES // self.n_features))
 
-    def blocks(self, rows: int | None = None) -> Iterator[FloatArray]:
-        """Yield the rows from the start, at most ``rows`` in a block, on which they do not depend."""
-        check_count("rows", rows, optional=True)
+    def blocks(self) -> Iterator[FloatArray]:
         for tile in range(-(-self.n_rows // self._tile_rows)):
             first = tile * self._tile_rows
             # Always a whole tile, so that a longer stream begins with the same bits.
-            block = self._tile(first + np.arange(self._tile_rows), self._random("rows", tile))[: self.n_rows - first]
-            for start in range(0, block.shape[0], rows or block.shape[0]):
-                yield block[start : start + (rows or block.shape[0])]
+            yield self._tile(first + np.arange(self._tile_rows), self._random("rows", tile))[: self.n_rows - first]
 
     def truth_at(self, t: int) -> FloatArray:
         """Return the orthonormal basis (n_features, n_components) of the true subspace at row t, from 1."""

@@ -17,7 +17,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.regret.regret import RegretRecord
 from streampca.release.estimates import Estimates
 from streampca.release.release import Release, rows_summed
-from streampca.rows.report import AdmissionReport, share_text
+from streampca.rows.report import AdmissionReport
 from streampca.views.plots import WIDE, has_drawable_gram, heaviest
 
 Cell = float | int | None
@@ -177,12 +177,12 @@ def admission_facts(report: AdmissionReport) -> list[Fact]:
     """Return the shares and the warnings of an admission report. Curator only."""
     # Four names: with a hundred features a list of all would hide the rest.
     clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
-    named = ", ".join(f"{name} {share_text(share)}" for share, name in clamped[:4])
+    named = ", ".join(f"{name} {100.0 * share:.3g} %" for share, name in clamped[:4])
     others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
     pairs = [("Values clamped to their bounds", f"{named}{others}" or "none")] if report.share_clamped else []
     pairs += [
-        ("Rows scaled onto the ball", share_text(report.share_scaled)),
-        ("Mean squared norm, as a share of the ball's", share_text(report.ball_used)),
+        ("Rows scaled onto the ball", f"{100.0 * report.share_scaled:.3g} %"),
+        ("Mean squared norm, as a share of the ball's", f"{100.0 * report.ball_used:.3g} %"),
         *(("Warning", text) for text in report.warnings()),
     ]
     return [Fact(label, value, curator=True) for label, value in pairs]

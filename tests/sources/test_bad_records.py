@@ -148,20 +148,15 @@ def test_a_damaged_file_stops_at_its_end_with_an_error(tmp_path: Path, monkeypat
     assert stream.admission.bad_rows == 1
 
 
-def test_text_in_another_encoding_is_bad_rows_not_an_end() -> None:
+def test_encodings_of_bad_rows() -> None:
+    """Text that is not of the encoding is bad rows, not an end; no line may change another, nor the first all."""
     text = csv(b"\x81,2,3")
     assert releases(from_csv(io.BytesIO(text), encoding="cp1252", on_bad_row="zero"), bad=1) == NEIGHBOUR
     with pytest.raises(SourceError, match="not cp1252 text"):
         releases(from_csv(io.BytesIO(text), encoding="cp1252"))
-
-
-@pytest.mark.parametrize("encoding", ["iso2022_jp", "hz", "utf-7", "unicode_escape", "base64"])
-def test_an_encoding_where_one_line_changes_another_is_refused(encoding: str) -> None:
-    with pytest.raises(BadParameterError, match=r"one damaged line could change|expected an encoding"):
-        from_csv(io.BytesIO(csv(None)), encoding=encoding, on_bad_row="zero")
-
-
-def test_the_first_record_does_not_decide_the_order_of_bytes() -> None:
+    for encoding in ("iso2022_jp", "hz", "utf-7", "unicode_escape", "base64"):
+        with pytest.raises(BadParameterError, match=r"one damaged line could change|expected an encoding"):
+            from_csv(io.BytesIO(csv(None)), encoding=encoding, on_bad_row="zero")
     with pytest.raises(SourceError, match="this is UTF-16 text; pass encoding='utf-16'"):
         from_csv(io.BytesIO("a,b\n1,2\n".encode("utf-16")), on_bad_row="zero")
     with pytest.raises(BadParameterError, match="the first record would decide the order of bytes; pass 'utf-16-le'"):
@@ -221,16 +216,11 @@ def test_pipes_are_read_once(tmp_path: Path, mode: Any) -> None:
         releases(source)
 
 
-def test_streams_stay_open(tmp_path: Path) -> None:
+def test_streams_stay_open_and_live_ones_give_their_rows_as_they_come(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(csv(None))
-    with (tmp_path / "rows.csv").open("rb") as stream:
-        assert releases(open_rows(stream)) == PLAIN
-        assert not stream.closed
-    with pytest.raises(BadParameterError, match="cannot be read from a pipe"):
-        open_rows("-", format="parquet")
-
-
-def test_a_live_pipe_gives_its_rows_as_they_come(tmp_path: Path) -> None:
+    with (tmp_path / "rows.csv").open("rb") as file:
+        assert releases(open_rows(file)) == PLAIN
+        assert not file.closed
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as feed:
         feed.write(b"a,b\n1,2\n")
@@ -238,6 +228,8 @@ def test_a_live_pipe_gives_its_rows_as_they_come(tmp_path: Path) -> None:
         for row in (b"3,4\n", b"5,6\n"):
             feed.write(row)
             assert next(blocks).shape[1] == 2
+    with pytest.raises(BadParameterError, match="cannot be read from a pipe"):
+        open_rows("-", format="parquet")
 
 
 def test_texts_for_missing_values() -> None:
