@@ -18,15 +18,6 @@ _KEPT = np.exp(-_GROWTH)
 _LOST = 1.0 - _KEPT
 
 
-def gaussian_noise_norm(n_features: int, std: float, failure: float = 0.05) -> float:
-    """Bound on the spectral norm of svec-GOE noise, which fails with probability at most ``failure``.
-
-    ``std * (sqrt(2 d) + sqrt(2 ln(2 / failure)))``: the expected largest eigenvalue is at most ``std * sqrt(2 d)``
-    (Sudakov and Fernique) and the largest eigenvalue is 1-Lipschitz in svec coordinates.
-    """
-    return std * (math.sqrt(2.0 * n_features) + math.sqrt(2.0 * math.log(2.0 / failure)))
-
-
 def perturbed_leader_regret(
     opt: float,
     *,

@@ -230,10 +230,7 @@ class WindowSmoothing:
         # From n = 2W on: the stationary autocovariance of C^-1 z, by lag.
         lags = np.arange(1.0, self.length)
         decayed = np.exp((lags[:, None] - 1.0) * buffers.log_theta_hat)
-        pairs = (buffers.omega_hat[:, None] * buffers.omega_hat / buffers.gaps_hat).sum(axis=0)
-        first = 1.0 + float((buffers.omega_hat[:, None] * buffers.omega_hat / buffers.gaps_hat).sum())
-        following = decayed @ (buffers.omega_hat + np.exp(buffers.log_theta_hat) * pairs)
-        column = np.concatenate(([first], following))
-        lag = np.abs(np.arange(self.length)[:, None] - np.arange(self.length))
-        covariance: FloatArray = scale**2 * column[lag]
+        pairs = buffers.omega_hat[:, None] * buffers.omega_hat / buffers.gaps_hat
+        following = decayed @ (buffers.omega_hat + np.exp(buffers.log_theta_hat) * pairs.sum(axis=0))
+        covariance: FloatArray = scale**2 * toeplitz(np.append(1.0 + pairs.sum(), following))
         return covariance

@@ -65,7 +65,7 @@ class BinaryTree(MatrixFactorization):
     def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
         return TreeNoise(self, 0, (), np.zeros(size))
 
-    def drawn(self, draws: Draws, size: int) -> Array:
+    def draw_node(self, draws: Draws, size: int) -> Array:
         """Return the noise of one node, in fresh memory."""
         return draws.normal(size) * self.node_std
 
@@ -96,7 +96,7 @@ class TreeNoise(RunningNoise):
     def with_node(self, n: int, draws: Draws) -> Self:
         """Return the noise of sum n: that of the node that ends at n plus that of the larger nodes of the sum."""
         # The nodes of sum n are those of n without its last bit, and the one that ends at n.
-        kept, noise = self.nodes[: n.bit_count() - 1], self.mechanism.drawn(draws, self.noise.size)
+        kept, noise = self.nodes[: n.bit_count() - 1], self.mechanism.draw_node(draws, self.noise.size)
         if kept:
             noise += kept[-1].sum
         return replace(self, n=n, nodes=(*kept, Node(draws.n, draws.name, noise)), noise=noise)
@@ -154,6 +154,6 @@ class ExactTree(BinaryTree):
     def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
         return TreeNoise(self, 0, (), np.zeros(size, dtype=np.int64))
 
-    def drawn(self, draws: Draws, size: int) -> Array:
+    def draw_node(self, draws: Draws, size: int) -> Array:
         # The sampler is kept by `gram_noise`.
         return gram_noise(self._continuous_std, (math.isqrt(8 * size + 1) - 1) // 2).draw(draws)

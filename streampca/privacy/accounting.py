@@ -16,9 +16,9 @@ Su 2022; Zhu, Dong and Wang 2022, Theorem 10).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 from streampca.errors import BadParameterError, short
 from streampca.privacy import gaussian
@@ -61,15 +61,6 @@ class Event:
         if claim.mu is not None:
             return cls(what, claim.adjacency, claim.unit, mu=claim.mu, slack=claim.slack)
         return cls(what, claim.adjacency, claim.unit, epsilon=claim.epsilon, delta=claim.delta)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Event:
-        """Invert `to_dict`. Other keys are ignored."""
-        return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
 
 
 def epsilon_of(events: Iterable[Event], delta: float) -> float:

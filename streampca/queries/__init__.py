@@ -7,7 +7,7 @@ features.
 """
 
 from streampca.queries.answer import Answer, Components, GramNoise
-from streampca.queries.linear import captured_variance, cut, directional_variance, pca
+from streampca.queries.linear import captured_variance, directional_variance, pca
 from streampca.queries.regression import Regression, regression
 from streampca.queries.sparse import sparse_pca
 
@@ -17,7 +17,6 @@ __all__ = [
     "GramNoise",
     "Regression",
     "captured_variance",
-    "cut",
     "directional_variance",
     "pca",
     "regression",

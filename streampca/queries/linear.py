@@ -8,7 +8,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
-from streampca.queries.answer import Answer, Components, Features, GramNoise, Vector, feature_indices, feature_vector
+from streampca.queries.answer import Answer, Components, GramNoise, Vector, feature_vector
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
 
@@ -66,32 +66,6 @@ def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answ
         raise BadParameterError("subspace: expected orthonormal columns. Pass np.linalg.qr(basis)[0].")
     value = float(np.einsum("ik,ij,jk->", basis, release.gram, basis, optimize=True))
     return _answer(release, value, basis @ basis.T)
-
-
-def cut(release: Release, side: Features) -> Answer:
-    """Return the weight of the edges between a set of vertices and the rest.
-
-    For a stream of edges with rows ``sqrt(w) (e_u - e_v)`` the Gram matrix is the Laplacian L of the graph, and the cut
-    is ``x^T L x`` with x the indicator of the set. Such a row has squared norm 2 w: create the stream with ``row_norm =
-    sqrt(2 * largest weight)``, and the answer is in units of w.
-
-    Parameters
-    ----------
-    release : a release with a Gram matrix of edge rows.
-    side : the vertices on one side: names, numbers or a boolean mask.
-
-    Returns
-    -------
-    Answer with std ``noise_std |S| (d - |S|) / d``, exact for a set chosen independently of the release, and equal for
-    both sides.
-    """
-    members = feature_indices(release, side, "side")
-    x = np.zeros(release.n_features)
-    x[members] = 1.0
-    # Edge rows sum to zero, so L 1 = 0 and any multiple of the ones vector may be added to x. This one has the least
-    # noise: it is the least-squares estimate under that constraint.
-    x -= members.size / release.n_features
-    return _answer(release, float(x @ release.gram @ x), np.multiply.outer(x, x))
 
 
 def _answer(release: Release, value: float, matrix: FloatArray) -> Answer:

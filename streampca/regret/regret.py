@@ -187,30 +187,6 @@ class RegretSums(State):
         own = self.own.add_high_low(*gram.high_low()) if isinstance(self.own, GramSum) else self.own
         return replace(self, t=self.t + count, reward=self.reward + reward, own=own)
 
-    def _best(
-        self, gram: GramSum | FrequentDirections, n_components: int, subspace: Subspace
-    ) -> tuple[float, float, float]:
-        """Return OPT of the rows of a sum, its slack, and a lower bound on the share that a subspace captures."""
-        slack, of_mean = 0.0, 0.0
-        # The sketch loses at most `slack` of OPT and nothing is added: both ends are certain (Ghashami et al. 2016).
-        if isinstance(gram, FrequentDirections):
-            most, slack = gram.top_sum(n_components), gram.slack(n_components)
-            inside = gram.captured(subspace.basis)
-        else:
-            matrix = unpack_entries(gram.packed(), gram.n_features)
-            if self.center:
-                matrix, of_mean = about_mean(matrix)
-            # All three agree up to rounding; the first is the fastest for many features, the last for few.
-            if len(matrix) > _DIRECT:
-                most = lanczos_sum(matrix, n_components)
-            elif self.center:
-                most = top_sum(matrix, n_components)
-            else:
-                most = float(top_pairs(gram.packed(), n_components)[0].sum())
-            inside = subspace.captured(matrix)
-        # OPT of all projectors is at least that of `subspace`: the share is at most 1, but for rounding.
-        return most + of_mean, slack, inside / (most + slack) if most > 0.0 else 1.0
-
     def recorded(self, processor: Processor, subspace: Subspace, unit: float) -> RegretSums:
         """Return the regret with the record of this moment; see `record`."""
         history = self.history.append(self.record(processor, subspace, unit))
@@ -230,9 +206,25 @@ class RegretSums(State):
         unit : row_norm**2.
         waiting : Gram matrix of the rows of these sums that the processor has not absorbed.
         """
-        gram = self.gram(processor, waiting)
+        gram, k, slack, of_mean = self.gram(processor, waiting), processor.algorithm.n_components, 0.0, 0.0
         with OneThread(processor.n_features):
-            opt, slack, captured = self._best(gram, processor.algorithm.n_components, subspace)
+            if isinstance(gram, FrequentDirections):
+                # The sketch loses at most `slack` of OPT and adds nothing: both ends are certain (Ghashami et al.).
+                most, slack, inside = gram.top_sum(k), gram.slack(k), gram.captured(subspace.basis)
+            else:
+                matrix = unpack_entries(gram.packed(), gram.n_features)
+                if self.center:
+                    matrix, of_mean = about_mean(matrix)
+                # All three agree up to rounding; the first is the fastest for many features, the last for few.
+                if len(matrix) > _DIRECT:
+                    most = lanczos_sum(matrix, k)
+                elif self.center:
+                    most = top_sum(matrix, k)
+                else:
+                    most = float(top_pairs(gram.packed(), k)[0].sum())
+                inside = subspace.captured(matrix)
+        # OPT of all projectors is at least that of `subspace`: the share is at most 1, but for rounding.
+        opt, captured = most + of_mean, inside / (most + slack) if most > 0.0 else 1.0
         # The theorems compare with a fixed subspace through 0.
         bound = None if self.center else processor.regret_bound(self.t, opt)
         reward, best = self.reward * unit, opt * unit

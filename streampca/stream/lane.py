@@ -329,14 +329,13 @@ def plan_of(now: State) -> Any:
     assert _native.compiled is not None
     algorithm, rule = processor.algorithm, processor.noise.rule
     center, d = algorithm.center, processor.n_features - int(algorithm.center)
-    scale, inside, density, tail = ZIGGURAT
     bounds = [np.empty(0), np.empty(0)]
     if admission.bounds is not None:
         ends = admission.middle, admission.factor
         bounds = [np.array(np.broadcast_to(end, (d,)), np.float64) for end in ends]
     return _native.compiled.Plan(
         d, algorithm.n_components, np.ascontiguousarray(rule.mix), np.ascontiguousarray(rule.rate),
-        np.ascontiguousarray(entry_weights(d + int(center))), float(rule.keep), scale, inside, density, tail,
+        np.ascontiguousarray(entry_weights(d + int(center))), float(rule.keep), *ZIGGURAT,
         int(isinstance(algorithm.solver, Tracking)), CONSTANT if center else 0.0, MEAN_WEIGHT**2,
         admission.row_norm, *bounds,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streampca.matrix_factorization.blt import ANYTIME, AnytimeBLT, GeometricBLT, noise_table, panel_ends, variances
-from streampca.matrix_factorization.buffers import Buffers, fit_buffers, fit_forgetting, fit_lagged, simplex_search
+from streampca.matrix_factorization.buffers import Buffers, fit_buffers, fit_forgetting, fit_lagged
 from streampca.matrix_factorization.tree import BinaryTree
 
 
@@ -36,11 +36,6 @@ def test_noise_table(kind, log_horizon, largest, rms):
 def test_the_fit_is_the_published_one(horizon, alpha, ratio):
     fitted = fit_buffers(horizon)
     assert (fitted.alpha, fitted.ratio) == pytest.approx((alpha, ratio), rel=5e-4)  # four digits
-
-
-def test_simplex_search_finds_a_minimum():
-    found = simplex_search(lambda x: (x[0] - 1.0) ** 2 + 10.0 * (x[1] + 2.0 - x[0]) ** 2, (5.0, 5.0))
-    assert found == pytest.approx((1.0, -1.0), abs=1e-5)
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 7, 100, 10**6, 10**9])

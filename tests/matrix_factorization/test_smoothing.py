@@ -69,25 +69,6 @@ def test_noise_of_smoothed_sums(mechanism, raw, smoothed):
     assert noise_rms(mechanism, 2**14) == pytest.approx(smoothed, abs=6e-4)
 
 
-def test_the_stated_error_is_that_of_many_runs():
-    """8000 coordinates: the sd of a variance is 1.6 %, so 8 % is five of them, and other noise by 10 % is seen."""
-    mechanism, n, size = GeometricBLT(50, 1.0), 50, 8000
-    smoothing = Smoothing(mechanism, 0.7, 0.01, 0.001)
-    source = np.random.default_rng(2)
-    mean = np.sqrt(smoothing.prior) * source.standard_normal(size)
-    exact, releases = np.zeros(size), []
-    noise = mechanism.reconstruction(n) @ source.standard_normal((n, size))
-    at = smoothing.start(size)
-    for t in range(1, n + 1):
-        mean = mean + np.sqrt(smoothing.drift / t) * source.standard_normal(size)
-        exact = exact + mean + np.sqrt(smoothing.scatter) * source.standard_normal(size)
-        at = at.after(exact + noise[t - 1])
-        releases.append(np.array([np.mean((at.sum - exact) ** 2), np.mean(noise[t - 1] ** 2)]) / at.covariance[-1, -1])
-    errors, raw = np.array(releases).T
-    assert np.abs(errors - 1.0).max() < 0.08
-    assert raw[-1] > 1.15
-
-
 def test_the_model_of_gram_matrices():
     mechanism = AnytimeBLT(1.0)
     smoothing = Smoothing(mechanism, prior=0.5 * 400 / 55, scatter=0.3 * 20 / 27, drift=2.0 * 400 / 27)

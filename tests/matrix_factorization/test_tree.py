@@ -44,7 +44,7 @@ def test_integer_noise_is_the_sum_of_its_nodes():
     with pytest.raises(HorizonReachedError, match="37"):
         values[-1].advance(None)  # before the vector is used
     outlet = source.outlet(source.first)
-    nodes = [tree.drawn(outlet.hide("sum"), 6) for _ in range(37)]
+    nodes = [tree.draw_node(outlet.hide("sum"), 6) for _ in range(37)]
     used = (tree.reconstruction(37) / tree.node_std).round().astype(np.int64)
     np.testing.assert_array_equal([value.noise for value in values[1:]], used @ np.array(nodes))
 

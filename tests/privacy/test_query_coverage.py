@@ -33,7 +33,6 @@ BASIS = np.linalg.qr(np.random.default_rng(4).normal(size=(D + 1, 3)))[0]
 POINTWISE = {
     "directional variance": lambda r: queries.directional_variance(r, X),
     "captured variance": lambda r: queries.captured_variance(r, BASIS),
-    "cut": lambda r: queries.cut(r, [0, 2, 3]),
 }
 
 

@@ -184,12 +184,6 @@ def test_a_number_beyond_the_last_edge_is_kept_under_the_curve(second: float, ke
     assert module._finished(0, 5.0, iter(words)) == pytest.approx(module._R + (1.0 if kept else 0.5), abs=1e-9)
 
 
-def test_draws_of_different_indices_are_uncorrelated() -> None:
-    draws = np.array([stream().normal(i, 2000) for i in range(40)])
-    correlations = np.corrcoef(draws)[np.triu_indices(40, 1)]
-    assert np.abs(correlations).max() * np.sqrt(2000) < 5.0
-
-
 def test_words_beyond_the_first_are_those_of_the_coordinate(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[list[int]] = []
 

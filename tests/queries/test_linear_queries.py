@@ -20,13 +20,6 @@ def release_of(gram, std=0.0, row_norm=1.0, features=None, **fields):
     return Release.of_gram(np.asarray(gram) / row_norm**2, row_norm=row_norm, features=features, **fields)
 
 
-def laplacian(edges, d=D):
-    rows = np.zeros((len(edges), d))
-    for i, (u, v, w) in enumerate(edges):
-        rows[i, u], rows[i, v] = np.sqrt(w), -np.sqrt(w)
-    return rows.T @ rows
-
-
 @pytest.fixture
 def gram():
     rows = np.random.default_rng(1).normal(size=(30, D))
@@ -52,17 +45,6 @@ def test_captured_variance_has_the_projectors_error(gram):
     assert answer.std == pytest.approx(2.0 * np.sqrt(3))
 
 
-@pytest.mark.parametrize("side", [{0, 1}, [5, 3, 2], np.array([True, False, True, False, False, True])])
-def test_cut_is_the_weight_of_the_edges_across(side):
-    edges = [(0, 1, 2.0), (1, 2, 0.5), (2, 3, 1.0), (3, 4, 1.5), (4, 5, 0.25), (5, 0, 3.0), (1, 4, 1.0)]
-    members = set(np.flatnonzero(side)) if isinstance(side, np.ndarray) else set(side)
-    across = sum(w for u, v, w in edges if (u in members) != (v in members))
-    answer = queries.cut(release_of(laplacian(edges), std=1.0), side)
-    assert answer.value == pytest.approx(across)
-    size = len(members)
-    assert answer.std == pytest.approx(size * (D - size) / D)
-
-
 @pytest.mark.parametrize("law", ["linear", "quadratic", "bilinear"])
 def test_noise_through_a_query_has_the_stated_sd(law):
     # 20000 draws: the sd is known to 0.5 %, so 2 % is 4 sd (false alarm 1e-4); 2/3x and 1.5x noise are far outside.
@@ -84,9 +66,6 @@ def test_noise_through_a_query_has_the_stated_sd(law):
         (lambda r: queries.directional_variance(r, np.zeros(3)), "direction"),
         (lambda r: queries.directional_variance(r, [np.nan] * D), "direction"),
         (lambda r: queries.directional_variance(r, {"z": 1.0}), "direction='z'"),
-        (lambda r: queries.cut(r, [0, 17]), "side=17"),
-        (lambda r: queries.cut(r, ["nobody"]), "side='nobody'"),
-        (lambda r: queries.cut(r, np.ones(3, dtype=bool)), "side"),
         (lambda r: queries.captured_variance(r, np.ones((D, 2))), "orthonormal"),
         (lambda r: queries.captured_variance(r, np.ones((3, 1))), "subspace"),
         (lambda r: queries.directional_variance(r, np.eye(D)[0]).interval(95), "level=95"),

@@ -50,7 +50,24 @@ def test_ridge_lifts_a_matrix_that_noise_made_indefinite():
         queries.regression(release, ridge=0.0)
 
 
-@pytest.mark.parametrize("arguments", [{"responses": [0], "predictors": [0, 1]}, {"responses": [], "predictors": [1]}])
-def test_overlapping_or_missing_features_are_refused(arguments):
-    with pytest.raises(errors.BadParameterError, match="none in common"):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"responses": [0], "predictors": [0, 1]}, "none in common"),
+        ({"responses": [], "predictors": [1]}, "none in common"),
+        ({"responses": [0, 17]}, "responses=17"),
+        ({"responses": ["nobody"]}, "responses='nobody'"),
+        ({"predictors": np.ones(3, dtype=bool)}, "predictors: expected a mask"),
+    ],
+)
+def test_overlapping_or_missing_features_are_refused(arguments, message):
+    with pytest.raises(errors.BadParameterError, match=message):
         queries.regression(release_of(joint_rows()[0]), **arguments)
+
+
+def test_features_are_names_numbers_or_a_mask():
+    release = release_of(joint_rows(noise=0.1)[0], features=list("abcde"))
+    expected = queries.regression(release, [3, 4], predictors=[0, 2]).coefficients
+    for predictors in (["c", "a"], np.array([True, False, True, False, False]), [-5, 2]):
+        found = queries.regression(release, ["e", "d"], predictors=predictors)
+        np.testing.assert_array_equal(found.coefficients, expected)

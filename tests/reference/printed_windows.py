@@ -13,10 +13,8 @@ from printed_mechanisms import wishart
 
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 
-CITATION = "Upadhyay, Upadhyay, ICML 2021"
 #: Loewner comparisons allow for rounding by this much.
 TOLERANCE = 1e-9
 
@@ -45,11 +43,6 @@ def expire(starts: list[int], items: list[FloatArray], t: int, window: int) -> N
         del starts[0], items[0]
 
 
-def _outer(row: FloatArray) -> FloatArray:
-    admitted = onto_ball(np.atleast_2d(row))[0]
-    return np.outer(admitted, admitted)
-
-
 class PrintedSlidingSketch:
     """A checkpoint is a random projection of [sigma I; rows]; each row adds ``g a^T`` to all of them.
 
@@ -74,13 +67,6 @@ class PrintedSlidingSketch:
     def _gaussian(self, index: int, columns: int) -> FloatArray:
         """A (size, columns) matrix of N(0, 1/size)."""
         return self._noise.normal(index, self.size * columns).reshape(self.size, columns) / math.sqrt(self.size)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.none(
-            "each row is added to a sketch that has been output before: the difference is a multiple of the row",
-            f"{CITATION}, Algorithms 2 and 3, Theorem 3",
-        )
 
     def push(self, row: FloatArray) -> FloatArray:
         """Take a row; what the algorithm outputs, the oldest sketch, (size, d). Not safe to publish."""
@@ -120,13 +106,6 @@ class PrintedSlidingWishart:
         self.starts: list[int] = []
         self._grams: list[FloatArray] = []
         self._randomness = randomness
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.none(
-            "rows are added exactly to matrices that are already noised: outputs differ by a row's outer product",
-            f"{CITATION}, Algorithms 7 and 8, Theorems 14 and 17",
-        )
 
     def push(self, row: FloatArray) -> FloatArray:
         """Take a row; what the algorithm outputs, K(1), (d, d). Not safe to publish."""

@@ -126,13 +126,6 @@ def test_records_say_what_they_are_and_survive_json() -> None:
     assert np.multiply(unit.opt, 9.0) == pytest.approx(record.opt)
 
 
-def test_an_unasked_history_thins_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streampca.regret.private_regret.KEPT", 16)
-    stream = sp.Stream(fpl(n_components=1), seed=0, regret=None)
-    stream.push_many(np.zeros((42, 2)))
-    assert [record.t for record in stream.private_regret.history] == list(range(4, 43, 4))
-
-
 def test_what_cannot_be_done_is_said() -> None:
     plain = sp.Stream(fpl(publish_regret=False), seed=0)
     plain.push([0.1, 0.2, 0.3])

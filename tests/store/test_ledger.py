@@ -277,7 +277,7 @@ def test_nonsense_in_the_file_is_told_and_wipes_nothing(ledger, wrong):
     ledger.debit("many", SMALL)
     before = ledger.balance("many")
     event = {"what": "x", "adjacency": "zero-out", "mu": wrong}
-    entries = [entry.__dict__ | {"event": entry.event.to_dict()} for entry in before.entries]
+    entries = [entry.__dict__ | {"event": vars(entry.event)} for entry in before.entries]
     damaged = before.__dict__ | {"entries": [*entries, {"at": "now", "run": "x", "event": event}]}
     ledger._file.put_all(**{"balance many": damaged})
     for act in (lambda: ledger.balance("many"), lambda: ledger.debit("many", SMALL)):
@@ -308,9 +308,9 @@ def test_events_and_guarantees_are_of_finite_numbers_or_refused(mu, slack, epsil
     values = {"adjacency": "zero-out", "mu": mu, "slack": slack, "epsilon": epsilon, "delta": delta}
     promise = values | {"scope": "s", "theorem": "t", "citation": "c"}
     makers: list[tuple[bool, Callable[[], Any]]] = [
-        (sound, lambda: Event(what="x", **values)), (sound, lambda: Event.from_dict(values | {"what": "x"})),
+        (sound, lambda: Event(what="x", **values)),
         (sound or none, lambda: Guarantee.from_dict(promise)),
-    ]  # fmt: skip
+    ]
     for is_sound, make in makers:
         if is_sound:
             assert make().mu == mu
