@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -32,13 +32,10 @@ class State:
     ----------
     kept : tuple of str
         Attributes that change during a run, in addition to those of the base classes.
-    optional : dict
-        Constructors, by name, of named tuples that are None before the first row.
     """
 
     __slots__ = ()
     kept: ClassVar[tuple[str, ...]] = ()
-    optional: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def snapshot(self) -> dict[str, Any]:
         """Return the kept attributes as plain values and arrays, for `restored`. As secret as the rows."""
@@ -67,13 +64,7 @@ class State:
                 f"the snapshot holds {', '.join(map(str, snapshot))} for {', '.join(names)}. "
                 "Restore with the parameters it was saved with"
             )
-        out = {}
-        for name in names:
-            first, value = getattr(self, name), snapshot[name]
-            make = self.optional.get(name)
-            optional = make is not None and first is None and value is not None
-            out[name] = make(**value) if optional else _read(name, first, value, source)  # type: ignore[misc]
-        return out
+        return {name: _read(name, getattr(self, name), snapshot[name], source) for name in names}
 
 
 def _kept(kind: type[State]) -> list[str]:

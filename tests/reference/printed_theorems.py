@@ -35,7 +35,7 @@ def jxz16_theorem5(n_features: int, max_l1: float, max_nuclear: float) -> str:
     -----
     Wishart noise is smaller where ``max_l1 / max_nuclear`` grows faster than ``sqrt(d log d)``; the constant is taken
     as 1. For a Gram matrix that ratio is d, so Wishart is chosen from d = 2 on. The rule compares two mechanisms by
-    their rates; `CovarianceMechanism.spectral_error` is their actual noise.
+    their rates; `CovarianceMechanism.noise_std` is their actual noise.
     """
     return "wishart" if max_l1 / max_nuclear >= math.sqrt(n_features * math.log(n_features)) else "laplace"
 
