@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -36,14 +36,11 @@ class State:
     fixed : tuple of str or None
         Parameters of the constructor that do not change; its others are `kept`. None if kept attributes are set on a
         copy, because nothing is computed from them.
-    optional : dict
-        Constructors, by name, of named tuples that are None before the first row.
     """
 
     __slots__ = ()
     kept: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[tuple[str, ...] | None] = None
-    optional: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def snapshot(self) -> dict[str, Any]:
         """Return the kept attributes as plain values and arrays, for `restored`. As secret as the rows."""
@@ -74,13 +71,7 @@ class State:
                 f"the snapshot holds {', '.join(map(str, snapshot))} for {', '.join(names)}. "
                 "Restore with the parameters it was saved with"
             )
-        out = {}
-        for name in names:
-            first, value = getattr(self, name), snapshot[name]
-            make = self.optional.get(name)
-            optional = make is not None and first is None and value is not None
-            out[name] = make(**value) if optional else _read(name, first, value, source)  # type: ignore[misc]
-        return out
+        return {name: _read(name, getattr(self, name), snapshot[name], source) for name in names}
 
 
 def _kept(kind: type[State]) -> list[str]:

@@ -75,7 +75,7 @@ _REASONS = {
         mechanisms/histogram.py _above: counts > 0
         mechanisms/histogram.py _above: noisy > threshold + 0.5 * GRID
         mechanisms/norm_maps.py NormEstimate.of: \
-            hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm)
+            hidden > max(_ALARM * math.hypot(lost_std, shown_std), noise_norm)
         mechanisms/norm_maps.py NormEstimate.of: radius == 1.0
         mechanisms/exact_subspace.py primitive: next((e for e in entries if e)) < 0
         papers/subspace_perturbation.py SubspacePerturbation.projector_loses_less: \

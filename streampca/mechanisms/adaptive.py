@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,14 +37,6 @@ _FEWEST = 500
 #: `adaptive_mechanism` selects Laplace noise where its variance is below this share of that of Gaussian noise. Maps
 #: gain about the rest.
 _LESS = 2.0 / 3.0
-
-
-class PastRelease(NamedTuple):
-    """The release of an earlier block, from which the map for the next one is chosen. Public."""
-
-    gram: FloatArray  # (d, d)
-    rows: int  # number of rows of that block
-    std: float  # root mean square of the sds of its entries' noise, those off the diagonal times sqrt(2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,98 +100,54 @@ class AdaptiveCovariance(Mechanism):
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
         return self.budget.sensitivity() / (self.mu * math.sqrt(share))
 
-    @property
-    def norms_std(self) -> float:
-        """Standard deviation of the noise in each count of the histogram of norms."""
-        return self._gram_std(NORMS_SHARE)  # a row moves as many counts as outer products
-
-    @property
-    def lost_std(self) -> float:
-        """Standard deviation of the noise in the lost energy."""
-        return 1.0 / (self.mu * math.sqrt(LOST_SHARE))
-
-    def constants(self, n_features: int) -> tuple[object, ...]:
-        # The last is that of the second Gram matrix without a lost energy.
-        shares = FIRST_SHARE, SECOND_SHARE, LOST_SHARE + SECOND_SHARE
-        return self.norms_std, self.lost_std, *(self._gram_std(share) for share in shares)
-
-    def constants_after(self) -> tuple[float, float]:
-        """Return the sds of the Gram matrix of `released_after`, with and without a lost energy."""
-        return self._gram_std(1.0 - NORMS_SHARE - LOST_SHARE), self._gram_std(1.0 - NORMS_SHARE)
+    def constants(self, n_features: int) -> tuple[float, ...]:
+        # Standard deviations: of each count of the histogram of norms (a row moves as many counts as outer products),
+        # of the lost energy, and of the Gram matrices. The last is that of the second one without a lost energy.
+        grams = (self._gram_std(share) for share in (FIRST_SHARE, SECOND_SHARE, LOST_SHARE + SECOND_SHARE))
+        return self._gram_std(NORMS_SHARE), 1.0 / (self.mu * math.sqrt(LOST_SHARE)), *grams
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        return self.released_after(rows, outlet, terms, t, None)[0]
-
-    def released_after(
-        self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int, past: PastRelease | None
-    ) -> tuple[Release, PastRelease]:
-        """Release a block of a longer run, and what the next block needs of it.
-
-        With the release of an earlier block of other rows, ``past``, there is no stage one, and its share of mu**2 is
-        spent on the Gram matrix of the mapped rows (.94, or .98 without a lost energy): still mu-GDP given the past,
-        which determines the map.
-        """
         (n_rows, d), k = rows.shape, self.n_components
-        # Standard deviations of the later Gram matrix, by whether the lost energy is released.
-        with_lost, without = (
-            self.constants_after()
-            if past is not None
-            else (self._gram_std(SECOND_SHARE), self._gram_std(LOST_SHARE + SECOND_SHARE))
-        )
-        clipped_std = self._gram_std(FIRST_SHARE) if past is None else without
-        noises = {"norms": self.norms_std, "lost": self.lost_std}
+        norms_std, lost_std, first_std, second_std, second_alone_std = self.constants(d)
+        noises = {"norms": norms_std, "lost": lost_std}
         estimate = NormEstimate.of(
-            rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], GRID), self.norms_std, self.lost_std,
-            clipped_std * math.sqrt(2.0 * d), self._gram_std(1.0) * math.sqrt(2.0 * d),
+            rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], GRID), norms_std, lost_std,
+            first_std * math.sqrt(2.0 * d), self._gram_std(1.0) * math.sqrt(2.0 * d),
         )  # fmt: skip
         norms, radius = estimate.norms, estimate.radius
-        second_std = with_lost if estimate.has_lost_energy else without
-        # Stage one: a Gram matrix of clipped rows, or the release of an earlier block.
-        if past is None:
-            first_std = self._gram_std(FIRST_SHARE)
-            first = self._gram(rows, np.full(d, 1.0 / radius**2), outlet, "first", first_std)
-            per_row, seen = first_std / n_rows, n_rows
-        else:
-            first, seen = past.gram, past.rows
-            per_row = past.std / (radius**2 * past.rows)
+        # Stage one: the Gram matrix of clipped rows. Without a lost energy, stage two has its share, too.
+        if "lost_energy_std" not in estimate.details:
+            second_std = second_alone_std
+        first = self._gram(rows, np.full(d, 1.0 / radius**2), outlet, "first", first_std)
+        per_row = first_std / n_rows
         values, vectors = np.linalg.eigh(first)
         values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
-        # The map, and the Gram matrix of the mapped rows with its share of the budget.
+        # Stage two: the map, and the Gram matrix of the mapped rows.
         if norms is None or k == d:
-            choice = Choice(Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), float(past is None), None)
+            choice = Choice(Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), 1.0, None)
         else:
             noise = per_row, second_std / n_rows
-            choice = Model(
-                values / seen, k, radius, norms, noise, estimate.hidden / n_rows, combine=past is None
-            ).choose()
+            choice = Model(values / n_rows, k, radius, norms, noise, estimate.hidden / n_rows).choose()
         weights, factor = choice.map.weights, choice.factor
-        spread, kind = entry_std(weights, second_std), "second" if past is None else "mapped"
-        first_spread = radius**2 * per_row * n_rows
+        spread, first_spread = entry_std(weights, second_std), radius**2 * per_row * n_rows
         if choice.map.radius is not None:
-            second = self._gram(rows, weights, outlet, kind, second_std)
+            second = self._gram(rows, weights, outlet, "second", second_std)
             gram = combined(second, spread, first, first_spread, factor)
         else:
-            second = self._gram(rows @ vectors, weights, outlet, kind, second_std)
+            second = self._gram(rows @ vectors, weights, outlet, "second", second_std)
             gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
+        released = "combination"
         # A map chosen wrongly may clip a direction away that stage one shows.
-        biased = False
-        if past is None and choice.map.radius != radius and k < d:
+        if choice.map.radius != radius and k < d:
             found, expected = energy_outside(gram, first, k)
-            biased = found - expected > CLEAR * first_spread * math.sqrt(0.5 * d)
-        if biased:
-            gram = first
-        released = "mapped" if past is not None else "first stage" if biased else "combination"
+            if found - expected > CLEAR * first_spread * math.sqrt(0.5 * d):
+                gram, released = first, "first stage"
         details = {
             "mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "map": choice.map.name,
             "predicted_loss": choice.loss, "released": released,
         }  # fmt: skip
-        variance = spread**2
-        if factor > 0.0:
-            variance = 1.0 / (1.0 / variance + 1.0 / (factor * first_spread) ** 2)
-        std = first_spread if biased else float(np.sqrt(variance.mean()))
-        packed = coarsen(pack_entries(0.5 * (gram + gram.T)), first_spread if past is None else float(spread.min()))
-        release = Release(t=t, n_components=k, terms=terms, packed_gram=packed, details=details)
-        return release, PastRelease(unpack_entries(packed, d), n_rows, std)
+        packed = coarsen(pack_entries(0.5 * (gram + gram.T)), first_spread)
+        return Release(t=t, n_components=k, terms=terms, packed_gram=packed, details=details)
 
     def _gram(self, rows: FloatArray, weights: FloatArray, outlet: Outlet, kind: str, std: float) -> FloatArray:
         """Release the Gram matrix of the rows times sqrt(weights), clipped to norm 1, and invert the weights."""
@@ -300,7 +247,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
                 return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), std)
 
             estimate = NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
-            stages = 2 if estimate.has_lost_energy else 1
+            stages = 2 if "lost_energy_std" in estimate.details else 1
         radius = estimate.radius
         matrix = self.on_gram(stages)
         clipped = GramSum.of(onto_ball(rows / radius))

@@ -35,11 +35,15 @@ class Mechanism(ABC):
     ----------
     n_components : dimension of the released subspace; None where the mechanism chooses it.
     epsilon, adjacency : the budget, see `Budget`. Mechanisms that are not pure have a positive ``delta``, too.
+    budget : target budget.
+    mu : exact Gaussian-DP parameter of the budget, if ``is_gaussian``.
     """
 
     epsilon: float
     adjacency: Adjacency
     n_components: int | None
+    budget: Budget
+    mu: float
     #: Whether n_components may be None: the mechanism then estimates it.
     finds_components: ClassVar[bool] = False
     #: Whether the release is mu-GDP at the `mu` of the budget.
@@ -52,17 +56,9 @@ class Mechanism(ABC):
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_components(self.n_components, optional=self.finds_components)
-        _ = self.budget.mu if self.is_gaussian else self.budget  # raises if outside its domain
-
-    @property
-    def budget(self) -> Budget:
-        """Target budget."""
-        return Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency)
-
-    @property
-    def mu(self) -> float:
-        """Exact Gaussian-DP parameter of the budget, for delta > 0."""
-        return self.budget.mu
+        object.__setattr__(self, "budget", Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency))
+        if self.is_gaussian:
+            object.__setattr__(self, "mu", self.budget.mu)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -174,21 +170,19 @@ class SubspaceFinder(Mechanism):
     delta: float
     max_components: int
     block_rows: int | None
+    _largest: int  # largest dimension considered
     finds_components = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("max_components", self.max_components)
         check_count("block_rows", self.block_rows, optional=True)
+        object.__setattr__(self, "_largest", self.n_components or self.max_components)
         if self.block_rows is not None and self.block_rows < self._largest:
             raise BadParameterError(f"block_rows={self.block_rows}: expected at least {self._largest}, the dimension.")
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         return rows + 0.0
-
-    @property
-    def _largest(self) -> int:
-        return self.n_components or self.max_components
 
 
 def _checked(rows: Any) -> FloatArray:

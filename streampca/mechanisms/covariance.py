@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +33,6 @@ class CovarianceMechanism(Mechanism):
     n_components: int
     #: Whether the matrix is about the mean; its rows then have the constant of `linalg.centering`.
     center: bool = False
-    #: Whether entries of the noise are independent normals in svec coordinates, so that one number describes it.
-    _noise_is_goe: ClassVar[bool] = False
     square_bytes = 50.0  # of the sum, its noise, and the release
 
     @abstractmethod
@@ -44,10 +42,6 @@ class CovarianceMechanism(Mechanism):
     @abstractmethod
     def noise_std(self, n_features: int) -> float:
         """Standard deviation of a diagonal entry of the noise (rows in the unit ball). Public."""
-
-    @abstractmethod
-    def spectral_error(self, n_features: int) -> float:
-        """Expected spectral norm of the noise, to leading order in n_features. Public."""
 
     def _details(self, n_features: int) -> dict[str, Any]:
         return {}
@@ -62,7 +56,8 @@ class CovarianceMechanism(Mechanism):
         count = terms.count(t - n_rows + 1, t)  # without those of a warm-up
         packed = self._noisy(GramSum.of(rows), outlet)
         details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": count, **self._details(d)}
-        std = self.noise_std(d) if self._noise_is_goe else None
+        # Gaussian noise is independent in svec coordinates, so that one number describes it.
+        std = self.noise_std(d) if self.is_gaussian else None
         fields: dict[str, Any] = {"packed_gram": packed, "noise_std": std, "details": details}
         if self.center:
             fields = centered_fields(packed, count, std or 0.0, terms, details, None)
@@ -101,24 +96,20 @@ class GaussianCovariance(CovarianceMechanism):
     discrete_noise: bool = False
     center: bool = field(default=False, repr=False)
 
+    #: Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``.
+    sigma: float = field(init=False, repr=False, compare=False)
+
     __repr__ = repr_of
-    _noise_is_goe = is_gaussian = True
+    is_gaussian = True
+    theorem = "Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
     citation = "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "sigma", self.budget.sensitivity(center=self.center) / self.mu)
         if self.discrete_noise:
             lattice_sigma(self.sigma)  # raises for a standard deviation out of range
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``."""
-        return self.budget.sensitivity(center=self.center) / self.mu
-
-    @property
-    def theorem(self) -> str:  # type: ignore[override]
-        exact = "; exact discrete Gaussian noise on integers" if self.discrete_noise else ""
-        return f"Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8){exact}"
+            object.__setattr__(self, "theorem", f"{self.theorem}; exact discrete Gaussian noise on integers")
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         return with_constant(super()._admit(rows)) if self.center else super()._admit(rows)
@@ -136,10 +127,6 @@ class GaussianCovariance(CovarianceMechanism):
 
     def noise_std(self, n_features: int) -> float:
         return self.sigma
-
-    def spectral_error(self, n_features: int) -> float:
-        # The edge of the semicircle; for one feature, the mean of a folded normal.
-        return self.sigma * (math.sqrt(2.0 * n_features) if n_features > 1 else math.sqrt(2.0 / math.pi))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,5 +186,6 @@ class MatrixLaplaceCovariance(PureCovariance):
         return 2.0 * self.scale(n_features) * math.sqrt(n_features + 1.0)
 
     def spectral_error(self, n_features: int) -> float:
+        """Expected spectral norm of the noise, to leading order in n_features. Public."""
         # 3.330 c d; under zero-out 1.665 d / epsilon.
         return EDGE * self.scale(n_features) * n_features if n_features > 1 else 2.0 * self.scale(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -71,18 +71,15 @@ class ExactSubspace(SubspaceFinder):
     adjacency: Adjacency = "zero-out"
     max_components: int = 3
     block_rows: int | None = None
+    noise: TruncatedLaplace = field(init=False, repr=False, compare=False)  # of each span's votes
 
     theorem = "truncated Laplace noise on the votes of blocks for their spans"
     citation = "after Singhal and Steinke 2021, Section 2; Bun, Nissim and Stemmer 2019 (stability histograms)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.noise
-
-    @property
-    def noise(self) -> TruncatedLaplace:
-        """Noise of each span's votes: one vote moves, so two counts share the budget."""
-        return TruncatedLaplace(self.epsilon / 2.0, self.delta / 2.0)
+        # One vote moves, so two counts share the budget.
+        object.__setattr__(self, "noise", TruncatedLaplace(self.epsilon / 2.0, self.delta / 2.0))
 
     @property
     def threshold(self) -> float:

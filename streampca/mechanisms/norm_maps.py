@@ -66,18 +66,15 @@ class Norms(NamedTuple):
         below = np.cumsum(self.counts[::-1])[::-1]  # rows in this bin and in those of shorter rows
         return float(self.upper[np.flatnonzero(below >= 0.5 * below[0])[-1]])
 
-    def _lost(self, radius: float) -> FloatArray:
-        """Squared norm that clipping removes from a row at the geometric middle of each bin."""
-        lost: FloatArray = np.maximum((self.upper * 2.0 ** (-0.5 * self.octaves)) ** 2 - radius**2, 0.0)
-        return lost
+    def lost_energy(self, radius: float, std: float = 0.0) -> tuple[float, float]:
+        """Return the part of the sum of squared norms that clipping to a radius removes, and the sd of its noise.
 
-    def lost_energy(self, radius: float) -> float:
-        """Return the part of the sum of squared norms that clipping to a radius removes."""
-        return float(self.counts @ self._lost(radius))
-
-    def lost_energy_std(self, radius: float, std: float) -> float:
-        """Return the standard deviation of the noise in it, for ``std`` in each count of 1/8 octave."""
-        return std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(self._lost(radius)))
+        ``std`` is the standard deviation of the noise in each count of 1/8 octave.
+        """
+        # The squared norm that clipping removes from a row at the geometric middle of each bin.
+        lost = np.maximum((self.upper * 2.0 ** (-0.5 * self.octaves)) ** 2 - radius**2, 0.0)
+        spread = std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(lost))
+        return float(self.counts @ lost), spread
 
     def best_radius(self, noise_norm: float) -> float:
         """Return the radius from the median on with the least lost energy plus norm of the noise.
@@ -85,7 +82,7 @@ class Norms(NamedTuple):
         ``noise_norm`` is the spectral norm of the noise in the Gram matrix of rows in the unit ball.
         """
         edges = self.upper[self.upper >= self.median]
-        costs = [self.lost_energy(edge) + edge**2 * noise_norm for edge in edges]
+        costs = [self.lost_energy(edge)[0] + edge**2 * noise_norm for edge in edges]
         return float(edges[int(np.argmin(costs))])
 
     def quantiles(self, count: int) -> FloatArray:
@@ -123,11 +120,6 @@ class NormEstimate(NamedTuple):
     hidden: float  # energy that may be in long rows that the histogram does not show
     details: dict[str, Any]  # of the release; the lost energy is among them if it was released
 
-    @property
-    def has_lost_energy(self) -> bool:
-        """Whether the lost energy was released, too."""
-        return "lost_energy_std" in self.details
-
     @classmethod
     def of(
         cls, rows: FloatArray, release: Callable[[str, FloatArray], FloatArray], norms_std: float, lost_std: float,
@@ -150,8 +142,9 @@ class NormEstimate(NamedTuple):
         details |= {"lost_energy": lost, "lost_energy_std": lost_std, "lost_energy_radius": radius}
         # Long rows too few for the histogram may hold the subspace: if they show, nothing is clipped.
         # Public numbers only from here on: both terms were released.
-        hidden = lost - norms.lost_energy(radius)
-        if hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm):
+        shown, shown_std = norms.lost_energy(radius, norms_std)
+        hidden = lost - shown
+        if hidden > max(_ALARM * math.hypot(lost_std, shown_std), noise_norm):
             radius = 1.0
         return cls(norms, radius, max(hidden + lost_std, 0.0), details)
 
@@ -198,7 +191,6 @@ class Model:
     noise : standard deviations of a diagonal entry of the noise in the two stages, for unit radius, over the number of
         rows. Public.
     hidden : energy per row that may be in long rows that the histogram does not show.
-    combine : whether the estimates of both stages are averaged; otherwise the first only selects the map.
 
     Attributes
     ----------
@@ -208,11 +200,11 @@ class Model:
 
     def __init__(
         self, values: FloatArray, n_components: int, radius: float, norms: Norms, noise: tuple[float, float],
-        hidden: float, combine: bool = True,
+        hidden: float,
     ) -> None:  # fmt: skip
         d, k = values.size, n_components
-        self._hidden, self._combine = hidden, combine
-        self.values, self.k, self.radius, self.norms, self.noise = values, k, radius, norms, noise
+        self.values, self.k, self.radius, self.norms = values, k, radius, norms
+        self.noise, self._hidden = noise, hidden
         self._std = radius**2 * noise[0]
         tau = self._std * math.sqrt(d / 2.0)
         tail = max(float(values[k:].mean()), 0.0)
@@ -307,9 +299,7 @@ class Model:
         """
         k, truth = self.k, np.diag(self.spectrum)
         kept = self.kept(one.weights)
-        if not self._combine:
-            factor = 0.0
-        elif one.radius is not None:
+        if one.radius is not None:
             factor = 1.0 if one.radius == self.radius else 0.0
         else:
             head = self.spectrum[:k]

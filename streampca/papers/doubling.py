@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -54,17 +54,14 @@ class DoublingFPL(Leader):
     horizon: int
     release_every: int = 1
     adjacency: Adjacency = "zero-out"
+    mechanism: GeometricBLT = field(init=False, repr=False, compare=False)  # of an epoch that has the whole budget
 
     is_bounded = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.mechanism
-
-    @cached_property
-    def mechanism(self) -> GeometricBLT:
-        """Matrix factorization of an epoch that has the whole budget."""
-        return GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity())
+        mechanism = GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity())
+        object.__setattr__(self, "mechanism", mechanism)
 
     @cached_property
     def guarantee(self) -> Guarantee:

@@ -60,7 +60,3 @@ class LaplaceCovariance(PureCovariance):
 
     def noise_std(self, n_features: int) -> float:
         return math.sqrt(2.0) * self.scale(n_features)
-
-    def spectral_error(self, n_features: int) -> float:
-        # The edge of the semicircle for entries of that variance.
-        return self.scale(n_features) * (2.0 * math.sqrt(2.0 * n_features) if n_features > 1 else 1.0)

@@ -10,10 +10,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, coarsen
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec, svec_size, unpack_entries, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
@@ -22,6 +20,8 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.release.release import Release, Terms
 
+#: Share of mu**2 spent on measuring the gap, and share of delta spent on an overestimated gap.
+GAP_SHARE, FAILURE_SHARE = 0.1, 0.1
 #: Sensitivity of the k-th eigengap to one row.
 _MOVES = {"zero-out": 1.0, "replace": 2.0}
 
@@ -39,8 +39,6 @@ class SubspacePerturbation(Mechanism):
     ----------
     n_components : dimension of the released subspace, less than n_features.
     epsilon, delta, adjacency : see `Mechanism`.
-    gap_share : share of mu**2 spent on measuring the gap.
-    failure_share : share of delta spent on an overestimated gap.
 
     Notes
     -----
@@ -71,8 +69,6 @@ class SubspacePerturbation(Mechanism):
     epsilon: float
     delta: float
     adjacency: Adjacency = "zero-out"
-    gap_share: float = 0.1
-    failure_share: float = 0.1
 
     is_gaussian = True
     theorem = "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix"
@@ -81,21 +77,16 @@ class SubspacePerturbation(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("gap_share", self.gap_share)
-        check_share("failure_share", self.failure_share)
-
-    @cached_property
-    def mu(self) -> float:
-        return Budget(self.epsilon, self.delta * (1.0 - self.failure_share), self.adjacency).mu
+        object.__setattr__(self, "mu", Budget(self.epsilon, self.delta * (1.0 - FAILURE_SHARE), self.adjacency).mu)
 
     @property
     def gap_std(self) -> float:
         """Standard deviation of the noise in the measured gap, without the allowance for rounding."""
-        return _MOVES[self.adjacency] / (self.mu * math.sqrt(self.gap_share))
+        return _MOVES[self.adjacency] / (self.mu * math.sqrt(GAP_SHARE))
 
     @property
     def _mu2(self) -> float:
-        return self.mu * math.sqrt(1.0 - self.gap_share)
+        return self.mu * math.sqrt(1.0 - GAP_SHARE)
 
     @property
     def _gram_std(self) -> float:
@@ -103,7 +94,7 @@ class SubspacePerturbation(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        return replace(super().guarantee, slack=self.delta * self.failure_share)
+        return replace(super().guarantee, slack=self.delta * FAILURE_SHARE)
 
     def check(self, n_features: int) -> None:
         super().check(n_features)
@@ -134,7 +125,7 @@ class SubspacePerturbation(Mechanism):
         gap = float(outlet.gram("gap", _Computed(values[k - 1 : k] - values[k], *causes), 1, gap_std)[0])
         # The g that exceeds the true gap with probability at most delta1. The released gap is rounded to 2**-20 of its
         # noise.
-        margin = -float(ndtri(self.delta * self.failure_share)) + 2.0**-19
+        margin = -float(ndtri(self.delta * FAILURE_SHARE)) + 2.0**-19
         bound = gap - margin * gap_std - rounding
         details = {"mechanism": type(self).__name__, "rows": n_rows, "gap": gap, "gap_std": gap_std}
         # Each computed projector is within 2 sqrt(k) rounding / gap of the true one.

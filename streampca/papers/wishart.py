@@ -69,9 +69,6 @@ class WishartCovariance(CovarianceMechanism):
     def noise_std(self, n_features: int) -> float:
         return self.scale(n_features) * math.sqrt(2.0 * self.degrees(n_features))
 
-    def spectral_error(self, n_features: int) -> float:
-        return _norm(self.scale(n_features), self.degrees(n_features), n_features)
-
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.degrees(n_features), self.scale(n_features)
 
@@ -129,16 +126,14 @@ def _threshold(log_ratio: FloatArray, nu: int, shift: float) -> FloatArray:
     return -shift / np.expm1(-log_ratio / (0.5 * nu - 1.0))
 
 
-def _norm(scale: float, degrees: int, n_features: int) -> float:
-    return scale * (math.sqrt(degrees) + math.sqrt(n_features)) ** 2
-
-
 @lru_cache(maxsize=64)
 def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) -> tuple[int, float]:
     """Choose the degrees of freedom and the scale of least spectral norm that meet (epsilon, delta)."""
 
     def norm(nu: int) -> float:
-        return _norm(_least_scale(epsilon, delta, adjacency, nu), nu + n_features - 1, n_features)
+        # Of c * Wis_d(m, I), to leading order.
+        edge = (math.sqrt(nu + n_features - 1) + math.sqrt(n_features)) ** 2
+        return _least_scale(epsilon, delta, adjacency, nu) * edge
 
     # The norm falls, then rises with nu: bracket by doubling, then search by golden section on integers.
     high = 8

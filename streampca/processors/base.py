@@ -51,6 +51,7 @@ class Algorithm(ABC):
     """
 
     n_components: int
+    release_every: Any  # rows between releases; what None means is defined by the algorithm
     epsilon: float  # of algorithms that are private, as the next two
     delta: float
     adjacency: Adjacency
@@ -125,12 +126,8 @@ class Algorithm(ABC):
                 "Use PrivateFPL without publish_regret= and max_rows_per_user=, or push rows."
             )
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return fields_of(self)
-
-    def __repr__(self) -> str:
-        return repr_of(self)
+    parameters = fields_of
+    __repr__ = repr_of
 
     def start(
         self,
@@ -186,9 +183,11 @@ class Processor(State, ABC):
         self.t = 0
 
     @property
-    @abstractmethod
     def rows_until_release(self) -> int:
         """Rows until the next release; 0 at the horizon."""
+        every: int = self.algorithm.release_every
+        due, left = every - self.t % every, self.rows_left
+        return due if left is None else min(due, left)
 
     @abstractmethod
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:

@@ -261,10 +261,6 @@ class WindowProcessor(Processor):
     def close(self, outlet: Outlet) -> View:
         """Close the leaf that ends at row t, in place, and return the window's private Gram matrix."""
 
-    @property
-    def rows_until_release(self) -> int:
-        return self.algorithm.release_every - self.t % self.algorithm.release_every
-
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         ends = rows.shape[0] == self.rows_until_release
         # All changes are made on a copy, so that an interrupt leaves this value as before.

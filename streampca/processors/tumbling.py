@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar, Literal
 
 from streampca.errors import BadParameterError
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.adaptive import AdaptiveCovariance, PastRelease
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
@@ -29,9 +27,6 @@ class Tumbling(Algorithm):
     release_every : rows in a block.
     horizon : rows in the stream; None for an endless stream.
     keep_short : whether a shorter last block is released too, at the horizon or by `finish`. Public.
-    map_from : for `AdaptiveCovariance`: ``"block"`` chooses clipping and map from a first look at the block itself;
-        ``"previous"`` from the release of the block before, so that 94 % of mu**2 is spent on the block's own rows.
-        For blocks that resemble those before them.
 
     Raises
     ------
@@ -42,8 +37,7 @@ class Tumbling(Algorithm):
     -----
     *Guarantee.* All releases together have the guarantee of one release by parallel composition (McSherry 2009).
     Under zero-out and replace adjacency the positions of rows are public, so a row is in one block for any value.
-    This fails under true addition and removal, which shift the rows that follow. With ``map_from="previous"`` the
-    mechanism of a block depends on past releases, and has its guarantee given these.
+    This fails under true addition and removal, which shift the rows that follow.
     """
 
     mechanism: Mechanism
@@ -51,7 +45,6 @@ class Tumbling(Algorithm):
     release_every: int
     horizon: int | None = None
     keep_short: bool = False
-    map_from: Literal["block", "previous"] = field(default="block", repr=False)
     #: Dimension of the first scoring subspace. For a mechanism that chooses the dimension, the largest it considers.
     n_components: int = field(init=False, repr=False, compare=False)
     center: bool = field(init=False, repr=False, compare=False)
@@ -66,12 +59,6 @@ class Tumbling(Algorithm):
             raise BadParameterError(
                 f"mechanism={mechanism!r}: expected adjacency='zero-out' or 'replace', "
                 f"not {mechanism.guarantee.adjacency!r}."
-            )
-        if self.map_from not in ("block", "previous"):
-            raise BadParameterError(f"map_from={self.map_from!r}: expected one of 'block', 'previous'.")
-        if self.map_from == "previous" and not isinstance(mechanism, AdaptiveCovariance):
-            raise BadParameterError(
-                f"map_from='previous': expected AdaptiveCovariance as mechanism, not {type(mechanism).__name__}."
             )
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
@@ -89,13 +76,11 @@ class Tumbling(Algorithm):
 
     @property
     def guarantee(self) -> Guarantee:
-        return self._composed(self.mechanism.guarantee)
+        return self.guarantee_for(None)
 
-    def guarantee_for(self, n_features: int) -> Guarantee:
-        return self._composed(self.mechanism.guarantee_for(n_features))
-
-    def _composed(self, one: Guarantee) -> Guarantee:
-        """Return the guarantee of all releases. By parallel composition it equals that of one release."""
+    def guarantee_for(self, n_features: int | None) -> Guarantee:
+        # By parallel composition the guarantee of all releases equals that of one release.
+        one = self.mechanism.guarantee if n_features is None else self.mechanism.guarantee_for(n_features)
         if not one.is_private:
             return one
         return replace(
@@ -109,57 +94,37 @@ class Tumbling(Algorithm):
         self.mechanism.check(n_features)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        mechanism, constants = self.mechanism, self.mechanism.constants(n_features)
-        if self.map_from == "previous" and isinstance(mechanism, AdaptiveCovariance):
-            return (*constants, *mechanism.constants_after())
-        return constants
+        return self.mechanism.constants(n_features)
 
 
 class TumblingProcessor(Processor, of=Tumbling):
-    """State of a run of `Tumbling`: the rows of the current block.
+    """State of a run of `Tumbling`: the rows of the current block."""
 
-    ``past`` is the release of the block before, with ``map_from="previous"``.
-    """
-
-    __slots__ = ("finished", "held", "past")
+    __slots__ = ("finished", "held")
     kept = __slots__
-    optional: ClassVar = {"past": PastRelease}
 
     algorithm: Tumbling
 
     def __init__(self, algorithm: Tumbling, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         self.held, self.finished = Rows(n_features), False
-        self.past: PastRelease | None = None
 
     @property
     def rows_left(self) -> int | None:
         return 0 if self.finished else super().rows_left
-
-    @property
-    def rows_until_release(self) -> int:
-        due, left = self.algorithm.release_every - self.held.count, self.rows_left
-        return due if left is None else min(due, left)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[TumblingProcessor, Release | None]:
         algorithm = self.algorithm
         t, held = self.t + rows.shape[0], self.held.append(rows)
         # Rows are dropped at the horizon, too: a processor holds none that no release will cover.
         if held.count == algorithm.release_every or (algorithm.keep_short and t == algorithm.horizon):
-            release, past = self._released(held.array, outlet, t)
-            return self.after(t, outlet.chain, held=Rows(self.n_features), past=past), release
+            release = algorithm.mechanism.released(held.array, outlet, self.terms, t)
+            return self.after(t, outlet.chain, held=Rows(self.n_features)), release
         return self.after(t, outlet.chain, held=Rows(self.n_features) if t == algorithm.horizon else held), None
 
     def finish(self, outlet: Outlet) -> tuple[TumblingProcessor, Release | None]:
         # Whether a short block is released is a public parameter, so the end of the stream shows nothing of its rows.
         release = None
         if self.algorithm.keep_short and self.held.count:
-            release, _ = self._released(self.held.array, outlet, self.t)
+            release = self.algorithm.mechanism.released(self.held.array, outlet, self.terms, self.t)
         return self.after(self.t, outlet.chain, held=Rows(self.n_features), finished=True), release
-
-    def _released(self, rows: FloatArray, outlet: Outlet, t: int) -> tuple[Release, PastRelease | None]:
-        """Release a block. Return also the part that the next release needs."""
-        mechanism = self.algorithm.mechanism
-        if self.algorithm.map_from == "previous" and isinstance(mechanism, AdaptiveCovariance):
-            return mechanism.released_after(rows, outlet, self.terms, t, self.past)
-        return mechanism.released(rows, outlet, self.terms, t), None

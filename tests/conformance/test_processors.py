@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import feeding
 import numpy as np
 import pytest
 
@@ -43,9 +44,6 @@ CASES: dict[str, Callable[[], Algorithm]] = {
     "private-oja-clipped": lambda: sp.PrivateOja(**BUDGET, batch_size=40, horizon=N, clip=0.3, release_every=80),
     "dp-pca": lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=340, batch_size=56),
     "tumbling": lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=40),
-    "tumbling-adaptive": lambda: sp.Tumbling(
-        sp.AdaptiveCovariance(n_components=K, epsilon=50.0, delta=1e-2), release_every=90, map_from="previous"
-    ),
     "tumbling-wishart": lambda: sp.Tumbling(sp.papers.WishartCovariance(**BUDGET), release_every=25, horizon=340),
 }
 
@@ -91,13 +89,8 @@ def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[]
 
 
 def feed(processor: Processor, block: np.ndarray) -> tuple[Processor, list[tuple[Any, ...]]]:
-    out = []
-    while len(block):
-        take = min(len(block), processor.rows_until_release)
-        processor, release = processor.absorb(block[:take])
-        out += [bits(release)] if release else []
-        block = block[take:]
-    return processor, out
+    processor, releases = feeding.feed(processor, block)
+    return processor, [bits(release) for release in releases]
 
 
 def test_a_snapshot_continues_bit_for_bit(make: Callable[[], Algorithm]) -> None:
@@ -148,7 +141,7 @@ def test_a_step_that_breaks_off_changes_nothing(make: Callable[[], Algorithm], s
     middle = feed(make().start(D, Randomness.from_seed(5)), rows[:70])[0]
     expected = feed(middle, rows[70:])[1]
     count = min(middle.rows_until_release, len(rows) - 70)
-    lines = [counted(lambda: middle.absorb(rows[70 : 70 + count])) for _ in range(3)][-1]  # with all caches filled
+    lines = [broken_at(0, lambda: middle.absorb(rows[70 : 70 + count])) for _ in range(3)][-1]  # with all caches filled
     for at in sorted({max(1, int(lines * share)), lines}):
         with pytest.raises(Interrupted):
             broken_at(at, lambda: middle.absorb(rows[70 : 70 + count]))
@@ -159,38 +152,24 @@ class Interrupted(BaseException):
     """Raised from outside."""
 
 
-def counted(call: Callable[[], object]) -> int:
-    lines = 0
+def broken_at(at: int, call: Callable[[], object]) -> int:
+    """Call, break off at a line of the package, and return the number of its lines that ran; 0 does not break off."""
+    lines, before = 0, sys.gettrace()
 
     def trace(frame: Any, event: str, arg: object) -> Any:
         nonlocal lines
-        lines += event == "line" and "streampca" in frame.f_code.co_filename
-        return trace
-
-    return traced(trace, call) or lines
-
-
-def broken_at(line: int, call: Callable[[], object]) -> None:
-    left = line
-
-    def trace(frame: Any, event: str, arg: object) -> Any:
-        nonlocal left
         if event == "line" and "streampca" in frame.f_code.co_filename:
-            left -= 1
-            if left == 0:
+            lines += 1
+            if lines == at:
                 raise Interrupted
         return trace
 
-    traced(trace, call)
-
-
-def traced(trace: Any, call: Callable[[], object]) -> None:
-    before = sys.gettrace()
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(before)
+    return lines
 
 
 def assert_plain(value: Any) -> None:

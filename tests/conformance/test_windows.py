@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.tree import BinaryTree
+from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 
 MU, SENSITIVITY, N = 0.7, 1.5, 40
@@ -51,20 +50,3 @@ def test_window_noise_table():
         assert ForgettingBLT(w, 1.0).limit_std == pytest.approx(faded, rel=0.01)
     for log_w, block in [(8, 4.12), (10, 4.81)]:
         assert a_fresh_mechanism_each_block(GeometricBLT(2**log_w, 1.0)) == pytest.approx(block, rel=0.01)
-
-
-def test_why_the_histogram_uses_the_stationary_blt():
-    """Differences of prefix sums W apart: the stationary BLT has less noise than the three alternatives."""
-    for log_w, anytime in [(8, 4.52), (10, 5.13), (14, 6.31), (16, 7.08)]:
-        w = 2**log_w
-        mechanism = AnytimeBLT(1.0)
-        blt, logs = mechanism.buffers, mechanism.buffers.log_theta_hat
-        q = blt.weights * -np.expm1(w * logs)
-        grown = -np.expm1((2**20 - w) * (logs[:, None] + logs)) * q[:, None] * q / blt.gaps_hat
-        difference = mechanism.scale * np.sqrt(blt.row_square(w) + grown.sum())  # after 2**20 rows
-        assert difference == pytest.approx(anytime, rel=0.01)
-        assert StationaryBLT(w, 1.0).lag_std(w) < 0.9 * difference
-    for log_w in (8, 10):
-        ours = StationaryBLT(2**log_w, 1.0).lag_std(2**log_w)
-        assert ours < 0.9 * a_fresh_mechanism_each_block(GeometricBLT(2**log_w, 1.0))
-        assert ours < 0.33 * a_fresh_mechanism_each_block(BinaryTree(2**log_w, 1.0))

@@ -112,7 +112,6 @@ stream("tumbling-short", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), relea
 stream("tumbling-center", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET, center=True), release_every=40))
 stream("tumbling-warmup", lambda: TUMBLING(sp.GaussianCovariance(**RICH), release_every=40), bounds="private",
        warmup=80)  # fmt: skip
-stream("tumbling-adaptive", lambda: TUMBLING(sp.AdaptiveCovariance(**RICH), release_every=90, map_from="previous"))
 stream("tumbling-wishart", lambda: TUMBLING(sp.papers.WishartCovariance(**BUDGET), release_every=25, horizon=N))
 stream("tumbling-laplace", lambda: TUMBLING(sp.papers.LaplaceCovariance(n_components=K, epsilon=1.0), release_every=40))
 # -- mechanisms -----------------------------------------------------------------------------------

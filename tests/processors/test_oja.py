@@ -86,22 +86,10 @@ def test_the_sensitivity_is_attained() -> None:
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 @pytest.mark.parametrize("k", [1, 2])
 def test_noise_is_calibrated(adjacency: str, k: int) -> None:
-    """Sd of 20 000 numbers within 3 % (false alarm 2e-9); 2/3 and 3/2 of it are rejected."""
-    processor = make(4, n_components=k, adjacency=adjacency, batch_size=1)
-    mu = mu_of(1.0, 1e-6)
-    expected = gradient_sensitivity(k, 1.0, adjacency) / mu  # type: ignore[arg-type]
-    assert processor.algorithm.noise_std(4) == pytest.approx(expected, rel=1e-8)
-    assert processor.algorithm.noise_std(4) >= expected
-    assert processor.algorithm.noise_std(4) in processor.algorithm.constants(4)
-    seen: list[np.ndarray] = []
-    for _ in range(20_000 // (4 * k)):
-        outlet = Overheard(processor)
-        processor, _release = processor.step(np.zeros((1, 4)), outlet)
-        seen += [released for released, _ in outlet.released]
-    ratio = float(np.concatenate(seen).std()) / expected
-    assert abs(ratio - 1.0) < 0.03
-    for wrong in (2.0 / 3.0, 1.5):
-        assert abs(ratio / wrong - 1.0) > 0.03
+    algorithm = PrivateOja(n_components=k, epsilon=1.0, delta=1e-6, adjacency=adjacency)  # type: ignore[arg-type]
+    expected = gradient_sensitivity(k, 1.0, algorithm.adjacency) / mu_of(1.0, 1e-6)
+    assert expected <= algorithm.noise_std(4) == pytest.approx(expected, rel=1e-8)
+    assert algorithm.noise_std(4) in algorithm.constants(4)
 
 
 @pytest.mark.parametrize("clip", [None, 0.3])
@@ -175,11 +163,6 @@ def test_captures_what_exact_pca_does(d: int, rate: object) -> None:
     release = last(Oja(n_components=5, learning_rate=rate), rows)  # type: ignore[arg-type]
     assert captured(release.subspace.basis, rows) >= 0.995
     assert not release.guarantee.is_private
-
-
-def test_a_rate_that_is_too_low_does_not() -> None:
-    rows = spiked(20_000, 100, 5)
-    assert captured(last(Oja(n_components=5, learning_rate=(0.5, 50.0)), rows).subspace.basis, rows) < 0.9
 
 
 def test_the_start_is_random_and_a_function_of_its_bytes() -> None:

@@ -97,9 +97,6 @@ class PrintedWishart(CovarianceMechanism):
     def noise_std(self, n_features: int) -> float:
         return self.scale(n_features) * math.sqrt(2.0 * (n_features + 1))
 
-    def spectral_error(self, n_features: int) -> float:
-        return self.scale(n_features) * (math.sqrt(n_features + 1.0) + math.sqrt(n_features)) ** 2
-
 
 def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
     """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m)."""

@@ -26,7 +26,7 @@ from streampca.matrix_factorization.participation import user_factor
 from streampca.matrix_factorization.tree import TreeNoise
 from streampca.matrix_factorization.window import TwinNoise
 from streampca.mechanisms import adaptive
-from streampca.mechanisms.adaptive import PURE_NORMS_SHARE, AdaptiveCovariance, AdaptiveLaplaceCovariance
+from streampca.mechanisms.adaptive import PURE_NORMS_SHARE, AdaptiveLaplaceCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.mechanisms.norm_maps import NormEstimate, Norms, norm_counts
@@ -143,10 +143,6 @@ def _of_exact_norms(of: Any) -> Any:
     return classmethod(made)
 
 
-def _exact_past(made: Any, self: AdaptiveCovariance, rows: Any, *_: Any) -> Any:
-    return made[0], made[1]._replace(gram=unpack_entries(GramSum.of(rows).packed(), rows.shape[1]))
-
-
 def _first_by_votes(release: Any) -> Any:
     def made(self: StabilityHistogram, labels: Any, outlet: Outlet, kind: str) -> Any:
         labels = list(labels)
@@ -166,7 +162,6 @@ bug("bins of all columns from exact counts", "edge-private-bounds", _found_by(to
 bug("enough rows by those that are not zero", "edge-adaptive-laplace edge-adaptive-laplace-replace",
     (AdaptiveLaplaceCovariance, "released", _counted))
 bug("map chosen from the exact norms", "edge-adaptive", (NormEstimate, "of", _of_exact_norms))
-bug("map chosen from the exact past", "Tumbling-adaptive", after(AdaptiveCovariance, "released_after", _exact_past))
 bug("popular bins in the order of their exact votes", "DPPCA edge-cells",
     (StabilityHistogram, "release", _first_by_votes))
 bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "next_epoch", _epoch_by_sums))
@@ -228,7 +223,7 @@ bug("rows of a leaf in the next one, too", "SlidingWindowPCA-forgetting", (Forge
 bug("a row of the block before in the next one", "Tumbling", after(TumblingProcessor, "step", _held_on))
 bug("the allowance for rounding left out", "PrivateOja-clipped",
     put(PrivateOja, "noise_std",
-        lambda self, *_: gradient_sensitivity(self.n_components, self.bound, self.adjacency) / self.mu))
+        lambda self, *_: gradient_sensitivity(self.n_components, self.bound, self.adjacency) / self.budget.mu))
 bug("sums not coarsened", "PrivateOja PrivateFPL-private-bounds", put(LatticeSum, "noisy", _finer))
 
 

@@ -20,10 +20,8 @@ from streampca.auditing.needs import (
     ENDLESS,
     LARGE,
     MEAN,
-    SHORT,
     SMALL,
     Pairs,
-    another_norm,
     boxed,
     centered,
     changes,
@@ -159,12 +157,6 @@ def tumbling(inner: Callable[..., Mechanism], adjacency: str = "zero-out", **giv
 _tumbling = partial(tumbling, GAUSSIAN)
 add("Tumbling", _tumbling, release_every=2, rows=8)
 add("Tumbling-replace", _tumbling, adjacency="replace", release_every=3, horizon=8, keep_short=True, rows=8)
-# The second block is released with a map from the first one's release.
-_mapped = partial(tumbling, _adaptive, release_every=40, map_from="previous")
-for _adjacency, _suffix in (("zero-out", ""), ("replace", "-replace")):
-    add(f"Tumbling-adaptive{_suffix}", _mapped, adjacency=_adjacency, changes=of_mechanism(another_norm), d=6, rows=80,
-        busy=SHORT * np.eye(6)[np.zeros(80, int)], positions=(0, 79), feeds=("many",), cost=10.0,
-        quick=False)  # fmt: skip
 add("Tumbling-ExactSubspace", partial(tumbling, _exact), changes=of_mechanism(lines), release_every=6, d=5)
 
 
