@@ -71,7 +71,6 @@ ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {
     (Subspace, "captured"): lambda subspace: (np.diag(np.arange(1.0, subspace.n_features + 1.0)),),
     (Subspace, "angles"): lambda subspace: (Subspace(np.eye(subspace.n_features, subspace.n_components)),),
     (Terms, "count"): lambda terms: (1, 100),
-    (Terms, "of_unit"): lambda terms: (0.5,),
 }
 #: Least depth at which members are read: those of 1 need an eigendecomposition each, those of 2 milliseconds.
 _DEPTHS = {(Release, name): 1 for name in ("estimates", "component_estimates", "explained_variance_ratio")} | {

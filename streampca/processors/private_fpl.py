@@ -194,7 +194,7 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         if reading.name is not None:
             details["solver"] = reading.name
         if reading.noise_std is not None:
-            details["smoothed_noise_std"] = self.terms.of_unit(reading.noise_std)
+            details["smoothed_noise_std"] = reading.noise_std * self.terms.row_norm**2
         fields: dict[str, Any] = {
             "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": reading.estimate,
         }  # fmt: skip

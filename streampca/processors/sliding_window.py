@@ -384,7 +384,7 @@ class SmoothedProcessor(RingProcessor):
             increment += increments.item(leaving)
         self.increments, self.released = increments.append(increment), view.packed
         weights, noise_std = self.smoothing.solve(self.increments.n)
-        total, std = sum_of_rows(self.increments.latest * weights[:, None]), self.terms.of_unit(noise_std)
+        total, std = sum_of_rows(self.increments.latest * weights[:, None]), noise_std * self.terms.row_norm**2
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
 
 

@@ -66,10 +66,6 @@ class Terms:
         """Return the number of rows from ``first`` to ``last`` without those of the warm-up; at least 1."""
         return max(1, last - max(first - 1, self.warmup))
 
-    def of_unit(self, std: float | None) -> float | None:
-        """Convert a standard deviation from units of row_norm**2 = 1 to those of the rows."""
-        return None if std is None else std * self.row_norm**2
-
     @cached_property
     def encoded(self) -> dict[str, bytes]:
         """JSON of each value by name."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -47,6 +47,7 @@ class BlockGram:
     counts : counts of what admission did to the rows.
     first : number of the first row in the stream, from 1; None if the block may follow any row.
     admission : `admission_mark` of the admission of the rows; "" to skip that check.
+    n_features : length of the admitted rows, d.
     """
 
     high: IntArray
@@ -55,11 +56,13 @@ class BlockGram:
     counts: Counts = NO_COUNTS
     first: int | None = None
     admission: str = ""
+    n_features: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for part in (self.high, self.low):
             if not isinstance(part, np.ndarray) or part.dtype != np.int64 or part.ndim != 1:
                 raise BadParameterError("high, low: expected 1-D arrays of 64-bit integers. Use BlockGram.of.")
+        object.__setattr__(self, "n_features", (math.isqrt(8 * self.high.size + 1) - 1) // 2)
         if self.high.shape != self.low.shape or svec_size(self.n_features) != self.high.size:
             raise BadParameterError(
                 f"high, low: {self.high.size} and {self.low.size} entries are no packed Gram matrix. Use BlockGram.of."
@@ -89,11 +92,6 @@ class BlockGram:
             diagonal = mirror(rows.shape[1]).diagonal()
             counts = Counts(squares=(int(high[diagonal].sum()) << UNIT_BITS) + int(low[diagonal].sum()))
         return cls(high, low, rows.shape[0], counts, first, admission)
-
-    @property
-    def n_features(self) -> int:
-        """Length of the admitted rows, d."""
-        return (math.isqrt(8 * self.high.size + 1) - 1) // 2
 
     def check(self, admission: Admission, first: int) -> None:
         """Raise `BadParameterError` unless the block has this admission and may begin at row ``first``."""

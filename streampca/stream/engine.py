@@ -98,7 +98,6 @@ class Engine:
 
     @exclusive
     def push(self, row: Any) -> Step:
-        """See `Stream.push`."""
         lane = self.lane
         if lane is not None and not self.checked and (step := lane.push(row)) is not None:
             return step
@@ -231,7 +230,6 @@ class Engine:
 
     @exclusive
     def finish(self) -> Release | None:
-        """See `Stream.finish`."""
         self._ready()
         now = self.all_absorbed()
         if now.processor is None:

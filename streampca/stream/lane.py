@@ -195,7 +195,7 @@ class Lane:
             std = bound
         estimate = None
         if reading.noise_std is not None:
-            details = {**details, "smoothed_noise_std": self.terms.of_unit(reading.noise_std)}
+            details = {**details, "smoothed_noise_std": reading.noise_std * self.terms.row_norm**2}
             estimate = reading.estimate
             assert estimate is not None
             estimate.flags.writeable = False

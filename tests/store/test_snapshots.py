@@ -114,18 +114,15 @@ def test_the_write_ahead_log_of_the_file_stays_short(tmp_path: Path) -> None:
     [
         "DELETE FROM snapshot WHERE number = 2",
         "DELETE FROM snapshot WHERE number = (SELECT max(number) FROM snapshot)",
-        "DELETE FROM snapshot",
         "UPDATE snapshot SET sealed = (SELECT sealed FROM snapshot WHERE number = 1) WHERE number = 2",
-        "DELETE FROM log WHERE number = (SELECT max(number) FROM log)",
-        "DELETE FROM log",
     ],
 )
-def test_damage_of_snapshot_and_log_is_noticed(tmp_path: Path, damage: str) -> None:
+def test_damage_of_a_chunk_is_noticed(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "run.db"
     store = with_snapshot(path)
     assert store._open_database().db.execute(damage).rowcount
     store._let_go()
-    with pytest.raises(StoreCorruptError, match=r"snapshot|missing"):
+    with pytest.raises(StoreCorruptError, match="snapshot"):
         rows_of(path)
 
 
