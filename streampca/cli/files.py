@@ -132,14 +132,15 @@ class Files:
 
     def add_regret(self, record: RegretRecord) -> None:
         """Write a record of the exact regret."""
-        if self.regret.path is not None:
-            # repr has every digit: reports and pages read the file back.
-            values = (getattr(record, name) for name in _COLUMNS)
-            line = ",".join("nan" if value is None else repr(value) for value in values) + "\n"
-            if self.is_begun:
-                self.regret.write(line)
-            else:
-                self._early += line
+        if self.regret.path is None:
+            return
+        # repr has every digit: reports and pages read the file back.
+        values = (getattr(record, name) for name in _COLUMNS)
+        line = ",".join("nan" if value is None else repr(value) for value in values) + "\n"
+        if self.is_begun:
+            self.regret.write(line)
+        else:
+            self._early += line
 
     def flush(self) -> None:
         """Flush the files, for readers that follow them."""

@@ -162,11 +162,7 @@ class PlainView(View):
             self.console.print(f"{rows}{self._of} rows, {progress.seconds:.1f} s")
 
     def end(self, progress: Progress) -> None:
-        if progress.t:
-            private = "" if progress.private is None else f" | publishable: {publishable(progress.private)}"
-            self.console.print(
-                f"{progress.t}{self._of} rows, {progress.releases} releases, {progress.seconds:.1f} s{private}"
-            )
+        pass  # the command prints the last counts
 
 
 def view(live: bool | None, title: str, guarantee: Guarantee, total: int | None) -> View:

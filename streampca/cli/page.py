@@ -32,9 +32,8 @@ class ServedPage(View):
 
     period = PERIOD
 
-    def __init__(self, title: str, *, is_public: bool, port: int) -> None:
-        # The public title does not contain the name of the file.
-        self.page = Page("" if is_public else title, curator=not is_public)
+    def __init__(self, *, is_public: bool, port: int) -> None:
+        self.page = Page(curator=not is_public)
         # It listens before the run begins: a port that is taken costs no privacy.
         self.server = Server(self.page, port=port)
 

@@ -81,7 +81,7 @@ def run(
     if options.serve:
         from streampca.cli.page import ServedPage, print_url  # needs the extra serve
 
-        served = ServedPage(title, is_public=settings.serve_public, port=settings.serve_port)
+        served = ServedPage(is_public=settings.serve_public, port=settings.serve_port)
 
     # Warnings follow from public settings, and are printed once nothing is refused anymore.
     rows = inputs.rows_of(source, options)

@@ -39,7 +39,7 @@ ESTIMATED = 200
 _EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
 _ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
 #: The columns of `release_row`.
-COLUMNS = ("t", *_EIGENVALUES, "noise", "share", *_ANGLES, "checkpoints")
+COLUMNS = ("t", *_EIGENVALUES, "noise", "share", *_ANGLES)
 
 
 # -- one release in figures ---------------------------------------------------------
@@ -50,8 +50,7 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
 
     Angles are in degrees, to the release ``before``.
     """
-    subspace, details = release.subspace, release.details
-    rows = rows_summed(release)
+    subspace, rows = release.subspace, rows_summed(release)
     cells: dict[str, Cell] = {"t": release.t, "share": captured_share(release)}
     if release.eigenvalues is not None:
         cells |= zip(_EIGENVALUES, (release.eigenvalues / rows).tolist(), strict=False)
@@ -61,8 +60,6 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     # The largest angle comes first, although principal angles are ascending.
     if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.n_components:
         cells |= zip(_ANGLES, np.degrees(subspace.angles(before.subspace))[::-1].tolist(), strict=False)
-    number = details.get("checkpoints")  # of any type, if another program wrote the release
-    cells["checkpoints"] = number if type(number) in (int, float) else None
     return [cells.get(name) for name in COLUMNS]
 
 

@@ -123,10 +123,6 @@ PANELS = (
         "Principal angles between successive released subspaces; the largest says how far it turned.",
         "releases", tuple((f"angle_{i}", f"angle {i}") for i in _NUMBERS), log=True, unit="degrees",
     ),
-    Panel(
-        "checkpoints", "Checkpoints of the window", "Number of past sums that the sliding window keeps.",
-        "releases", (("checkpoints", "checkpoints"),), unit="count",
-    ),
 )  # fmt: skip
 
 
@@ -135,7 +131,6 @@ class Page:
 
     Parameters
     ----------
-    title : head of the page. By default it follows from the parameters of the run.
     curator : whether the page accepts exact functions of raw rows. Such a page is never publishable.
 
     Attributes
@@ -145,9 +140,8 @@ class Page:
     version : number of changes. Readers get the page again when it grows.
     """
 
-    def __init__(self, title: str = "", *, curator: bool = False) -> None:
-        self.title, self.curator, self.ended, self.version = title or "streampca", curator, "", 0
-        self._has_title = bool(title)
+    def __init__(self, *, curator: bool = False) -> None:
+        self.title, self.curator, self.ended, self.version = "streampca", curator, "", 0
         self.tables: dict[str, Thinned[list[Cell]]] = {name: Thinned() for name in COLUMNS}
         self.latest: Release | None = None
         self._parameters: Mapping[str, Any] = {}
@@ -176,8 +170,8 @@ class Page:
         with self._lock:
             if parameters != self._parameters:
                 self._parameters = dict(parameters)
-                # Privacy: the title of a public page follows from public parameters, never from the name of a file.
-                if "processor" in parameters and not self._has_title:
+                # Privacy: the title follows from public parameters, never from the name of a file.
+                if "processor" in parameters:
                     k = parameters.get("n_components")
                     self.title = f"streampca · {parameters['processor']}" + (f", k = {k}" if k else "")
                 self.version += 1

@@ -28,7 +28,7 @@ class Run:
 
     def __init__(self, *, seed: int = 1) -> None:
         self.rng = np.random.default_rng(seed)
-        self.public, self.curator = Page("a run"), Page("a run", curator=True)
+        self.public, self.curator = Page(), Page(curator=True)
         algorithm = sp.PrivateFPL(
             n_components=2, epsilon=1.0, delta=1e-6, horizon=100_000, release_every=50, publish_regret=True
         )

@@ -129,7 +129,7 @@ BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
     [
         (sp.PrivateFPL(**BUDGET, release_every=10, publish_regret=True), {"intervals", "values", "share", "angles"}),
         (sp.PrivateFPL(**BUDGET, release_every=10, solver="smoothed"), {"values", "angles"}),
-        (sp.SlidingWindowPCA(**BUDGET, window=50, release_every=10), {"values", "checkpoints"}),
+        (sp.SlidingWindowPCA(**BUDGET, window=50, release_every=10), {"values"}),
         (sp.Oja(n_components=2, release_every=10), {"angles"}),
         (sp.PrivateOja(**BUDGET, batch_size=16), {"angles"}),
         (sp.DPPCA(n_components=2, epsilon=50.0, delta=0.1, horizon=340, batch_size=56), set()),

@@ -47,7 +47,7 @@ def leaks(text: str) -> bool:
 @contextmanager
 def a_page(public: bool) -> ServedPage:
     """A page fed as a session feeds it: releases to the page, the rest to the views."""
-    served = ServedPage("secret-name.csv", is_public=public, port=0)
+    served = ServedPage(is_public=public, port=0)
     views = [PlainView(Console(file=io.StringIO()), "t", None), served]
     served.page.describe({"processor": "PrivateFPL", "n_components": 2})
     served.page.add(Run().push(1000))
@@ -74,7 +74,6 @@ def test_the_detector_finds_canaries_on_the_curators_page():
         exact = [one["value"] for one in state["facts"] if one["curator"] and one["label"] != "Rows per second"]
         assert len(exact) > 3
         assert all(map(leaks, exact))
-        assert state["title"] == "secret-name.csv"
         assert f"{DIGITS} of it" in served.page.message()
 
 
@@ -84,7 +83,6 @@ def test_no_route_shows_a_canary(public, caplog, capfd):
         assert status == 200
         assert not leaks(body.decode() + str(headers)), path
     state = event(public)
-    assert "secret-name" not in json.dumps(state)
     assert not any(shown["curator"] for shown in state["facts"] + state["panels"])
     assert not leaks(caplog.text + "".join(capfd.readouterr()))
 
