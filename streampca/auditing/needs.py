@@ -133,7 +133,8 @@ def centered(subject: Any, d: int) -> Pairs:
     """Return a row and a bad row, which has no constant; under replace, unit rows far apart together with their sum."""
     if subject.guarantee.adjacency == "zero-out":
         bad = np.full(d, np.nan)
-        return {"a zero row in its place": (bad, np.eye(d)[0]), "twice as long": (bad, 2.0 * np.ones(d))}
+        # The squares of a long row overflow, too, so admission has to look which of the two it is.
+        return {"a zero row in its place": (bad, np.eye(d)[0]), "a long row": (bad, 1e200 * np.ones(d))}
     # At this angle square and sum together move most.
     first, other = np.eye(d)[0], np.zeros(d)
     other[:2] = (-0.125, math.sqrt(1.0 - 0.125**2)) if d > 1 else -1.0
