@@ -51,6 +51,7 @@ _REASONS = {
         rows/admission.py Admission.all_values: np.vdot(chunk, chunk) < math.inf
         rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf
         rows/admission.py Admission.block: bad.any()
+        rows/admission.py Admission.block: reasons >= 0
         rows/admission.py Admission.row: square <= 1.0
         rows/admission.py Admission.row: float(np.vdot(row, row)) * self.factor < _SAFE
         rows/admission.py Admission.values: np.vdot(values, values) < math.inf
@@ -90,6 +91,7 @@ _REASONS = {
     "a count in the curator's own report": """
         rows/admission.py Counts.plain: self.votes
         rows/admission.py Marks.counts: clamped.any()
+        rows/admission.py Marks.counts: found >= 0
     """,
     "the other outcome refuses a bad row, rows of another shape, or a block of the curator": """
         rows/admission.py Admission._refuse_infinite: finite.all()

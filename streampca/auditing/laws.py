@@ -297,6 +297,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
     """Return the law of one kind of private value of an algorithm or mechanism, for rows of d features."""
     if kind == "bounds":
         return independent
+    votes: Any = getattr(subject, "histogram", None)
     match subject:
         case Tumbling():
             return law_of(subject.mechanism, d, kind)
@@ -325,8 +326,6 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             votes = subject
         case DPPCA() if kind == "norm":
             votes = subject.plan(d).votes
-        case _:
-            votes = getattr(subject, "histogram", None)
     if not isinstance(votes, StabilityHistogram):
         return independent
     return _thresholded(partial(_laplace_above, votes.scale), votes.scale, votes.threshold + 0.5 * GRID)
