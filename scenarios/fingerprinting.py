@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scenario import Context
 
-from streampca.auditing.black_box import lowest_rate
+from streampca.auditing.black_box import rates
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
@@ -130,7 +130,7 @@ class Evidence:
         """
         # exp overflows where the limit is 1 anyway.
         allowed = math.exp(min(guarantee.epsilon, 700.0)) * self.rate + guarantee.delta
-        return lowest_rate(self.accused, self.p_values.size, 1.0 - confidence) > min(1.0, allowed)
+        return rates(self.accused, self.p_values.size, 1.0 - confidence)[0] > min(1.0, allowed)
 
 
 def trace_contributors(

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import betaincinv, ndtri
@@ -44,13 +44,12 @@ def audit_outside(
 
     At 3000 runs of each of them, a claim with mu near 2.5 is met to within a tenth.
     """
-    probes = np.eye(pair[0].shape[1])
 
     def run(changed: bool, one: int | None) -> Transcript:
         rows = pair[int(changed)]
         if isinstance(subject, Mechanism):
-            return transcript([subject.release(rows, seed=one)], probes)
-        return transcript(Stream(subject, seed=one, regret=None).push_many(rows).releases, probes)
+            return transcript([subject.release(rows, seed=one)])
+        return transcript(Stream(subject, seed=one, regret=None).push_many(rows).releases)
 
     return attack(type(subject).__name__, subject.guarantee, run, runs=runs, error=error, seed=seed)
 
@@ -78,21 +77,22 @@ def attack(name: str, guarantee: Guarantee, run: Run, *, runs: int, error: float
     )
     score = matched_filter(*lessons)
     gaussian = guarantee.mu is not None or not guarantee.is_private
-    bound_of = partial(mu_bound, slack=guarantee.slack) if gaussian else partial(epsilon_bound, delta=guarantee.delta)
+    measure: Literal["mu", "epsilon"] = "mu" if gaussian else "epsilon"
+    bound_of = partial(lower_bound, measure=measure, slack=guarantee.slack if gaussian else guarantee.delta)
     event = _best_event(score(lessons[0]), score(lessons[1]), lambda hits: bound_of(hits, learned, error))
     bound = bound_of(event(score(tests[0]), score(tests[1])), counted, error)
     claim = guarantee.epsilon if guarantee.mu is None else guarantee.mu
     verdict: Verdict = "refuted" if bound > claim else "holds" if bound else "cannot see"
     witness = f"at least {bound:.4g} from {runs} runs of each neighbor"
-    return Audit(name, "releases", verdict, "mu" if gaussian else "epsilon", claim, bound / claim, witness=witness)
+    return Audit(name, "releases", verdict, measure, claim, bound / claim, witness=witness)
 
 
-def transcript(releases: Sequence[Release], probes: FloatArray) -> dict[str, float]:
-    """Return everything that was released as named numbers: the matrices on the probes, and all details."""
+def transcript(releases: Sequence[Release]) -> dict[str, float]:
+    """Return everything that was released as named numbers: the matrices, and all details."""
     out: dict[str, float] = {}
     for i, release in enumerate(releases):
-        forms = probes @ (release.gram if release.has_gram else release.subspace.projector) @ probes.T
-        out |= {f"{i}/{a}{b}": float(forms[a, b]) for a in range(len(probes)) for b in range(a, len(probes))}
+        matrix = release.gram if release.has_gram else release.subspace.projector
+        out |= {f"{i}/{a}{b}": float(matrix[a, b]) for a in range(len(matrix)) for b in range(a, len(matrix))}
         if not release.has_gram and release.eigenvalues is not None:
             out |= {f"{i}/value{j}": float(value) for j, value in enumerate(release.eigenvalues)}
         out.update(_numbers(release.details, f"{i}"))
@@ -152,26 +152,23 @@ def _best_event(
     return lambda low, high: hits(low, high, *best)
 
 
-def highest_rate(hits: int, runs: int, error: float) -> float:
-    """Upper Clopper-Pearson bound: the true rate is above it with probability at most ``error``."""
-    return 1.0 if hits >= runs else float(betaincinv(hits + 1.0, runs - hits, 1.0 - error))
+def rates(hits: int, runs: int, error: float) -> tuple[float, float]:
+    """Return Clopper-Pearson bounds: the true rate is below, or above, with probability at most ``error`` each."""
+    low = 0.0 if hits <= 0 else float(betaincinv(hits, runs - hits + 1.0, error))
+    high = 1.0 if hits >= runs else float(betaincinv(hits + 1.0, runs - hits, 1.0 - error))
+    return low, high
 
 
-def lowest_rate(hits: int, runs: int, error: float) -> float:
-    """Lower Clopper-Pearson bound: the true rate is below it with probability at most ``error``."""
-    return 0.0 if hits <= 0 else float(betaincinv(hits, runs - hits + 1.0, error))
+def lower_bound(
+    hits: tuple[int, int], runs: int, error: float, measure: Literal["mu", "epsilon"], slack: float = 0.0
+) -> float:
+    """Return a lower bound on mu or epsilon, wrong with probability at most ``error``.
 
-
-def mu_bound(hits: tuple[int, int], runs: int, error: float, slack: float = 0.0) -> float:
-    """Lower bound on mu, wrong with probability at most ``error``; mu does not hold with probability ``slack``.
-
-    Hits count the event in ``runs`` runs without the change, and in as many with it.
+    Hits count the event in ``runs`` runs without the change, and in as many with it. The claim does not hold with
+    probability ``slack``, the delta of an epsilon.
     """
-    p0, p1 = highest_rate(hits[0], runs, 0.5 * error), lowest_rate(hits[1], runs, 0.5 * error) - slack
-    return 0.0 if p1 <= p0 else float(ndtri(p1) - ndtri(p0))
-
-
-def epsilon_bound(hits: tuple[int, int], runs: int, error: float, delta: float = 0.0) -> float:
-    """Lower bound on epsilon at ``delta``, wrong with probability at most ``error``. See `mu_bound`."""
-    p0, p1 = highest_rate(hits[0], runs, 0.5 * error), lowest_rate(hits[1], runs, 0.5 * error) - delta
-    return 0.0 if p1 <= p0 else math.log(p1 / p0)
+    (_, p0), (p1, _) = (rates(count, runs, 0.5 * error) for count in hits)
+    p1 -= slack
+    if p1 <= p0:
+        return 0.0
+    return float(ndtri(p1) - ndtri(p0)) if measure == "mu" else math.log(p1 / p0)

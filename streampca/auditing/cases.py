@@ -178,15 +178,15 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
             found[name] = one, two
         return found
 
-    def positions(made: Any) -> tuple[int, ...]:
-        return (0, *(before.positions(made) if callable(before.positions) else (warmup, middle, rows - 1)))
-
     return {
         # A box divides rows by sqrt(d).
         "busy": lambda made: np.concatenate([start, math.sqrt(d) * before.both_rows(made)[1][warmup:]]),
         "changes": also_boxed,
         "slack": "; ".join(filter(None, (case.get("slack"), CORNERS))),
-        "positions": positions,
+        "positions": lambda made: (
+            0,
+            *(before.positions(made) if callable(before.positions) else (warmup, middle, rows - 1)),
+        ),
         "quick": case.get("quick", True) and rows < _LONG,
     }
 

@@ -22,7 +22,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,23 +39,6 @@ _MODULES = ("np", "math", "scipy", "special", "stats")
 _MOST = 1 << 15
 
 
-class Decision(NamedTuple):
-    """A condition or a comparison: its file below the package, function, line and text."""
-
-    file: str
-    function: str
-    line: int
-    text: str
-
-    @property
-    def name(self) -> str:
-        """Identifier that does not depend on line numbers."""
-        return f"{self.file} {self.function}: {self.text}"
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}, {self.function}: {self.text}"
-
-
 _ELSEWHERE = "both outcomes occur in other cases: of bad rows, long rows, more rows, or votes for fixed bins"
 #: Decisions that may have one outcome in a case, by reason: a line for each, "file function: text".
 _REASONS = {
@@ -69,10 +52,10 @@ _REASONS = {
         rows/admission.py Admission.all_values: np.vdot(chunk, chunk) < math.inf
         rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf
         rows/admission.py Admission.block: bad.any()
+        rows/admission.py Admission.block: reasons >= 0
         rows/admission.py Admission.row: square <= 1.0
         rows/admission.py Admission.row: float(np.vdot(row, row)) * self.factor < _SAFE
         rows/admission.py Admission.values: np.vdot(values, values) < math.inf
-        mechanisms/histogram.py _above: counts > 0
         mechanisms/histogram.py _above: noisy > threshold + 0.5 * GRID
         mechanisms/norm_maps.py NormEstimate.of: \
             hidden > max(_ALARM * math.hypot(lost_std, shown_std), noise_norm)
@@ -88,6 +71,9 @@ _REASONS = {
         mechanisms/mean.py PrivateRange.decide: winner == _ZERO
         papers/doubling.py Doubling.passed: found > self.opt_guess - self.quantile(leaf)
         papers/doubling.py DoublingProcessor.next_epoch: doubling.passed(own, self.noise.n)
+    """,
+    "only occupied bins are counted; the other outcome is that of a caller with empty ones": """
+        mechanisms/histogram.py _above: counts > 0
     """,
     "two ways to the same numbers, or a guard of a division": """
         privacy/outlet.py NoiseSource.link: part.size
@@ -106,8 +92,10 @@ _REASONS = {
     "a count in the curator's own report": """
         rows/admission.py Counts.plain: self.votes
         rows/admission.py Marks.counts: clamped.any()
+        rows/admission.py Marks.counts: found >= 0
     """,
-    "the other outcome refuses rows of another shape, or a block of the curator": """
+    "the other outcome refuses a bad row, rows of another shape, or a block of the curator": """
+        rows/admission.py Admission._refuse_infinite: finite.all()
         rows/admission.py Admission._shaped: rows.shape[1] != self._count()
         processors/base.py Processor.absorb_gram: is_plausible((high, low), count, self.n_features, constant)
     """,
@@ -122,7 +110,7 @@ class _Recording(ast.NodeTransformer):
     """Adds records to comparisons and conditions."""
 
     def __init__(self, file: str) -> None:
-        self.file, self.names, self.found = file, list[str](), list[Decision]()
+        self.file, self.names, self.found = file, list[str](), list[str]()
 
     def _visit_scope(self, node: Any) -> Any:
         self.names.append(node.name)
@@ -134,7 +122,7 @@ class _Recording(ast.NodeTransformer):
 
     def _decision(self, node: ast.expr, inner: ast.expr) -> ast.expr:
         number = len(DECISIONS) + len(self.found)
-        self.found.append(Decision(self.file, ".".join(self.names), node.lineno, ast.unparse(node)))
+        self.found.append(f"{self.file} {'.'.join(self.names)}: {ast.unparse(node)}")
         return _call("_decided_", number, _Operands(number).visit(inner), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -201,7 +189,8 @@ def _call(name: str, number: int, value: ast.expr, at: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number), value], []), at)
 
 
-DECISIONS: list[Decision] = []
+#: Conditions and comparisons by number: file below the package, function and text. Names do not depend on line numbers.
+DECISIONS: list[str] = []
 
 
 @cache
@@ -243,7 +232,7 @@ class Decisions:
     def __init__(self) -> None:
         self.varied = set[int]()
         self.sides: defaultdict[int, int] = defaultdict(int)
-        # Operands and outcomes by decision: of the present run, and of the first run of each circumstances.
+        # Operands and outcomes by decision: of the present run, and of the first run that reached it, by circumstances.
         self.values: defaultdict[int, set[Hashable]] = defaultdict(set)
         self.firsts: dict[Hashable, dict[int, set[Hashable]]] = {}
         self.runs: defaultdict[Hashable, int] = defaultdict(int)
@@ -259,10 +248,10 @@ class Decisions:
             _WATCHING[0] = before
             _put_code(recording=False)
 
-    @property
-    def one_sided(self) -> list[Decision]:
-        """Decisions that depend on rows and had one outcome only."""
-        return [DECISIONS[i] for i in sorted(self.varied) if self.sides[i] in (1, 2)]
+    def one_sided(self) -> list[str]:
+        """Return the decisions that depend on rows and had one outcome only, without a reason in `ONE_SIDED`."""
+        found = (DECISIONS[i] for i in sorted(self.varied) if self.sides[i] in (1, 2))
+        return [name for name in found if name not in ONE_SIDED]
 
 
 # The code of functions is global, so what records it is, too.
@@ -294,9 +283,10 @@ def watched(*circumstances: Hashable, most: float = math.inf) -> Iterator[None]:
         yield
     finally:
         if recorded:
-            # Runs of equal circumstances differ in rows and noise only.
-            known = watching.firsts.setdefault(circumstances, values)
-            watching.varied |= {i for i in known.keys() & values.keys() if known[i] != values[i]}
+            # Runs of equal circumstances differ in rows and noise only. A decision that the first run did not reach is
+            # compared with the first that did.
+            known = watching.firsts.setdefault(circumstances, {})
+            watching.varied |= {i for i, found in values.items() if known.setdefault(i, found) != found}
 
 
 # Called a million times in an audit: a decision is settled when its operands differed and both outcomes occurred.

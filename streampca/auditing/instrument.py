@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.auditing.claims import recomputed
-from streampca.auditing.decisions import ONE_SIDED, Decisions
+from streampca.auditing.decisions import Decisions
 from streampca.auditing.laws import Groups, Law, Loss, law_of, mu_of, shift
 from streampca.auditing.leak import digits_differ, leak, low_digits
 from streampca.auditing.runs import Case, Pair, fresh_tape, pairs, run
@@ -109,20 +109,18 @@ class Report:
         One for each part.
     false_alarm : float
         Upper bound on the probability that a true claim is refuted in any of them.
+    holds, refuted : bool
+        Whether every part holds, and whether a part is refuted.
     """
 
     rows: tuple[Audit, ...]
     false_alarm: float = 1e-3
+    holds: bool = field(init=False, repr=False, compare=False)
+    refuted: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def holds(self) -> bool:
-        """Whether every part holds."""
-        return all(row.holds for row in self.rows)
-
-    @property
-    def refuted(self) -> bool:
-        """Whether a part is refuted."""
-        return any(row.verdict == "refuted" for row in self.rows)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "holds", all(row.holds for row in self.rows))
+        object.__setattr__(self, "refuted", any(row.verdict == "refuted" for row in self.rows))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas frame."""
@@ -175,9 +173,8 @@ def audit_case(
         if any(row.verdict == "refuted" for row in rows):
             return rows
         # Where noise decides, the rarer outcome may need more runs with fresh keys than the audit of the noise did.
-        # A decision counts if it depends on rows, unless `ONE_SIDED` has a reason for it.
         runs = 0
-        while left := [str(one) for one in decisions.one_sided if one.name not in ONE_SIDED]:
+        while left := decisions.one_sided():
             if runs == _PATIENCE:
                 witness = f"one outcome only: {'; '.join(left)}"
                 return [*rows, Audit(case.name, "decisions", "cannot see", witness=witness)]

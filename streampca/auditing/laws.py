@@ -218,22 +218,13 @@ def _thresholded(above: Callable[[FloatArray], FloatArray], scale: float, thresh
     return Law(_by_quantiles(above), loss)
 
 
-def votes(histogram: StabilityHistogram) -> Law:
-    """Laplace noise of a stability histogram."""
-    return _thresholded(partial(_laplace_above, histogram.scale), histogram.scale, histogram.threshold + 0.5 * GRID)
-
-
 def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
     """Truncated Laplace noise on votes, with a threshold that one row never exceeds."""
-
-    def above(noise: FloatArray) -> FloatArray:
-        return np.array([law.above(float(x)) for x in noise])
-
-    def rare(noise: FloatArray) -> FloatArray:
-        # Noise beyond the bound has probability 0 and counts as the rarest event.
-        return np.where(np.abs(noise) > law.bound * (1.0 + 1e-12), 1e-300, above(noise))
-
-    return Law(_by_quantiles(rare), _thresholded(above, 1.0 / law.epsilon, threshold, law.bound).loss)
+    above = np.vectorize(law.above, otypes=[np.float64])
+    lawful = _thresholded(above, 1.0 / law.epsilon, threshold, law.bound)
+    # Noise beyond the bound has probability 0 and counts as the rarest event.
+    outside = law.bound * (1.0 + 1e-12)
+    return lawful._replace(standard=_by_quantiles(lambda x: np.where(np.abs(x) > outside, 1e-300, above(x))))
 
 
 def _of_matrices(
@@ -306,6 +297,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
     """Return the law of one kind of private value of an algorithm or mechanism, for rows of d features."""
     if kind == "bounds":
         return independent
+    votes: Any = getattr(subject, "histogram", None)
     match subject:
         case Tumbling():
             return law_of(subject.mechanism, d, kind)
@@ -331,8 +323,9 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
         case ExactSubspace():
             return _truncated(subject.noise, subject.threshold)
         case StabilityHistogram():
-            return votes(subject)
+            votes = subject
         case DPPCA() if kind == "norm":
-            return votes(subject.plan(d).votes)
-    histogram = getattr(subject, "histogram", None)
-    return votes(histogram) if isinstance(histogram, StabilityHistogram) else independent
+            votes = subject.plan(d).votes
+    if not isinstance(votes, StabilityHistogram):
+        return independent
+    return _thresholded(partial(_laplace_above, votes.scale), votes.scale, votes.threshold + 0.5 * GRID)

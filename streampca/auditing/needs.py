@@ -133,7 +133,8 @@ def centered(subject: Any, d: int) -> Pairs:
     """Return a row and a bad row, which has no constant; under replace, unit rows far apart together with their sum."""
     if subject.guarantee.adjacency == "zero-out":
         bad = np.full(d, np.nan)
-        return {"a zero row in its place": (bad, np.eye(d)[0]), "twice as long": (bad, 2.0 * np.ones(d))}
+        # The squares of a long row overflow, too, so admission has to look which of the two it is.
+        return {"a zero row in its place": (bad, np.eye(d)[0]), "a long row": (bad, 1e200 * np.ones(d))}
     # At this angle square and sum together move most.
     first, other = np.eye(d)[0], np.zeros(d)
     other[:2] = (-0.125, math.sqrt(1.0 - 0.125**2)) if d > 1 else -1.0
@@ -227,18 +228,10 @@ def _window(options: Mapping[str, Any], rows: int) -> Pair:
     return numbers, {"rows": rows + 12 * (every - 1), "changes": centered if options["center"] else changes}
 
 
-def _oja(options: Mapping[str, Any], rows: int) -> Pair:
-    return {"batch_size": 2}, {"positions": (0, rows - 8, rows - 3, rows - 1)}
-
-
 def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
     k, d = options["n_components"], options["n_components"] + 1
     rows, batch = (700, 100) if k == 1 else (1000, 126)
     one, long = 0.1 * np.eye(d)[0] + 0.03, 0.9 * np.ones(d) / math.sqrt(d)
-
-    def ends(subject: Any) -> tuple[int, ...]:
-        # The last rows of the segments of the last minibatch, and of the one before.
-        return tuple(segment.stop - 1 for segment in subject.plan(d).segments[-4:])
 
     def busy(subject: Any) -> FloatArray:
         # Rows vote for two bins. In every second subsample, from the end of a segment, the last row is long; without
@@ -256,8 +249,10 @@ def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
     plain[:SUBSAMPLE] = 0.0  # the first subsample votes for the bin of zeros
     return {"batch_size": batch, **LARGE}, {
-        "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": like_others_too,
-        "feeds": ("many",), "thin": False,
+        # The last rows of the segments of the last minibatch, and of the one before.
+        "positions": lambda subject: tuple(segment.stop - 1 for segment in subject.plan(d).segments[-4:]),
+        "d": d, "rows": rows, "busy": busy, "plain": plain, "changes": like_others_too, "feeds": ("many",),
+        "thin": False,
     }  # fmt: skip
 
 
@@ -275,13 +270,6 @@ def _tumbling(options: Mapping[str, Any], rows: int) -> Pair:
     return {"release_every": block}, {**case, "feed": feed_stream, "feeds": ("many", "push", "chunks"), "positions": ()}
 
 
-def _exact_subspace(options: Mapping[str, Any], rows: int) -> Pair:
-    # Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
-    busy = np.where(np.isin(np.arange(12), (0, 2, 4))[:, None], np.eye(5)[0], np.eye(5)[1])
-    numbers = {**SMALL, "n_components": None, "max_components": 2, "block_rows": 2}
-    return numbers, {"d": 5, "rows": 12, "changes": lines, "busy": busy}
-
-
 def _gaussian(options: Mapping[str, Any], rows: int) -> Pair:
     apart = options["center"] and options["adjacency"] == "replace"
     return {}, {"d": 20, "changes": centered if apart else changes}
@@ -296,7 +284,7 @@ _AGREE[:4] = 0.0
 _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     "PrivateFPL": _fpl,
     "SlidingWindowPCA": _window,
-    "PrivateOja": _oja,
+    "PrivateOja": ({"batch_size": 2}, {"positions": (0, -8, -3, -1)}),
     "DPPCA": _dp_pca,
     "DoublingFPL": ({"n_components": 2}, {"d": 8, "slack": DOUBLING}),
     "Tumbling": _tumbling,
@@ -313,7 +301,11 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     # Short busy rows are clipped to a small radius, and all private values are released; zero rows keep radius 1.
     "AdaptiveCovariance": (LARGE, {**_SHORT, "cost": 4.0}),
     "AdaptiveLaplaceCovariance": ({"epsilon": 20.0}, _SHORT),  # 40 rows are more than 500 / epsilon
-    "ExactSubspace": _exact_subspace,
+    # Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
+    "ExactSubspace": (
+        {**SMALL, "n_components": None, "max_components": 2, "block_rows": 2},
+        {"d": 5, "rows": 12, "changes": lines, "busy": np.eye(5)[[0, 1, 0, 1, 0, *[1] * 7]]},
+    ),
     "ApproximateSubspace": (
         {"n_components": None, "max_components": 2, "epsilon": 5.0, "delta": 1e-6, "block_rows": 4,
          "widths": (0.5, 0.25)},

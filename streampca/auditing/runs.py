@@ -46,7 +46,7 @@ class Case:
     changes: Callable[[Any, int], Mapping[str, tuple[Row, Row]]]
     d: int = 20
     rows: int = 12
-    # Numbers of the rows that differ, from 0; by default the first, one in the middle and the last.
+    # Numbers of the rows that differ, from 0, or from the end; by default the first, one in the middle and the last.
     positions: tuple[int, ...] | Callable[[Any], tuple[int, ...]] = ()
     # Number of successive rows that differ: more than one for a person with several rows.
     span: int = 1
@@ -73,9 +73,8 @@ class Case:
 
     def positions_of(self, subject: Any) -> tuple[int, ...]:
         """Return the numbers of the rows that differ."""
-        if callable(self.positions):
-            return self.positions(subject)
-        return self.positions or tuple(dict.fromkeys((0, self.rows // 2, self.rows - 1)))
+        given = self.positions(subject) if callable(self.positions) else self.positions
+        return tuple(dict.fromkeys(i % self.rows for i in given or (0, self.rows // 2, -1)))
 
     def both_rows(self, subject: Any) -> tuple[FloatArray, FloatArray]:
         """Return the plain and the busy rows; the same in every audit."""

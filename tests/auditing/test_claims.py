@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from planted.edges import CASES
+from planted.edge_bugs import BUGS, CASES  # those at the edges of decisions too
 from scipy import stats
 
 import streampca as sp
@@ -16,13 +16,9 @@ from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import WindowDifference
 from streampca.mechanisms import adaptive
-from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import TruncatedLaplace
-from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget, gaussian
-from streampca.processors import private_fpl, private_oja
-from streampca.rows.bounds import PrivateBounds
+from streampca.processors import private_fpl
 
 
 def recomputed(name):
@@ -92,53 +88,48 @@ def test_rows_of_a_user_within_one_input_are_counted(monkeypatch):
         assert len({(row - 1) // 3 for row in rows}) == 1, found[0]
 
 
-#: Name of a case, what is wrong, and where it shows.
+#: Planted bugs in a calibration, by name and case, and where they show.
 WRONG = {
-    "sum of rows forgotten": ("PrivateFPL-centered", (budget, "joint_factor", lambda **given: 1.0), "running sums"),
-    "centered replace as zero-out": (
-        "PrivateFPL-centered-replace", (budget, "joint_factor", lambda **given: math.hypot(1.0, 0.5)), "running sums"),
-    "rewards forgotten": (
-        "PrivateFPL-rewards", (private_fpl, "joint_sensitivity", lambda gram: gram), "running sums"),
-    "columns of equal norm": (
-        "PrivateFPL", (GeometricBLT, "_norms", lambda self, n: np.ones(len(n))), "running sums"),
-    "a level too few": (
-        "PrivateFPL-tree", (BinaryTree, "levels", property(lambda self: int(self.horizon).bit_length() - 1)),
-        "running sums"),
-    "half the sensitivity of gradients": (
-        "PrivateOja-two", (private_oja, "gradient_sensitivity", lambda *given: 0.5), "a step"),
-    "shares above 1": ("AdaptiveCovariance", (adaptive, "FIRST_SHARE", 0.36), "together"),
-    "half the scale of a vote": (
-        "DPPCA", (StabilityHistogram, "scale", property(lambda self: 1.0 / self.epsilon)), "vote that moves"),
-    "threshold too low": (
-        "StabilityHistogram-moves", (StabilityHistogram, "threshold", property(lambda self: 1.0)), "lone vote"),
-    "budget not split over widths": (
-        "ApproximateSubspace",
-        (sp.papers.ApproximateSubspace, "histogram",
-         property(lambda self: StabilityHistogram(self.epsilon, self.delta))),
-        "vote that moves"),
-    "matrix Laplace at half": (
-        "MatrixLaplaceCovariance", (MatrixLaplaceCovariance, "scale", lambda self, d: 0.25), "matrix"),
-    "Wishart as printed": ("WishartCovariance", (WishartCovariance, "scale", lambda self, d: 0.2), "quadrature"),
-    "truncated too early": (
-        "ExactSubspace", (TruncatedLaplace, "bound", property(lambda self: 1.5)), "votes"),
-    "one share of mu for gap and matrix": (
-        "SubspacePerturbation-replace", (sp.papers.SubspacePerturbation, "_mu2", property(lambda self: self.mu)),
-        "gap and Gram"),
-    "users counted as rows": ("PrivateFPL-users", (private_fpl, "user_factor", lambda *given: 1.0), "rows 1, 2"),
-    "a mu too large": (
-        "GaussianCovariance", (gaussian, "mu_of", lambda *given, of=gaussian.mu_of: 1.001 * of(*given)), "delta of mu"),
-    "noise of one column for all": (
-        "PrivateFPL-private-bounds-replace",
-        (PrivateBounds, "std", lambda self, n_features: 1.0 / self.mu), "private bounds"),
+    ("sum of rows forgotten in the sensitivity", "PrivateFPL-centered"): "running sums",
+    ("sensitivity of zero-out for the mean under replace", "PrivateFPL-centered-replace"): "running sums",
+    ("rewards forgotten in the sensitivity", "PrivateFPL-rewards"): "running sums",
+    ("column norms forgotten", "PrivateFPL"): "running sums",
+    ("tree one level too shallow", "PrivateFPL-tree"): "running sums",
+    ("users taken for rows", "PrivateFPL-users"): "rows 1, 2",
+    ("sensitivity halved", "PrivateOja-two"): "a step",
+    ("noise for one bin where two change", "DPPCA"): "vote that moves",
+    ("threshold too low", "StabilityHistogram-moves"): "lone vote",
+    ("budget not split over widths", "ApproximateSubspace"): "vote that moves",
+    ("c halved", "MatrixLaplaceCovariance"): "matrix",
+    ("as printed", "WishartCovariance"): "quadrature",
+    ("mu of a budget 5 percent too large", "GaussianCovariance"): "delta of mu",
+    ("bounds of all columns with the noise of one", "PrivateFPL-private-bounds-replace"): "private bounds",
+}
+#: The same for attributes that no bug replaces.
+PATCHED = {
+    "AdaptiveCovariance": ((adaptive, "FIRST_SHARE", 0.36), "together"),
+    "ExactSubspace": ((TruncatedLaplace, "bound", property(lambda self: 1.5)), "votes"),
+    "SubspacePerturbation-replace": (
+        (sp.papers.SubspacePerturbation, "_mu2", property(lambda self: self.mu)), "gap and Gram"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_calibration_is_refuted(wrong, monkeypatch):
-    name, patch, what = WRONG[wrong]
+def refuted(case):
+    return [one.what for one in recomputed(case) if one.refuted]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=" in ".join)
+def test_a_wrong_calibration_is_refuted(wrong):
+    (bug,) = (bug for bug in BUGS if (bug.name, bug.case) == wrong)
+    with bug.planted():
+        assert any(WRONG[wrong] in what for what in refuted(bug.case))
+
+
+@pytest.mark.parametrize("case", PATCHED)
+def test_a_wrong_constant_is_refuted(case, monkeypatch):
+    patch, what = PATCHED[case]
     monkeypatch.setattr(*patch)
-    found = recomputed(name)
-    assert any(what in one.what for one in found if one.refuted), [str(one) for one in found]
+    assert any(what in one for one in refuted(case))
 
 
 def test_the_auditor_reports_the_witness(monkeypatch):

@@ -8,9 +8,11 @@ import pytest
 from planted.edge_bugs import CASES  # those at the edges of decisions too
 
 import streampca as sp
+from streampca import _native
 from streampca.auditing import decisions, instrument
 from streampca.auditing.decisions import DECISIONS, ONE_SIDED, Decisions, watched
 from streampca.auditing.suite import audit
+from streampca.rows import bounds
 from streampca.rows.admission import Admission
 
 ROWS = np.random.default_rng(0).normal(size=(12, 3))
@@ -26,7 +28,7 @@ def decisions_of(case, monkeypatch):
 
         @property
         def both(self):
-            return {DECISIONS[i].name for i in self.varied if self.sides[i] == 3}
+            return {DECISIONS[i] for i in self.varied if self.sides[i] == 3}
 
     monkeypatch.setattr(instrument, "Decisions", Kept)
     rows = audit(case, mode="quick", seed=1).rows
@@ -46,7 +48,7 @@ def test_watched_code_does_the_same(name):
     with Decisions().watching() as seen, watched("once"):
         assert releases(algorithm) == plain
     assert releases(algorithm) == plain
-    assert {DECISIONS[i].file for i in seen.sides} >= {"rows/admission.py", "privacy/outlet.py", "rows/bounds.py"}
+    assert {DECISIONS[i].split()[0] for i in seen.sides} >= {"rows/admission.py", "privacy/outlet.py", "rows/bounds.py"}
 
 
 def test_functions_have_their_own_code_again_after_any_exception():
@@ -77,26 +79,24 @@ def test_private_bounds_are_found_and_not_found(monkeypatch):
 
 
 def test_bounds_that_are_never_found_are_not_seen(monkeypatch):
+    monkeypatch.setattr(bounds, "_FALSE", 1e-9)  # at 0.01, noise finds a bin in some of a hundred runs
     case = replace(CASES["PrivateFPL-private-bounds"], d=2, busy=np.zeros((32, 2)))
     seen, rows = decisions_of(case, monkeypatch)
     assert [row.verdict for row in rows if row.part == "decisions"] == ["cannot see"]
-    assert "rows/bounds.py:" in rows[-1].witness
-    assert "_occupied: noisy > -float(ndtri" in rows[-1].witness
+    assert "rows/bounds.py _occupied: noisy > -float(ndtri" in rows[-1].witness
     assert not any(name.startswith("rows/bounds.py _occupied:") for name in seen.both)
 
 
 def test_every_reason_is_needed(monkeypatch):
-    monkeypatch.setattr(instrument, "ONE_SIDED", {})
-    rows = audit(CASES["PrivateFPL-centered"], mode="quick", seed=1).rows
+    monkeypatch.setattr(decisions, "ONE_SIDED", {})
+    rows = audit(CASES["PrivateFPL-centered-replace"], mode="quick", seed=1).rows
     assert [row.verdict for row in rows] == ["holds", "holds", "cannot see"]
-    assert "rows/admission.py:" in rows[-1].witness
-    assert "Admission.block: bad.any()" in rows[-1].witness
+    assert "rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf" in rows[-1].witness
 
 
 def test_what_has_a_reason_is_a_decision():
     decisions._recorded()
-    known = {one.name for one in DECISIONS}
-    assert [name for name in ONE_SIDED if name not in known] == []
+    assert [name for name in ONE_SIDED if name not in DECISIONS] == []
     assert all(ONE_SIDED.values())
 
 
@@ -114,6 +114,11 @@ def test_a_decision_depends_on_rows_if_its_operands_do(monkeypatch):
         with watched("others"):
             decisions._operand(1, value=False)
         assert 1 not in seen.varied
+        # Not every run reaches a decision: the first one did not reach the last.
+        for row in (3.0, 4.0):
+            with watched("equal"):
+                decisions._operand(3, row)
+        assert 3 in seen.varied
 
 
 @pytest.mark.long
@@ -121,5 +126,6 @@ def test_both_sides_that_a_case_lacks_occur_in_others(monkeypatch):
     both = set()
     for case in CASES.values():
         both |= decisions_of(case, monkeypatch)[0].both
-        monkeypatch.undo()
+    monkeypatch.setattr(_native, "compiled", None)  # some decisions are those of the numpy kernels
+    both |= decisions_of(CASES["PrivateFPL"], monkeypatch)[0].both
     assert [name for name, reason in ONE_SIDED.items() if reason == decisions._ELSEWHERE and name not in both] == []

@@ -16,7 +16,6 @@ from scipy.linalg import block_diag
 
 from streampca.auditing.instrument import MISS
 from streampca.auditing.laws import difference_tails
-from streampca.auditing.statistics import chance_to_miss
 from streampca.privacy.randomness import NAME_BYTES
 
 #: Significance of one test of one group of two, of one part, in the audit of bugs.
@@ -228,22 +227,3 @@ def test_chance_to_miss_noise_lost_by_a_resume(name, case, leaves, stops):
     reconstructed = mechanism.reconstruction(leaves)
     np.testing.assert_allclose(lawful @ lawful.T, reconstructed @ reconstructed.T)
     assert by_correlation(lawful, actual, CASES[case].d * runs(name, case, CASES[case].d)) <= MISS
-
-
-def test_chance_to_miss_a_mutant():
-    # The auditor derives it for each part in each run. Here with the fewest numbers that it collects.
-    level = 1e-3 / 150 / 4
-    normals = [np.zeros((1, 20))] * 24
-    assert max(chance_to_miss(normals, level).values()) < MISS
-    assert chance_to_miss([np.zeros((1, 1))] * 24, level)["half the noise"] > MISS
-    assert chance_to_miss([np.zeros((2, 1))] * 24, level)["noise repeated"] > MISS
-    limit = stats.chi2.ppf(level / 9 / 12, 480)
-    assert chance_to_miss(normals, level)["half the noise"] == pytest.approx(stats.chi2.sf(4 * limit, 480))
-
-
-def test_half_the_noise_is_missed_as_often_as_derived():
-    # 30 numbers are few enough that it happens: 13 % of 2000 times, sd 0.8 %.
-    z = 0.5 * np.random.default_rng(0).normal(size=(2000, 30))
-    derived = chance_to_miss([np.zeros((1, 30))], 9 * EACH)["half the noise"]
-    assert np.mean((z**2).sum(axis=1) > stats.chi2.ppf(0.5 * EACH / 6, 30)) == pytest.approx(derived, abs=0.03)
-    assert 0.01 < derived < 0.99

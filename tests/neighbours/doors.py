@@ -314,7 +314,7 @@ def text_doors() -> Iterator[Door]:
         ("CSV, all quoted", whole, "dribble1", "run", 0.05, {}),
         ("CSV, all quoted", whole, "dribble307", "run", 1.0, {}),
         ("CSV, all quoted, CRLF", Writer(csv.QUOTE_ALL, end="\r\n", final=False), "small", "rows", 1.0, {}),
-        ("CSV, text quoted, CRLF", Writer(csv.QUOTE_NONNUMERIC, end="\r\n"), "bytes", "numbered", 1.0, {}),
+        ("CSV, all quoted, CRLF", Writer(csv.QUOTE_ALL, end="\r\n"), "bytes", "numbered", 1.0, {}),
         ("CSV", plain, "without pyarrow", "run", 1.0, {}),
         ("CSV, all quoted", whole, "without pyarrow", "rows", 0.5, {}),
         ("CSV, no last end", Writer(final=False), "bytes", "run", 1.0, {}),
@@ -395,11 +395,6 @@ def _typed(columns: dict[str, list[Any]], kind: str) -> Any:
         return pd.DataFrame({name: pd.Series(values, dtype=kind) for name, values in columns.items()})
 
 
-def _records(columns: dict[str, list[Any]]) -> Any:
-    records = [dict(zip(CHOSEN, record, strict=True)) for record in zip(*columns.values(), strict=True)]
-    return pd.DataFrame(records, columns=list(CHOSEN))
-
-
 #: Tables of the chosen columns: frames, arrays and matrices.
 MADE: dict[str, Callable[[dict[str, list[Any]]], Any]] = {
     "Arrow": lambda columns: pa.table({name: pa.array(values, pa.float64()) for name, values in columns.items()}),
@@ -408,7 +403,6 @@ MADE: dict[str, Callable[[dict[str, list[Any]]], Any]] = {
     "polars": lambda columns: pl.DataFrame(columns, schema=dict.fromkeys(CHOSEN, pl.Float64), strict=False),
     **{f"pandas {kind}": partial(_typed, kind=kind) for kind in ("float64", "Float64", "float32", "double[pyarrow]")},
     "pandas inferred": lambda columns: pd.DataFrame({name: pd.Series(values) for name, values in columns.items()}),
-    "pandas records": _records,
     "pandas object": lambda columns: pd.DataFrame(columns, dtype=object),
     "array": matrix,
     "array, masked": lambda columns: np.ma.masked_invalid(matrix(columns)),
@@ -609,7 +603,7 @@ def object_doors() -> Iterator[Door]:
         by_row = "run" in name and "polars" not in name
         yield Door(name, act, edited.edit_of_floats, tables=clean, weight=0.6, by_row=by_row)
     whole: dict[str, Any] = {"edits": _edit_of_columns, "tables": clean, "by_row": False}
-    for kind in ("inferred", "records", "object"):
+    for kind in ("inferred", "object"):
         for way in ways:
             yield Door(f"pandas {kind}, {way}", partial(_made, kind=f"pandas {kind}", way=way), weight=0.5, **whole)
     yield Door("pandas read_csv, push", _read_csv, _edit_of_chosen_text, tables=clean, by_row=False, weight=0.7)

@@ -261,12 +261,10 @@ class Writer:
     header: bool = True
     final: bool = True
 
-    def line(self, cells: Sequence[Any], *, numeric: bool = False) -> str:
+    def line(self, cells: Sequence[Any]) -> str:
         if self.quoting is None:
             return self.delimiter.join(map(str, cells)) + self.end
         out = io.StringIO(newline="")
-        if numeric and self.quoting == csv.QUOTE_NONNUMERIC:
-            cells = [float(cell) if name in CHOSEN else cell for name, cell in zip(NAMES, cells, strict=True)]
         csv.writer(out, delimiter=self.delimiter, quoting=self.quoting, lineterminator=self.end).writerow(cells)
         return out.getvalue()
 
@@ -274,7 +272,7 @@ class Writer:
         lines: list[str | bytes] = [self.line(NAMES)] if self.header else []
         for at, record in enumerate(table.records):
             if edit is None or at != edit.at:
-                lines.append(self.line(record, numeric=table.is_clean))
+                lines.append(self.line(record))
             elif edit.whole:
                 lines.append(edit.whole[0] + self.end.encode())
             else:

@@ -225,7 +225,7 @@ LINES = (*(f"{cell},0.0,0.0" for cell in CELLS), ",,", "0.0,0.0", "0.0,0.0,0.0,0
 _NO_NUMBERS: tuple[Any, ...] = (math.nan, math.inf, "abc", None, 1j, 10**400)
 BAD_ROWS: tuple[Any, ...] = (
     *([cell, 0.0, 0.0] for cell in _NO_NUMBERS), [0.0] * 2, [0.0] * 4, [[1.0, 0.0, 0.0]], "abc", b"abc", None, 7,
-    {"x0": 1.0}, {"x0": 1.0, "x1": 0.0, "x2": 0.0, "x3": 0.0},
+    {"x0": 1.0}, {"x0": 1.0, "x1": 0.0, "y": 0.0}, {"x0": 1.0, "x1": 0.0, "x2": 0.0, "x3": 0.0},
 )  # fmt: skip
 
 
