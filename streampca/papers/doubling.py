@@ -138,7 +138,7 @@ class DoublingProcessor(LeaderProcessor, of=DoublingFPL):
         # The noise of a later epoch is that of another mechanism, so the epoch is restored first.
         doubling = self.doubling.restored(snapshot["doubling"])
         first = self.after(0, self.chain, noise=doubling.mechanism.start(svec_size(self.n_features)))
-        return super(DoublingProcessor, first).restored(snapshot)
+        return super(DoublingProcessor, first).restored(snapshot, source)
 
 
 @dataclass(frozen=True, eq=False)

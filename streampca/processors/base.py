@@ -157,7 +157,7 @@ class Algorithm(ABC):
         label = label_of(self), n_features, self.constants(n_features), setting.label
         source = NoiseSource(randomness, *label, start=start)
         begun: Processor = self.processor(self, n_features, source, setting.terms)
-        return begun if snapshot is None else begun.restored(snapshot)
+        return begun if snapshot is None else begun.restored(snapshot, source)
 
 
 class Processor(State, ABC):
@@ -226,9 +226,6 @@ class Processor(State, ABC):
     def curator_gram(self) -> GramSum | None:
         """Exact Gram matrix of all rows absorbed, the attribute ``gram`` of processors that keep one. Curator only."""
         return getattr(self, "gram", None)
-
-    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
-        return self.after(**self.read(snapshot, self.source))
 
     def after(self, t: int, chain: Chain, **changes: Any) -> Self:
         """Return a copy after t rows with other values of some attributes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.outlet import Chain, NoiseSource, Outlet
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms
 from streampca.theorems import batched_leader_regret, instability, perturbed_leader_regret
@@ -56,11 +56,6 @@ class Leader(Algorithm):
         """Releases in a stream of ``rows`` rows, counting a shorter last block at the horizon."""
         return -(-rows // self.release_every)
 
-    def due(self, t: int) -> int:
-        """Rows from row t to the next release; 0 at the horizon. Public."""
-        due = _MOST if self.batches else self.release_every - t % self.release_every
-        return due if self.horizon is None else min(due, self.horizon - t)
-
     @abstractmethod
     def std(self, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
@@ -87,22 +82,23 @@ class Leader(Algorithm):
 class LeaderProcessor(Processor):
     """State of a leader: the exact Gram matrix of the rows since the start (of the epoch)."""
 
-    __slots__ = ("gram", "rows_until_release", "spectra")
+    __slots__ = ("gram", "spectra")
     kept: ClassVar[tuple[str, ...]] = ("gram", "spectra")
 
     algorithm: Leader
-    rows_until_release: int
 
     def __init__(self, algorithm: Leader, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         self.gram = GramSum(n_features)
-        self.rows_until_release = algorithm.due(0)
         # At the ends of panels: release, sum of the first k eigenvalues of the exact Gram matrix, eigenvalues k and
         # k + 1. Curator only; the regret bound is computed from it.
         self.spectra: FloatArray = np.empty((0, 4))
 
-    def after(self, t: int, chain: Chain, **changes: Any) -> Self:
-        return super().after(t, chain, rows_until_release=self.algorithm.due(t), **changes)
+    @property
+    def rows_until_release(self) -> int:
+        algorithm = self.algorithm
+        due = _MOST if algorithm.batches else algorithm.release_every - self.t % algorithm.release_every
+        return due if algorithm.horizon is None else min(due, algorithm.horizon - self.t)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         return self._after(self.t + rows.shape[0], self.gram.add(rows), outlet)

@@ -244,8 +244,6 @@ class Lane:
         reading = Tracked(span) if self.tracking else state.reading
         gram = GramSum(before.n_features, arena[: 2 * size].reshape(2, size))
         processor = before.after(t, state.chain, gram=gram, noise=noise, reading=reading)
-        horizon = before.algorithm.horizon
-        processor.rows_until_release = 1 if horizon is None else min(1, horizon - t)
         regret, scoring, due = start.regret, None, processor.rows_until_release
         if regret is not None:
             regret = replace(regret, t=t, reward=state.reward)
