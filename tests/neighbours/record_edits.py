@@ -13,7 +13,6 @@ import random
 import re
 import sys
 import tempfile
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -44,7 +43,7 @@ class Case(NamedTuple):
         edit = {name: value for name, value in vars(self.edit).items() if value}
         return (
             f"door:   {self.door.name}\nmode:   on_bad_row={self.mode!r}\nrecord: {self.edit.at + 1}, "
-            f"{Edit(self.edit.at).texts(self.table)}\nedit:   {textwrap.shorten(repr(edit), 500)}"
+            f"{Edit(self.edit.at).texts(self.table)}\nedit:   {repr(edit)[:500]}"
         )
 
 
