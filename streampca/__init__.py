@@ -9,52 +9,47 @@ from typing import TYPE_CHECKING, Any
 from streampca.tables import RENDERERS
 
 if TYPE_CHECKING:
-    from streampca import errors as errors
-    from streampca import papers as papers
-    from streampca import queries as queries
-    from streampca import sources as sources
+    from streampca import errors as errors, papers as papers, queries as queries, sources as sources
     from streampca._native import kernels as kernels
     from streampca.auditing.instrument import Audit as Audit
     from streampca.auditing.suite import audit as audit
-    from streampca.matrix_factorization.noises import BLT as BLT
-    from streampca.matrix_factorization.noises import Tree as Tree
-    from streampca.mechanisms.adaptive import AdaptiveCovariance as AdaptiveCovariance
-    from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
-    from streampca.mechanisms.adaptive import adaptive_mechanism as adaptive_mechanism
-    from streampca.mechanisms.covariance import GaussianCovariance as GaussianCovariance
-    from streampca.mechanisms.covariance import MatrixLaplaceCovariance as MatrixLaplaceCovariance
+    from streampca.matrix_factorization.noises import BLT as BLT, Tree as Tree
+    from streampca.mechanisms.adaptive import (
+        AdaptiveCovariance as AdaptiveCovariance,
+        AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance,
+        adaptive_mechanism as adaptive_mechanism,
+    )
+    from streampca.mechanisms.covariance import (
+        GaussianCovariance as GaussianCovariance,
+        MatrixLaplaceCovariance as MatrixLaplaceCovariance,
+    )
     from streampca.mechanisms.exact_subspace import ExactSubspace as ExactSubspace
     from streampca.planning.plan import plan as plan
     from streampca.privacy.budget import Budget as Budget
     from streampca.privacy.guarantee import Guarantee as Guarantee
     from streampca.privacy.randomness import Randomness as Randomness
-    from streampca.processors.base import Algorithm as Algorithm
-    from streampca.processors.base import Processor as Processor
+    from streampca.processors.base import Algorithm as Algorithm, Processor as Processor
     from streampca.processors.dp_pca import DPPCA as DPPCA
     from streampca.processors.oja import Oja as Oja
     from streampca.processors.private_fpl import PrivateFPL as PrivateFPL
     from streampca.processors.private_oja import PrivateOja as PrivateOja
     from streampca.processors.sliding_window import SlidingWindowPCA as SlidingWindowPCA
-    from streampca.processors.solvers import Exact as Exact
-    from streampca.processors.solvers import Smoothed as Smoothed
-    from streampca.processors.solvers import Tracking as Tracking
+    from streampca.processors.solvers import Exact as Exact, Smoothed as Smoothed, Tracking as Tracking
     from streampca.processors.tumbling import Tumbling as Tumbling
-    from streampca.regret.private_regret import PrivateRegret as PrivateRegret
-    from streampca.regret.private_regret import PrivateRegretRecord as PrivateRegretRecord
-    from streampca.regret.regret import Regret as Regret
-    from streampca.regret.regret import RegretLog as RegretLog
-    from streampca.regret.regret import RegretRecord as RegretRecord
+    from streampca.regret.private_regret import (
+        PrivateRegret as PrivateRegret,
+        PrivateRegretRecord as PrivateRegretRecord,
+    )
+    from streampca.regret.regret import Regret as Regret, RegretLog as RegretLog, RegretRecord as RegretRecord
     from streampca.release.file import read_releases as read_releases
-    from streampca.release.release import Release as Release
-    from streampca.release.release import Terms as Terms
+    from streampca.release.release import Release as Release, Terms as Terms
     from streampca.release.subspace import Subspace as Subspace
     from streampca.rows.protocol import RowSource as RowSource
     from streampca.rows.report import AdmissionReport as AdmissionReport
     from streampca.store import Store as Store
     from streampca.store.ledger import Ledger as Ledger
     from streampca.stream.blocks import BlockGram as BlockGram
-    from streampca.stream.step import Step as Step
-    from streampca.stream.step import Steps as Steps
+    from streampca.stream.step import Step as Step, Steps as Steps
     from streampca.stream.stream import Stream as Stream
     from streampca.users import UserStream as UserStream
 

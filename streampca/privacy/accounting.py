@@ -104,8 +104,7 @@ def library_epsilon(events: Iterable[Event], delta: float, interval: float = 1e-
     A smaller ``interval``, the grid of the privacy loss distributions, is slower and tighter.
     """
     # Imported late: it takes seconds, and few callers need it.
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld import common, privacy_loss_distribution as pld
 
     total = pld.identity(value_discretization_interval=interval)
     slack = 0.0

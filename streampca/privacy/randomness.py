@@ -22,8 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import count as count_up
-from itertools import pairwise
+from itertools import count as count_up, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -21,8 +21,7 @@ from streampca.errors import BadParameterError, BadRowError, listed, short
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
-from streampca.rows.bounds import Bins, PrivateBounds, column_bounds
-from streampca.rows.bounds import Bounds as Bounds
+from streampca.rows.bounds import Bins, Bounds as Bounds, PrivateBounds, column_bounds
 from streampca.rows.names import NAME_THEM, refuse_values, repeated
 from streampca.state import label_of
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.rows.bounds import Bounds as GivenBounds
-from streampca.rows.bounds import close_names, column_bounds
+from streampca.rows.bounds import Bounds as GivenBounds, close_names, column_bounds
 from streampca.rows.names import MISSING, refuse_values, repeated
 from streampca.rows.protocol import PositionedBlock, PositionedSource, RowSource
 

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from shapes import SHAPES, records_of
-from shapes import releases_of as releases_of_shape
+from shapes import SHAPES, records_of, releases_of as releases_of_shape
 
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.privacy.budget import Budget

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from feeding import Overheard, feed
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import onto_ball

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from streampca.linalg.lattice import difference, onto_ball
 from streampca.linalg.svec import unpack_entries

@@ -10,8 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from runs import ROWS, proceed, whole
-from runs import begin as begin_run
+from runs import ROWS, begin as begin_run, proceed, whole
 
 from streampca.cli import main
 from streampca.store.store import Store

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_cases import STREAMS, rows
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from runs import fpl, texts
 
 import streampca as sp

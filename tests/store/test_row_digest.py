@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from runs import ROWS as STORED
-from runs import begin
+from hypothesis import given, settings, strategies as st
+from runs import ROWS as STORED, begin
 
 import streampca as sp
 from streampca.errors import BadParameterError

@@ -9,8 +9,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball

@@ -24,8 +24,7 @@ from streampca.linalg.svec import entry_weights, svec
 from streampca.matrix_factorization.base import RunningNoise, next_sum
 from streampca.matrix_factorization.blt import BufferedNoise, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
-from streampca.mechanisms import base as mechanisms_base
-from streampca.mechanisms import histogram
+from streampca.mechanisms import base as mechanisms_base, histogram
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
