@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import StreamPCAError
+from streampca.linalg.memory import History
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret.private_regret import PrivateRegretRecord, PrivateRegretRecords
 from streampca.release.estimates import Estimates
@@ -61,7 +62,8 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
     UserStream: {_CHANGES: "finish push push_many run", _EXACT: "admission regret", _SETTINGS: "algorithm guard"},
     Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values"},
     PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
-    PrivateRegretRecords: {_SETTINGS: "config", _SAME: "kept snapshot to_frame", _ARGUMENT: "observe"},
+    PrivateRegretRecords: {_SETTINGS: "config", _SAME: "kept snapshot to_frame", _ARGUMENT: "observe read restored"},
+    History: {_SETTINGS: "kept", _SAME: "snapshot", _ARGUMENT: "append read restored"},
     Step: {_EXACT: "reward"},
     Steps: {_EXACT: "rewards", _ARGUMENT: "index count"},
     tuple: {_ARGUMENT: "index count"},

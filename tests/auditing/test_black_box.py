@@ -111,7 +111,7 @@ def test_a_mechanism_from_elsewhere_is_audited_from_outside():
 
 def test_what_claims_nothing_holds_and_shows_how_bad_it_is():
     leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-2)
-    found = sp.audit(leader, mode="quick", seed=0, rows=8).rows[0]
+    found = sp.audit(leader, mode="quick", seed=0, rows=8, canaries=[np.ones(1)]).rows[0]
     assert found.holds
     assert found.claim == np.inf
     # Fresh noise at each of 8 releases: mu is sqrt(8) times that of one.
