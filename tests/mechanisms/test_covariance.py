@@ -58,13 +58,3 @@ def test_moments_of_matrix_laplace_noise():
     assert np.abs(noise.mean(axis=0)).max() < 5 * sd / np.sqrt(3000)
     # Kurtosis 6: the standard deviation of each is below 2.5 %.
     np.testing.assert_allclose(noise.std(axis=0), np.where(np.eye(3), sd, sd / np.sqrt(2.0)), rtol=0.15)
-
-
-def test_a_release_is_the_gram_matrix_plus_noise():
-    rows = np.random.default_rng(0).normal(size=(200, 5))
-    rows /= 2.0 * np.linalg.norm(rows, axis=1, keepdims=True)
-    sharp = GaussianCovariance(n_components=2, epsilon=1e4, delta=1e-6)
-    release = sharp.release(rows, seed=0)
-    assert np.abs(release.gram - rows.T @ rows).max() < 6 * sharp.sigma + 1e-3
-    assert release.noise_std == sharp.sigma
-    assert release.details == {"mechanism": "GaussianCovariance", "rows": 200}
