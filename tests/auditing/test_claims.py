@@ -32,7 +32,7 @@ def recomputed(name):
 
 #: Cases in which no more than (epsilon, delta) against mu is computed: noise for a gap that shows, votes only.
 ONLY_PROFILE = {"SubspacePerturbation", "edge-center"}
-NAMES = [name for name in CASES if name != "run-command" and not name.startswith("life-")]
+NAMES = [name for name in CASES if not name.startswith("life-")]
 
 
 @pytest.mark.parametrize("name", NAMES)

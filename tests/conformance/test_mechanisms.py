@@ -288,7 +288,7 @@ def test_bad_input_is_refused_before_anything_is_drawn(case):
 
 
 BAD_PARAMETERS = {
-    "epsilon": (0.0, math.nan, math.inf, "1"), "delta": (1.0, -1e-6), "adjacency": ("add-remove",),
+    "epsilon": (0.0, math.nan, math.inf, "1"), "delta": (0.0, 1.0, -1e-6), "adjacency": ("add-remove",),
     "n_components": (0, 1.5, True),
 }  # fmt: skip
 

@@ -11,7 +11,6 @@ from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCov
 from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import energy_outside
 from streampca.privacy.outlet import LatticeSum, Outlet
-from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release
 
 BUDGET = {"epsilon": 0.3, "delta": 1e-6}
@@ -261,27 +260,6 @@ def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows
             most = max(most, sum(parts.values()))
     assert most > 0.95 * mechanism.epsilon  # the noise is not more than privacy needs
     assert (mechanism.guarantee.epsilon, mechanism.guarantee.delta, mechanism.guarantee.mu) == (1.0, 0.0, None)
-
-
-@pytest.mark.parametrize(("rows", "stages"), [(short(), 2), (short(norm=1.0), 1), (short(499), 0)])
-def test_each_vector_has_the_noise_of_its_stage(rows, stages, monkeypatch):
-    mechanism, release = AdaptiveLaplaceCovariance(**PURE), Outlet.release
-    numbers = Randomness.from_seed(0).stream("test").draws(0)
-    made = {}
-
-    def noted(self, kind, exact, draw, std=0.0):
-        made[kind] = draw(numbers)
-        return release(self, kind, exact, draw, std)
-
-    monkeypatch.setattr(Outlet, "release", noted)
-    mechanism.release(rows, seed=0)
-    expected = {"gram": mechanism.on_gram(stages).noise(5, numbers)}
-    if stages > 0:
-        expected["norms"] = mechanism.norms_scale * numbers.laplace(96)
-    if stages > 1:
-        expected["lost"] = mechanism.lost_scale * numbers.laplace(1)
-    assert made.keys() == expected.keys()
-    assert all(np.array_equal(made[kind], expected[kind]) for kind in made)
 
 
 def test_short_rows_get_less_noise_and_long_ones_hardly_more():

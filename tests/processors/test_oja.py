@@ -12,7 +12,6 @@ from feeding import Overheard, feed
 from hypothesis import given, settings, strategies as st
 
 from streampca.linalg.lattice import onto_ball
-from streampca.privacy.gaussian import mu_of
 from streampca.privacy.randomness import Randomness
 from streampca.processors.ascent import EXACT_ROWS, GRID, orthonormalise
 from streampca.processors.base import Processor
@@ -81,15 +80,6 @@ def test_the_sensitivity_is_attained() -> None:
     assert 0.99 * 0.2 < apart <= gradient_sensitivity(1, 0.1, "replace") == 0.2
 
 
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-@pytest.mark.parametrize("k", [1, 2])
-def test_noise_is_calibrated(adjacency: str, k: int) -> None:
-    algorithm = PrivateOja(n_components=k, epsilon=1.0, delta=1e-6, adjacency=adjacency)  # type: ignore[arg-type]
-    expected = gradient_sensitivity(k, 1.0, algorithm.adjacency) / mu_of(1.0, 1e-6)
-    assert expected <= algorithm.noise_std(4) == pytest.approx(expected, rel=1e-8)
-    assert algorithm.noise_std(4) in algorithm.constants(4)
-
-
 @pytest.mark.parametrize("clip", [None, 0.3])
 def test_what_is_hidden_is_the_exact_sum_of_clipped_gradients(clip: float | None) -> None:
     rows, processor = spiked(130, 6, 2), make(n_components=2, batch_size=130, clip=clip)
@@ -123,9 +113,6 @@ def test_learns_the_subspace() -> None:
     assert captured(release.subspace.basis, rows) > 0.99
     basis = release.subspace.basis
     assert np.abs(basis.T @ basis - np.eye(3)).max() < 1e-12
-
-
-# -- without privacy --------------------------------------------------------------------
 
 
 def started(algorithm: Oja, d: int, seed: int = 1) -> Processor:

@@ -98,10 +98,3 @@ def test_noise_and_errors_are_known_before_any_row(name):
         assert algorithm.noise_std(release.t) == pytest.approx(release.noise_std, rel=1e-12)
         assert algorithm.multiplicative_error == 0.0
         assert algorithm.additive_error(D) == algorithm.noise_bound(D)
-
-
-def test_a_ring_holds_the_smaller_of_rows_and_sums():
-    assert start(make("ring")).ring.latest.dtype == np.int32
-    sums = feed(start(make("ring of sums")), rows())[0].ring.latest
-    assert sums.shape == (2, 2, D * (D + 1) // 2)
-    assert sums.dtype == np.float64

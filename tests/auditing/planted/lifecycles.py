@@ -1,7 +1,4 @@
-"""Audits of what happens to a stream (interrupts, threads, copies, stores), and of the command line.
-
-Other ways in are doors of `tests/neighbours`.
-"""
+"""Audits of what happens to a stream: interrupts, threads, copies, stores. Ways in are doors of `tests/neighbours`."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
-from six_environments import ENVIRONMENTS, seen
 
 import streampca as sp
 from planted.fixed_cases import CASES, EPSILON, FPL, GAUSSIAN, add
@@ -30,7 +26,6 @@ from streampca.auditing.runs import Row, names_of
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Tape, recording_tape
 from streampca.stream import replay
 from streampca.stream.engine import Engine
 
@@ -213,38 +208,3 @@ def _one_key_mechanism(subject: Any, rows: list[Row], how: str) -> list[Any]:
 
 add("life-mechanism-one-key", GAUSSIAN, d=6, rows=4, positions=(0, 3), feed=_one_key_mechanism, feeds=("twice",),
     guarantee=_both_claims)  # fmt: skip
-
-
-# -- the command line ---------------------------------------------------------------------------------
-
-
-def _csv_text(rows: Sequence[Row]) -> str:
-    cells = [row if isinstance(row, str) else ",".join(map(repr, row.tolist())) for row in rows]
-    return "\n".join(["x0,x1,x2", *cells, ""])
-
-
-def _run_command(subject: Any, rows: list[Row], how: str) -> list[str]:
-    run = (
-        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --read quoting=none "
-        "--row-norm 1 --out out.jsonl"
-    )
-    tape, shown = recording_tape() or Tape(), list[str]()
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "rows.csv").write_text(_csv_text(rows), encoding="utf-8")
-        for command in (run, "show out.jsonl"):
-            found = seen(command.split(), folder, ENVIRONMENTS[how], tape)
-            files = [f"{path}, {len(data)} bytes: {data!r}" for path, data in sorted(found.files.items())]
-            # How often the state of a run is shown depends on the time.
-            text = [line for line in found.text.splitlines() if not line.endswith("releases, # s")]
-            shown += [f"exit status {found.status}", *text, *files]
-    return shown
-
-
-def _lines(subject: Any, d: int) -> Pairs:
-    others = ("1.0,0.0,0.0", "0.3,-0.4,0.0", "nan,0.0,0.0", "abc,0.0,0.0", ",,", "0.0,0.0")
-    return {repr(other): (np.zeros(d), other) for other in others}
-
-
-add("run-command", FPL, n_components=1, d=3, feed=_run_command, feeds=tuple(ENVIRONMENTS), changes=_lines,
-    checks="leak", quick=False, positions=(5,))  # fmt: skip
