@@ -127,16 +127,9 @@ def push(
     rows: FloatArray, make: Make, *, scored: bool = True, block: bool = False, compiled: bool | None = None,
     times: int = 1,
 ) -> Stream:  # fmt: skip
-    """Push rows through a new stream, and read basis and eigenvalues of every release; return the stream.
+    """Push rows through a new stream, so many times, and read basis and eigenvalues of every release.
 
-    Parameters
-    ----------
-    rows : (n, d) array.
-    make : makes the algorithm.
-    scored : keep the default regret.
-    block : push all rows as one block, not one at a time.
-    compiled : see `kernels`.
-    times : number of passes over the rows.
+    ``scored`` keeps the default regret, and ``block`` pushes all rows as one block.
     """
     with kernels(compiled):
         stream = Stream(make(rows), regret=RegretLog() if scored else None)

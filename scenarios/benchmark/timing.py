@@ -19,20 +19,12 @@ from streampca import _native
 
 @dataclass(frozen=True)
 class Contender:
-    """Work to be timed.
-
-    Attributes
-    ----------
-    name : as printed.
-    rows : number of rows that one call of ``work`` handles.
-    work : called with no arguments.
-    needs : module it cannot run without, or ``native`` for compiled kernels; omitted from the table if missing.
-    """
+    """Work to be timed."""
 
     name: str
-    rows: int
+    rows: int  #: that one call of ``work`` handles
     work: Callable[[], object]
-    needs: str = ""
+    needs: str = ""  #: a module, or ``native`` for compiled kernels; without it the work is omitted
 
     @property
     def can_run(self) -> bool:

@@ -63,9 +63,6 @@ def transcript(monkeypatch):
     return listed
 
 
-# -- privacy ---------------------------------------------------------------------------------------
-
-
 def entries(exact):
     """What an outlet hides as a vector whose Euclidean norm is that of the sensitivity."""
     if isinstance(exact, LatticeSum):
@@ -113,9 +110,6 @@ def test_what_is_released_depends_on_rows_through_noisy_values_only(transcript):
     mechanism = AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6)
     _, released, first = transcript(mechanism, spikes(3000, 6, 2))
     assert transcript(mechanism, outliers(3000, 6, 2), released)[2].to_json() == first.to_json()
-
-
-# -- what it gains ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,9 +164,6 @@ def test_a_direction_that_the_combination_lacks_is_seen():
     assert expected < 1.1
 
 
-# -- the release -----------------------------------------------------------------------------------
-
-
 def test_the_release_says_what_was_done_and_claims_no_error_bar():
     rows = 0.25 * spikes(20_000, 10, 2)
     release = AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(rows, seed=0)
@@ -200,9 +191,6 @@ def test_the_whole_space(d, k):
         radii.append(release.details["clip_radius"])
     # One radius in eight is .5 or more, of 200 seeds: the median is with probability 1e-4.
     assert np.median(radii) < 0.5
-
-
-# -- pure epsilon ------------------------------------------------------------------------------------
 
 
 def short(n=3000, d=5, norm=0.3, seed=0):
