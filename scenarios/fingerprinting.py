@@ -1,20 +1,6 @@
 """Fingerprinting attack on a released subspace (Dwork, Talwar, Thakurta and Zhang 2014, Section 5).
 
-A trial puts one codeword of a fingerprinting code into the row of each of m contributors, asks the mechanism for the
-top direction of the rows, and computes a *pirate word* from it (Algorithm 5). A contributor is accused if the score
-of the codeword against the pirate word is among the top share ``rate`` of the scores of codewords that nobody holds.
-
-Under (epsilon, delta)-DP for one row, zero-out or replace, each contributor is accused with probability at most
-``exp(epsilon) * rate + delta``: without that row the pirate word does not depend on the codeword, and the probability
-is at most ``rate``. A higher frequency of accusations refutes the claim.
-
-The code is Tardos's (J. ACM 2008) with symmetric scores (Skoric, Katzenbeisser and Celik 2008): each of n positions
-has a bias p_j from the arcsine law, cut off near 0 and 1, and each codeword has independent signs, +1 with probability
-p_j. If the pirate word follows c codewords where they agree, their scores sum to about 2 n / pi, while the score of any
-other codeword has mean 0 and variance n. So about c**2 positions are needed, and suffice up to logarithms.
-
-Rows are codewords padded with ones, which give the top direction a gap and a sign. The paper pads with 15 n ones for
-the sake of its constants; here ``padding`` is a parameter, because mechanisms are slow at 16 n features.
+The attack, and what it refutes, are in docs/theory/dttz14.md.
 """
 
 from __future__ import annotations

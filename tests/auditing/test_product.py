@@ -1,11 +1,9 @@
-"""Cases by product: nothing that is public goes without an audit, a prediction and a page."""
+"""Cases by product: nothing that is public goes without an audit and a prediction."""
 
 import dataclasses
 import math
-import re
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -24,7 +22,6 @@ from streampca.processors.leader import Leader, LeaderProcessor
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
 
-DOCS = Path(__file__).parents[2] / "docs"
 #: Parameters without a switch, and why their value does not decide what is private.
 NOT_VARIED = {
     "learning_rate": "post-processing",
@@ -154,12 +151,6 @@ def predicted():
 @pytest.mark.parametrize("kind", private(), ids=lambda kind: kind.__name__)
 def test_whatever_is_private_has_a_prediction(kind):
     assert (kind.__name__ in predicted()) != (kind.__name__ in sp.papers.__all__)
-
-
-@pytest.mark.parametrize("name", [*sp.__all__, *sp.papers.__all__])
-def test_whatever_is_public_has_a_page(name):
-    page = (DOCS / "api.md").read_text(encoding="utf-8")
-    assert re.search(rf"^::: streampca[\w.]*\b{name}$", page, re.MULTILINE), name
 
 
 @pytest.mark.long

@@ -1,5 +1,4 @@
 import io
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -38,16 +37,6 @@ def test_the_live_view_has_all_facts_that_fit_the_terminal(width, height):
             "█", "Releases", "0.04472", "clamped", "of 100 rows could",
         ):  # fmt: skip
             assert words in text, words
-
-
-def test_a_long_curve_keeps_its_shape_in_flat_memory():
-    live, _ = made(LiveView, GUARANTEE, 100_000)
-    for t in range(1, 100_001):
-        live.add(RegretRecord(t, 0.0, 1.0, 1.0, 1.0, 1.0))
-    times = [record.t for record in live._curve.records]
-    assert 256 <= len(times) <= 512
-    assert len({b - a for a, b in pairwise(times)}) == 1
-    assert times[-1] > 96_000
 
 
 def test_a_log_counts_thousands_of_rows_until_the_end():

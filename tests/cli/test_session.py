@@ -1,18 +1,12 @@
 """How rows are handed on, and which regret records are made."""
 
-import re
-import sys
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 import streampca as sp
 from streampca.cli import live, session
-from streampca.cli.options import RunOptions
-from streampca.cli.run import run
 from streampca.regret.private_regret import PrivateRegretRecord
-from streampca.regret.regret import RegretSums
 
 
 class Rows(sp.RowSource):
@@ -81,21 +75,6 @@ def test_skipped_rows_do_not_count_towards_the_limit():
     blocks = [np.arange(2.0 * n).reshape(n, 2) / 1e4 for n in (700, 900, 800)]
     assert made(*blocks, skip=1000, limit=1200).run().progress.t == 1200
     assert "has 2400 rows, but the run has absorbed 2401" in str(made(*blocks, skip=2401).run().problem)
-
-
-@pytest.mark.parametrize("followed", [False, True])
-def test_records_are_made_for_those_who_follow(tmp_path, monkeypatch, capsys, followed):
-    table = tmp_path / "rows.csv"
-    np.savetxt(table, np.random.default_rng(1).normal(size=(300, 4)) / 4, delimiter=",", header="a,b,c,d", comments="")
-    count, record = [], RegretSums.record
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(RegretSums, "record", lambda sums, *given: count.append(sums) or record(sums, *given))
-    regret = tmp_path / "regret.csv" if followed else None
-    asked = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "release_every": 100, "seed": 3, "live": False}
-    files = {"out": tmp_path / "releases.jsonl", "regret": regret, "set_": ("regret.every=50",)}
-    assert run(table, options=RunOptions(**asked, **files, row_norm=1.0)) == 0
-    assert len(count) == (6 if followed else 1)
-    assert re.search(r"Captured, exactly \d.* \[curator only\]", " ".join(capsys.readouterr().err.split()))
 
 
 def test_a_file_that_is_read_is_never_overwritten(tmp_path, command):

@@ -29,22 +29,6 @@ def test_every_command_has_a_line_in_the_help(command):
         assert len(lines[name]) > 2, name
 
 
-def test_help_is_broken_for_the_terminal_and_not_where_the_source_is(command, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "400")
-    said = command("run", "--help")
-    assert "Usage: streampca run [OPTIONS] SOURCE" in said.out
-    for words in ('such as "day-*.csv", a named pipe', "Or private: the first rows", "for Gram matrices with Gaussian"):
-        assert words in said.out
-
-
-def test_the_overview_has_the_first_lines_of_the_commands():
-    for command, name in [(application(), name) for name in application()] + [(application()["ledger"], "budget")]:
-        if name not in ("--help", "-h", "--version", "ledger", "--install-completion"):
-            listed, full = command[name], application("ledger" if name == "budget" else name)
-            full = full["ledger"] if name == "budget" else full
-            assert listed.help == full[name].help.splitlines()[0], name
-
-
 @pytest.mark.parametrize("name", ["status", "verify", "export", "backup", "resume"])
 def test_a_directory_is_not_a_store(name, tmp_path, command):
     said = command(name, tmp_path, *["x"] * (name in ("backup", "resume")))

@@ -1,14 +1,134 @@
-"""Off a terminal, what a command says is a function of its options and of what was released."""
+"""Off a terminal, what a command says is a function of its options and of what was released.
+
+Commands run in this process with output in files, under environments that ask for colors, widths and terminals.
+`neighbors` runs them on two inputs, the second with the tape of the first forced, so that outlets release the same
+values in both: what remains different in exit status, standard output, standard error and publishable files depends on
+the rows otherwise than through noise.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
-from six_environments import ENVIRONMENTS, difference, neighbors
+
+from streampca.cli import main
+from streampca.cli.live import PlainView
+from streampca.privacy.randomness import Tape
+
+#: What rich, click and others read from the environment. All other variables of this kind are unset.
+ENVIRONMENTS: dict[str, dict[str, str]] = {
+    "FORCE_COLOR": {"FORCE_COLOR": "1"},
+    "CLICOLOR_FORCE": {"CLICOLOR_FORCE": "1"},
+    "TTY_COMPATIBLE": {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"},
+    "COLUMNS": {"COLUMNS": "61", "LINES": "50"},
+    "dumb": {"TERM": "dumb"},
+    "NO_COLOR": {"NO_COLOR": "1"},
+}
+_UNSET = {name for environment in ENVIRONMENTS.values() for name in environment}
+#: Seconds, rates and names of durable runs differ between any two runs.
+_OWN = re.compile(rb"\d[\d .]*(?= s\b| rows/s\b| min left\b)|\b[0-9a-f]{32}\b")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What others may see of a command: its exit status, both outputs, and the files it wrote that are not secret.
+
+    Of databases, which hold random names and times, only the size is compared.
+    """
+
+    argv: tuple[str, ...]
+    status: int
+    out: bytes
+    err: bytes
+    files: dict[str, bytes]
+
+    @property
+    def text(self) -> str:
+        """Both outputs."""
+        return (self.out + self.err).decode()
+
+
+def seen(
+    argv: Sequence[object], folder: Path, environment: Mapping[str, str], tape: Tape, *, terminal: bool = False
+) -> Seen:
+    """Run one command in a folder, both outputs in files that say whether they are a terminal.
+
+    Files that only their owner may read are not seen. Logs get a line after every batch, not every two seconds.
+    """
+    parts = [str(part) for part in argv]
+    kept = {name: value for name, value in os.environ.items() if name not in _UNSET}
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    out, err = (io.TextIOWrapper((folder / name).open("w+b"), "utf-8") for name in (".out", ".err"))
+    for stream in (out, err):
+        stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    with (
+        mock.patch.dict(os.environ, {**kept, "TERM": "xterm-256color", **environment}, clear=True),
+        contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+        warnings.catch_warnings(), tape.recording(), mock.patch.object(PlainView, "period", 0.0),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        status = main(parts)
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        stream.buffer.seek(0)
+        texts.append(_OWN.sub(b"#", stream.buffer.read()))
+        stream.close()
+    written = {
+        str(path.relative_to(folder)): b"%d bytes" % path.stat().st_size if ".db" in path.name else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in (".out", ".err") and path.stat().st_mode & 0o077
+        and before.get(path) != path.stat().st_mtime_ns
+    }  # fmt: skip
+    return Seen(tuple(parts), status, texts[0], texts[1], written)
+
+
+def neighbors(
+    commands: Iterable[Sequence[object]],
+    write: Callable[[Path, int], None],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    terminal: bool = False,
+) -> Iterator[tuple[Seen, Seen]]:
+    """Run commands one after the other on an input and on its neighbor, which ``write(folder, 0 or 1)`` makes.
+
+    The second of each pair ran with the tape of the first forced.
+    """
+    folders = [folder / name for name in ("one", "other")]
+    for number, place in enumerate(folders):
+        place.mkdir(parents=True)
+        write(place, number)
+    for argv in commands:
+        tape = Tape(seed=b"six environments")
+        first = seen(argv, folders[0], environment, tape, terminal=terminal)
+        yield first, seen(argv, folders[1], environment, Tape(tape), terminal=terminal)
+
+
+def difference(one: Seen, other: Seen) -> str:
+    """What differs between two runs; empty if nothing does."""
+    if one.status != other.status:
+        return f"{one.argv}: exit status {one.status} against {other.status}: {other.err.decode()}"
+    for name, first, second in (
+        ("standard output", one.out, other.out), ("standard error", one.err, other.err),
+        *((path, one.files.get(path, b""), other.files.get(path, b"")) for path in {*one.files, *other.files}),
+    ):  # fmt: skip
+        if first != second:
+            at = next((i for i, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), -1)
+            near = slice(max(0, at - 60), at + 60)
+            return f"{one.argv}, {name}: {first[near]!r} against {second[near]!r}"
+    return ""
+
 
 COMMON = ("-k", "2", "--epsilon", "1", "--delta", "1e-5", "--on-bad-row", "zero", "--row-norm", "4")
 RUN = ("run", "rows.csv", *COMMON, "--release-every", "50", "--seed", "3")

@@ -242,3 +242,46 @@ def test_what_is_out_of_range_without_a_horizon_is_named():
             mechanism.std(0)
     with pytest.raises(BadParameterError, match="restart_after=0"):
         AnytimeBLT(1.0, restart_after=0)
+
+
+# -- windows ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_the_workload_is_what_is_promised(kind):
+    mechanism = WINDOWS[kind](8, MU)
+    lag = np.arange(40)[:, None] - np.arange(40)
+    if kind == "twin":
+        expected = (lag >= 0) & (lag < 8)
+    elif kind == "forgetting":
+        expected = np.where(lag >= 0, 0.875 ** np.abs(lag), 0.0)
+    else:
+        expected = lag >= 0
+    np.testing.assert_allclose(mechanism.workload(40), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 8, 13])
+def test_lag_std_bounds_every_difference(window):
+    mechanism, n = StationaryBLT(window, MU, SENSITIVITY), 120
+    reconstruction = np.vstack([np.zeros((1, n)), mechanism.reconstruction(n)])
+    for lag in (1, window, 2 * window):
+        measured = np.linalg.norm(reconstruction[lag:] - reconstruction[:-lag], axis=1)
+        assert measured.max() <= mechanism.lag_std(lag) * (1.0 + 1e-12)
+        assert measured[-1] == pytest.approx(mechanism.lag_std(lag), rel=1e-3)  # and reaches it
+
+
+def a_fresh_mechanism_each_block(block):
+    reconstruction = np.vstack([np.zeros(block.horizon), block.reconstruction(block.horizon)])
+    start = np.linalg.norm(reconstruction, axis=1)
+    rest = np.linalg.norm(reconstruction[-1] - reconstruction, axis=1)
+    return np.hypot(start.max(), rest.max())
+
+
+def test_window_noise_table():
+    for log_w, lagged, faded in [(8, 3.52, 2.43), (10, 4.14, 2.87), (14, 5.39, 3.75), (16, 6.01, 4.19)]:
+        w = 2**log_w
+        assert WindowDifference(w, 1.0).std(100 * w) == pytest.approx(lagged, rel=0.01)
+        assert StationaryBLT(w, 1.0).lag_std(w) == pytest.approx(lagged, rel=0.01)
+        assert ForgettingBLT(w, 1.0).limit_std == pytest.approx(faded, rel=0.01)
+    for log_w, block in [(8, 4.12), (10, 4.81)]:
+        assert a_fresh_mechanism_each_block(GeometricBLT(2**log_w, 1.0)) == pytest.approx(block, rel=0.01)

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -133,43 +132,6 @@ def test_a_step_leaves_the_processor_as_it_was(make: Callable[[], Algorithm]) ->
     assert feed(middle, rows[70:])[1] == once
     private = middle.algorithm.guarantee.is_private
     assert not (private and other) or set(other).isdisjoint(once)
-
-
-@pytest.mark.parametrize("share", [0.2, 0.7, 0.999])
-def test_a_step_that_breaks_off_changes_nothing(make: Callable[[], Algorithm], share: float) -> None:
-    rows = onto_ball(some_rows())
-    middle = feed(make().start(D, Randomness.from_seed(5)), rows[:70])[0]
-    expected = feed(middle, rows[70:])[1]
-    count = min(middle.rows_until_release, len(rows) - 70)
-    lines = [broken_at(0, lambda: middle.absorb(rows[70 : 70 + count])) for _ in range(3)][-1]  # with all caches filled
-    for at in sorted({max(1, int(lines * share)), lines}):
-        with pytest.raises(Interrupted):
-            broken_at(at, lambda: middle.absorb(rows[70 : 70 + count]))
-    assert feed(middle, rows[70:])[1] == expected
-
-
-class Interrupted(BaseException):
-    """Raised from outside."""
-
-
-def broken_at(at: int, call: Callable[[], object]) -> int:
-    """Call, break off at a line of the package, and return the number of its lines that ran; 0 does not break off."""
-    lines, before = 0, sys.gettrace()
-
-    def trace(frame: Any, event: str, arg: object) -> Any:
-        nonlocal lines
-        if event == "line" and "streampca" in frame.f_code.co_filename:
-            lines += 1
-            if lines == at:
-                raise Interrupted
-        return trace
-
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return lines
 
 
 def assert_plain(value: Any) -> None:

@@ -16,9 +16,6 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-
 FORMATS = ("csv", "ledger", "ndjson", "parquet", "records", "releases", "store")
 
 

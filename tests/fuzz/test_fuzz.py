@@ -3,15 +3,14 @@
 The long form is ``tests/fuzz/fuzz.py``.
 """
 
-import importlib.util
 import os
-import sys
 import zipfile
 from collections import namedtuple
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import fuzz
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -22,13 +21,6 @@ from streampca.errors import BadParameterError, BadRowError, SourceError, Stream
 from streampca.rows.admission import Admission
 from streampca.sources.csv_rows import CsvRows
 from streampca.store.store import Store
-
-sys.path.insert(0, str(Path(__file__).parent))
-_SPEC = importlib.util.spec_from_file_location("fuzz_script", Path(__file__).with_name("fuzz.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-fuzz = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(fuzz)
 
 
 @pytest.mark.parametrize("name", fuzz.FORMATS)

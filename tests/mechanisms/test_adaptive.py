@@ -11,7 +11,6 @@ from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCov
 from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import energy_outside
 from streampca.privacy.outlet import LatticeSum, Outlet
-from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release
 
 BUDGET = {"epsilon": 0.3, "delta": 1e-6}
@@ -64,20 +63,6 @@ def transcript(monkeypatch):
     return listed
 
 
-# -- privacy ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-def test_the_shares_add_up_to_the_whole_budget(adjacency):
-    mechanism = AdaptiveCovariance(n_components=1, adjacency=adjacency, **BUDGET)
-    norms, lost, first, second, rest = mechanism.constants(5)
-    moves = 1.0 if adjacency == "zero-out" else math.sqrt(2.0)
-    spent = math.hypot(moves / norms, 1.0 / lost, moves / first, moves / second)
-    assert spent == pytest.approx(mechanism.mu, rel=1e-12)
-    assert math.hypot(moves / norms, moves / first, moves / rest) == pytest.approx(spent, rel=1e-12)
-    assert mechanism.guarantee.mu == mechanism.mu == GaussianCovariance(n_components=1, **BUDGET).mu
-
-
 def entries(exact):
     """What an outlet hides as a vector whose Euclidean norm is that of the sensitivity."""
     if isinstance(exact, LatticeSum):
@@ -125,9 +110,6 @@ def test_what_is_released_depends_on_rows_through_noisy_values_only(transcript):
     mechanism = AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6)
     _, released, first = transcript(mechanism, spikes(3000, 6, 2))
     assert transcript(mechanism, outliers(3000, 6, 2), released)[2].to_json() == first.to_json()
-
-
-# -- what it gains ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -182,9 +164,6 @@ def test_a_direction_that_the_combination_lacks_is_seen():
     assert expected < 1.1
 
 
-# -- the release -----------------------------------------------------------------------------------
-
-
 def test_the_release_says_what_was_done_and_claims_no_error_bar():
     rows = 0.25 * spikes(20_000, 10, 2)
     release = AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(rows, seed=0)
@@ -212,9 +191,6 @@ def test_the_whole_space(d, k):
         radii.append(release.details["clip_radius"])
     # One radius in eight is .5 or more, of 200 seeds: the median is with probability 1e-4.
     assert np.median(radii) < 0.5
-
-
-# -- pure epsilon ------------------------------------------------------------------------------------
 
 
 def short(n=3000, d=5, norm=0.3, seed=0):
@@ -272,39 +248,6 @@ def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows
             most = max(most, sum(parts.values()))
     assert most > 0.95 * mechanism.epsilon  # the noise is not more than privacy needs
     assert (mechanism.guarantee.epsilon, mechanism.guarantee.delta, mechanism.guarantee.mu) == (1.0, 0.0, None)
-
-
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
-def test_the_shares_add_up_to_epsilon(epsilon, adjacency):
-    mechanism = AdaptiveLaplaceCovariance(n_components=2, epsilon=epsilon, adjacency=adjacency)
-    norms, lost, *grams = mechanism.constants(5)
-    moves = 1.0 if adjacency == "zero-out" else 2.0
-    alone, after_norms, after_both = (moves / (2.0 * scale) for scale in grams)  # a trace norm over 2c
-    assert alone == pytest.approx(epsilon, rel=1e-12)
-    assert moves / norms + after_norms == pytest.approx(epsilon, rel=1e-12)
-    assert moves / norms + 1.0 / lost + after_both == pytest.approx(epsilon, rel=1e-12)
-
-
-@pytest.mark.parametrize(("rows", "stages"), [(short(), 2), (short(norm=1.0), 1), (short(499), 0)])
-def test_each_vector_has_the_noise_of_its_stage(rows, stages, monkeypatch):
-    mechanism, release = AdaptiveLaplaceCovariance(**PURE), Outlet.release
-    numbers = Randomness.from_seed(0).stream("test").draws(0)
-    made = {}
-
-    def noted(self, kind, exact, draw, std=0.0):
-        made[kind] = draw(numbers)
-        return release(self, kind, exact, draw, std)
-
-    monkeypatch.setattr(Outlet, "release", noted)
-    mechanism.release(rows, seed=0)
-    expected = {"gram": mechanism.on_gram(stages).noise(5, numbers)}
-    if stages > 0:
-        expected["norms"] = mechanism.norms_scale * numbers.laplace(96)
-    if stages > 1:
-        expected["lost"] = mechanism.lost_scale * numbers.laplace(1)
-    assert made.keys() == expected.keys()
-    assert all(np.array_equal(made[kind], expected[kind]) for kind in made)
 
 
 def test_short_rows_get_less_noise_and_long_ones_hardly_more():

@@ -38,9 +38,6 @@ def basis_of(release):
     return tuple(map(tuple, release.details["integer_basis"]))
 
 
-# -- spans -----------------------------------------------------------------------------------------
-
-
 def test_floats_are_taken_at_their_exact_value():
     rows = np.array([[0.1, 0.2], [0.3, 0.6], [1e300, 0.0], [0.0, -5e-324], [0.0, 0.0], [3 * 2.0**-20, 2.0**-18]])
     lines = lines_of(rows)
@@ -67,9 +64,6 @@ def test_one_form_for_one_subspace_of_the_right_rank(rows, order):
     if span:
         across = np.linalg.qr(np.array(span, dtype=float).T)[0]
         assert subspace_angles(basis, across).max() < 1e-13
-
-
-# -- votes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("outliers", [0, 1, 4])
@@ -145,9 +139,6 @@ def test_rows_needed():
 def test_bad_parameters_and_rows_are_named(arguments, rows, error, names):
     with pytest.raises(error, match=names):
         ExactSubspace(**(BUDGET | arguments)).release(rows)
-
-
-# -- truncated Laplace noise ------------------------------------------------------------------------
 
 
 def draws(noise, count=20000):

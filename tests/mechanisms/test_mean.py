@@ -18,9 +18,6 @@ def outlet(seed: int) -> Outlet:
     return source.outlet(source.first)
 
 
-# -- range ----------------------------------------------------------------------------
-
-
 def test_range_is_the_upper_end_of_the_octave_or_nothing() -> None:
     cases = {
         0.125: np.full(RANGE.rows, 0.3),  # of 0.09
@@ -43,9 +40,6 @@ def test_one_row_moves_at_most_one_vote() -> None:
             assert differ.size <= 1
             moved += differ.size
     assert moved > 20
-
-
-# -- mean -----------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 10**6), radius=st.floats(1e-3, 0.5), adjacency=st.sampled_from(["zero-out", "replace"]))

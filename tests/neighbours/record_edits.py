@@ -2,13 +2,12 @@
 
 ``python record_edits.py --edits 20000`` runs so many edits.
 
-A case is a function of the seed and its number: the same door, table and edit whenever it is run. A million of them, in
-two processes: ``python record_edits.py --edits 1000000 --shard 1/2`` and ``--shard 2/2``; one: ``--case 1234``.
+A case is a function of the seed and its number: the same door, table and edit whenever it is run. One of them:
+``--case 1234``.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import sys
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from blind import installed
+from cyclopts import App
 from doors import DOORS, EVERY, Door, Outcome
 from edited import Edit, Table
 
@@ -191,26 +191,18 @@ def report(seed: int, violations: list[tuple[int, Case, str]]) -> str:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--edits", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shard", default="1/1", help="i/n runs every n-th case, from the i-th")
-    parser.add_argument("--case", type=int, help="run this one")
-    parser.add_argument("--door", default="", help="only doors whose name matches this")
-    given = parser.parse_args(argv)
-    shard, shards = map(int, given.shard.split("/"))
-    doors = [door for door in DOORS if re.search(given.door, door.name)]
-    numbers = [given.case] if given.case is not None else range(shard - 1, given.edits, shards)
+def main(*, edits: int = 20_000, seed: int = 0, case: int | None = None, door: str = "") -> int:
+    """Run so many edits, or one case, through the doors whose name matches."""
+    doors = [one for one in DOORS if re.search(door, one.name)]
     began = time.process_time()
-    counts, violations = attacked(given.seed, numbers, doors)
+    counts, violations = attacked(seed, range(edits) if case is None else [case], doors)
     for name, count in counts.most_common():
         print(f"{count:8d}  {name}")
     print(f"{counts.total()} edits, {len(violations)} violations, {time.process_time() - began:.0f} s of CPU")
     if violations:
-        print(report(given.seed, violations))
+        print(report(seed, violations))
     return int(bool(violations))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(App(default_command=main, help=__doc__, help_format="plaintext", result_action="return_value")())

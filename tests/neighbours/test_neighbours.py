@@ -82,6 +82,14 @@ def _finite_blocks(real: Any) -> Any:
     return lambda self: (rows[np.isfinite(rows).all(axis=1)] for rows in real(self))
 
 
+def _finite_values(real: Any) -> Any:
+    def all_values(self: Any, *given: Any) -> np.ndarray:
+        rows = real(self, *given)
+        return rows[np.isfinite(np.asarray(rows, float)).all(axis=1)]
+
+    return all_values
+
+
 def _neighbor_too(real: Any) -> Any:
     def block(self: Any, rows: np.ndarray, number: int) -> Any:
         bad = ~np.isfinite(rows).all(axis=1)
@@ -135,6 +143,7 @@ HOLES: dict[str, tuple[Any, str, Callable[[Any], Any], str, str]] = {
     "a refusal quotes the first person": (
         base, "refuse_values", lambda real: _quoting, "CSV, headless", "quotes the record"),
     "a bad row is dropped": (csv_rows.CsvRows, "blocks", _finite_blocks, "CSV, bytes, run", "t is "),
+    "a bad row in memory is dropped": (admission.Admission, "all_values", _finite_values, "list, push_many", "t is "),
     "a bad row takes its neighbor along": (admission.Admission, "block", _neighbor_too, "array, push", "and record"),
     "a row is too long": (
         admission, "admitted_rows", lambda real: _too_long, "array, push",

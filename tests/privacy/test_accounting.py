@@ -9,7 +9,6 @@ from hypothesis import given, settings, strategies as st
 
 import streampca as sp
 from streampca.errors import BadParameterError
-from streampca.matrix_factorization.tree import BinaryTree
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.privacy import gaussian
@@ -37,27 +36,6 @@ def test_our_profile_and_the_library_agree_within_a_thousandth(mu, delta):
 def test_compositions_agree_within_a_thousandth(mus, delta):
     events = [gauss(mu) for mu in mus]
     assert library_epsilon(events, delta) == pytest.approx(epsilon_of(events, delta), rel=1e-3)
-
-
-def test_tree_accounting_is_exact_where_the_library_is_eight_percent_loose():
-    # The library prices SingleEpochTreeAggregationDpEvent through RdpAccountant (neighbours REPLACE_SPECIAL) only;
-    # its PLDAccountant refuses the event.
-    from dp_accounting import NeighboringRelation, UnsupportedEventError, dp_event, pld, rdp
-
-    mu = gaussian.mu_of(1.0, 1e-6)
-    tree = BinaryTree(2**14, mu)
-    event = dp_event.SingleEpochTreeAggregationDpEvent(tree.node_std, [tree.horizon])
-    with pytest.raises(UnsupportedEventError):
-        pld.PLDAccountant(NeighboringRelation.REPLACE_SPECIAL).compose(event)
-    library = rdp.RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_SPECIAL)
-    library.compose(event)
-    loose = library.get_epsilon(1e-6)
-    ours = epsilon_of([gauss(tree.mu)], 1e-6)
-    assert ours == pytest.approx(1.0, abs=1e-9)
-    assert 1.07 < loose / ours < 1.09
-    # And ours is right: a row is in `levels` nodes, which the library prices one by one as well as we do together.
-    nodes = [gauss(1.0 / tree.node_std)] * tree.levels
-    assert library_epsilon(nodes, 1e-6) == pytest.approx(ours, rel=1e-3)
 
 
 def test_other_claims_compose_from_above():

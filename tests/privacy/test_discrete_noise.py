@@ -61,8 +61,6 @@ def test_sigma_covers_what_discreteness_costs():
         assert sigma * UNIT < std * (1 + 1.01e-9) + UNIT
 
 
-# -- low bits ------------------------------------------------------------------------------------
-
 SIGMA, TRIES = 4.22, 4000
 
 
@@ -104,9 +102,6 @@ def test_low_bits_of_streams_tell_nothing(options):
         )
         assert gives_away(out).sum() == 0
         assert (out % UNIT == 0).all()
-
-
-# -- refusals ------------------------------------------------------------------------------------
 
 
 def test_noise_that_does_not_fit_the_integers():

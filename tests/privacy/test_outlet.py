@@ -349,31 +349,6 @@ def test_a_lattice_sum_depends_on_the_sum_with_the_noise_alone(grid):
     np.testing.assert_array_equal(LatticeSum(-0.0 * values, grid).hidden[0].view(np.int64), 0)
 
 
-# -- the law of what comes out ------------------------------------------------------------------------
-
-LEAVES, COORDINATES = 20_000, 16
-
-
-@pytest.fixture(scope="module")
-def leaves():
-    """Normals of successive leaves, (LEAVES, COORDINATES)."""
-    own = NoiseSource(Randomness.from_seed(11), "law")
-    outlet, hidden = own.outlet(own.first), np.random.default_rng(0).integers(0, 3, (LEAVES, 1))
-    return np.array([outlet.hide("gram", x).normal(COORDINATES) for x in hidden])
-
-
-@pytest.mark.parametrize("power", [1, 2])
-@pytest.mark.parametrize("lag", [0, 1, 2, 4])
-def test_coordinates_and_leaves_are_uncorrelated(leaves, power, lag):
-    # 256 correlations of 5 standard deviations each: a false alarm of 1.5e-4.
-    x = leaves**power
-    first, later = x[: LEAVES - lag], x[lag:]
-    found = np.corrcoef(first.T, later.T)[:COORDINATES, COORDINATES:]
-    if lag == 0:
-        found = found - np.eye(COORDINATES)
-    assert np.abs(found).max() * np.sqrt(LEAVES - lag) < 5.0
-
-
 # -- epochs -------------------------------------------------------------------------------------------
 
 

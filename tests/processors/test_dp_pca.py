@@ -200,16 +200,6 @@ def test_each_row_reaches_one_mechanism(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(seen) == len(set(seen)) == horizon
 
 
-def test_each_segment_meets_noise_once() -> None:
-    processor: Processor = make(10, horizon=20_000)
-    rows, _ = signal_noise(20_000, 0.05, 1, 10)
-    while processor.rows_until_release:
-        outlet = Overheard(processor)
-        processor, release = processor.absorb(rows[processor.t : processor.t + processor.rows_until_release], outlet)
-        assert release is not None
-        assert [kind for kind, _ in outlet.hidden] == ["norm", "inside", "across"]
-
-
 @pytest.mark.parametrize(("adjacency", "factor"), [("zero-out", 1.0), ("replace", 2.0)])
 def test_noise_is_calibrated_to_the_released_radius(
     adjacency: str, factor: float, monkeypatch: pytest.MonkeyPatch

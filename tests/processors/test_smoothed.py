@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError, NoReleaseError
+from streampca.errors import NoReleaseError
 from streampca.linalg.svec import pack_entries
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.smoothing import Smoothing, WindowSmoothing
@@ -98,12 +98,6 @@ def test_a_release_goes_through_json_and_pickle() -> None:
     assert plain is not None
     assert plain.smoothed is None
     assert "smoothed" not in json.loads(plain.to_json())
-
-
-@pytest.mark.parametrize("drift", [-1.0, float("nan"), float("inf"), True, "1"])
-def test_drifts_that_are_none_are_refused(drift: Any) -> None:
-    with pytest.raises(BadParameterError, match="drift="):
-        sp.Smoothed(drift=drift)
 
 
 def test_estimates_need_a_matrix_of_known_noise() -> None:

@@ -9,7 +9,6 @@ folder that the variable STREAMPCA_SHOTS names, or to pytest's.
 
 import os
 import shutil
-import sys
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -20,10 +19,9 @@ pytest.importorskip("uvicorn")
 webdriver = pytest.importorskip(
     "selenium.webdriver", reason="selenium is not installed: pip install 'streampca[browser]'"
 )
-from streampca.views.server import Server  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
 from pages import Run  # noqa: E402
+
+from streampca.views.server import Server  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [

@@ -1,19 +1,15 @@
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import FEATURES, Run, bare
 
 import streampca as sp
 from streampca.release.release import rows_summed
 from streampca.views.card import card
 from streampca.views.facts import Fact, admission_facts, captured_share, regret_facts
 from streampca.views.page import Page, Thinned
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pages import FEATURES, Run, bare
 
 
 def test_a_message_is_the_whole_state_and_made_once():

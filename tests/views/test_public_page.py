@@ -7,7 +7,6 @@ import re
 import sys
 import types
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,14 +22,13 @@ from streampca.views.facts import Fact
 from streampca.views.page import Page
 
 pytest.importorskip("uvicorn")
+from pages import Run, ask, bare, event
+from test_server import FILES
+
 from streampca.cli.live import PlainView, Progress
 from streampca.cli.page import ServedPage
 from streampca.views.run_files import RunFiles
 from streampca.views.server import Server
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pages import Run, ask, bare, event
-from test_server import FILES
 
 #: Every curator value of the test has these digits, at sizes that nothing publishable has.
 DIGITS = "7318264"

@@ -3,10 +3,8 @@ import hashlib
 import json
 import math
 import re
-import sys
 from html.parser import HTMLParser
 from itertools import islice
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -20,12 +18,11 @@ from streampca.release.file import Header
 from streampca.store import Store
 
 pytest.importorskip("matplotlib")
+from pages import bare
+
 from streampca.views import report
 from streampca.views.plots import encoded
 from streampca.views.report import html, read_run, subspace_pictures
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pages import bare
 
 NASTY = ("</script><img src=x onerror=alert(1)>", "a$b$", '"&<b>', "plain", "x" * 80)
 

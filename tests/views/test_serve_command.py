@@ -3,7 +3,6 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from streampca.cli import main
 
 pytest.importorskip("uvicorn")
-sys.path.insert(0, str(Path(__file__).parent))
 from pages import PATIENCE, event, until
 
 # Whoever started the tests in the background has SIGINT ignored.

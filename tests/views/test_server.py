@@ -1,18 +1,15 @@
 import json
 import socket
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from streampca.errors import BadParameterError
 
 pytest.importorskip("uvicorn")
-from streampca.views.server import Server
-
-sys.path.insert(0, str(Path(__file__).parent))
 from pages import PATIENCE, Run, ask, event, until
+
+from streampca.views.server import Server
 
 FILES = ("/", "/page.css", "/page.js", "/charts.js", "/uplot.js", "/uplot.css", "/uplot-LICENSE.txt", "/icon.svg")
 

@@ -330,7 +330,8 @@ bug("sensitivity of zero-out under replace",
     "PrivateFPL-replace SlidingWindowPCA-replace GaussianCovariance-replace Tumbling-replace",
     put(GRAM_SENSITIVITY, "replace", 1.0))
 bug("tree one level too shallow", "PrivateFPL-tree PrivateFPL-discrete",
-    after(BinaryTree, "node_std", lambda std, self: std * math.sqrt(1.0 - 1.0 / self.levels)))
+    after(BinaryTree, "__post_init__", lambda made, self: object.__setattr__(
+        self, "node_std", self.node_std * math.sqrt(1.0 - 1.0 / self.levels))))
 bug("the same noise at every step", "PrivateFPL PrivateFPL-tree PrivateFPL-discrete PrivateOja", same_noise)
 bug("one key for all streams", "PrivateFPL GaussianCovariance", known_key)
 bug("published rewards", "PrivateFPL", after(FPLProcessor, "step", _told_reward))

@@ -265,8 +265,6 @@ bug("the exact sum in the smoothed matrix", "PrivateFPL-smoothed",
 bug("the exact sum in the mean", "PrivateFPL-centered",
     with_release(lambda release, gram: {"details": {**release.details, "mean": (1e-9 * gram.packed()[:20]).tolist()}}))
 bug("names from the first row where bad rows are absorbed", "names", (admission.Admission, "fixed_by", _by_any_row))
-bug("bad rows left out", "bad-rows csv",
-    after(admission.Admission, "all_values", lambda made, *_: made[np.isfinite(np.asarray(made, float)).all(axis=1)]))
 bug("the exact matrix as Release.gram", "PrivateFPL watched", after(FPLProcessor, "released", _exact_matrix))
 bug("regret printed to a log", "watched", after(Engine, "absorb", _logged))
 bug("scaled rows told on standard error", "PrivateFPL", after(admission.Admission, "block", _said))

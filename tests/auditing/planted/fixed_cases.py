@@ -1,7 +1,7 @@
 """The fixed cases: what planted bugs are planted in, on the neighbors that each subject is worst for.
 
 To register a case, append an `add` (or `mechanism`, for both adjacencies) at the end of this file. What happens to
-streams, and other ways in, are in `planted.lifecycles`.
+streams is in `planted.lifecycles`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Audits of what happens to a stream (interrupts, threads, copies, stores), and of other ways in (CSV, adapters)."""
+"""Audits of what happens to a stream: interrupts, threads, copies, stores. Ways in are doors of `tests/neighbours`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
@@ -18,18 +17,15 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
-from six_environments import ENVIRONMENTS, seen
 
 import streampca as sp
-from planted.fixed_cases import CASES, DELTA, ENDLESS, EPSILON, FPL, GAUSSIAN, add
+from planted.fixed_cases import CASES, EPSILON, FPL, GAUSSIAN, add
 from streampca.auditing.laws import Law, correlated
 from streampca.auditing.needs import Pairs
-from streampca.auditing.runs import Row, names_of, released
+from streampca.auditing.runs import Row, names_of
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Tape, recording_tape
-from streampca.sources import open_rows
 from streampca.stream import replay
 from streampca.stream.engine import Engine
 
@@ -212,112 +208,3 @@ def _one_key_mechanism(subject: Any, rows: list[Row], how: str) -> list[Any]:
 
 add("life-mechanism-one-key", GAUSSIAN, d=6, rows=4, positions=(0, 3), feed=_one_key_mechanism, feeds=("twice",),
     guarantee=_both_claims)  # fmt: skip
-
-
-# -- rows that are no rows, and other ways in ---------------------------------------------------------
-
-#: Cells that count as missing, text, and lines of another length.
-CELLS = (
-    "", "1e999", "nan", "-inf", '""', " ", "1e-400", "NA",
-    "abc", "0x1p3", "1_000", '"1,000"', "\u0663", "a\0b", "1;2", "--1", '"', "1,2", "#",
-)  # fmt: skip
-LINES = (*(f"{cell},0.0,0.0" for cell in CELLS), ",,", "0.0,0.0", "0.0,0.0,0.0,0.0", "0.5")
-_NO_NUMBERS: tuple[Any, ...] = (math.nan, math.inf, "abc", None, 1j, 10**400)
-BAD_ROWS: tuple[Any, ...] = (
-    *([cell, 0.0, 0.0] for cell in _NO_NUMBERS), [0.0] * 2, [0.0] * 4, [[1.0, 0.0, 0.0]], "abc", b"abc", None, 7,
-    {"x0": 1.0}, {"x0": 1.0, "x1": 0.0, "y": 0.0}, {"x0": 1.0, "x1": 0.0, "x2": 0.0, "x3": 0.0},
-)  # fmt: skip
-
-
-def _bad_rows(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    stream = sp.Stream(subject, features=["x0", "x1", "x2"], regret=None, on_bad_row="zero")
-    values = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
-    steps = [stream.push(value) if how == "push" else stream.push_many([value])[0] for value in values]
-    return [step.release or "" for step in steps]
-
-
-def against_zero(others: Sequence[Any]) -> Callable[[Any, int], Pairs]:
-    return lambda subject, d: {repr(other)[:40]: (np.zeros(d), other) for other in others}
-
-
-add("bad-rows", FPL, n_components=1, feed=_bad_rows, d=3, checks="leak", feeds=("push", "many"),
-    changes=against_zero(BAD_ROWS))  # fmt: skip
-
-
-def csv_text(rows: Sequence[Row], quoting: str = "none") -> str:
-    cells = [row if isinstance(row, str) else ",".join(map(repr, row.tolist())) for row in rows]
-    if quoting == "csv":
-        cells = [
-            '"{}",0.0,0.0'.format(cell.replace('"', '""')) if isinstance(row, str) else cell
-            for row, cell in zip(rows, cells, strict=True)
-        ]
-    return "\n".join(["x0,x1,x2", *cells, ""])
-
-
-def _csv(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "rows.csv")
-        path.write_text(csv_text(rows, how), encoding="utf-8")
-        quoting: Any = how
-        stream = sp.Stream(subject, regret=None, on_bad_row="zero")
-        return released(*stream.run(open_rows(path, on_bad_row="zero", quoting=quoting)))
-
-
-#: The case, but for what feeds rows.
-CSV: dict[str, Any] = {"n_components": 1, "d": 3, "checks": "leak", "feeds": ("file",), "changes": against_zero(LINES)}
-add("csv", FPL, feed=_csv, **{**CSV, "feeds": ("none", "csv")})
-
-
-def _run_command(subject: Any, rows: list[Row], how: str) -> list[str]:
-    run = (
-        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --read quoting=none "
-        "--row-norm 1 --out out.jsonl"
-    )
-    tape, shown = recording_tape() or Tape(), list[str]()
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "rows.csv").write_text(csv_text(rows), encoding="utf-8")
-        for command in (run, "show out.jsonl"):
-            found = seen(command.split(), folder, ENVIRONMENTS[how], tape)
-            files = [f"{path}, {len(data)} bytes: {data!r}" for path, data in sorted(found.files.items())]
-            # How often the state of a run is shown depends on the time.
-            text = [line for line in found.text.splitlines() if not line.endswith("releases, # s")]
-            shown += [f"exit status {found.status}", *text, *files]
-    return shown
-
-
-# "csv" has all bad cells, at all places.
-_lines = against_zero(("1.0,0.0,0.0", "0.3,-0.4,0.0", "nan,0.0,0.0", "abc,0.0,0.0", ",,", "0.0,0.0"))
-add("run-command", FPL, feed=_run_command, quick=False, positions=(5,),
-    **{**CSV, "feeds": tuple(ENVIRONMENTS), "changes": _lines})  # fmt: skip
-
-
-def _river(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    from streampca.river import PrivatePCA
-
-    names, out = names_of(rows), list[Any]()
-    model: Any = PrivatePCA(2, EPSILON, DELTA, horizon=len(rows), features=names)
-    for row in rows:
-        model.learn_one(dict(zip(names, row.tolist(), strict=True)))
-        out += [model.release, model.components.to_json()]
-    return out
-
-
-def _sklearn(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    from streampca.sklearn import PrivatePCA
-
-    model: Any = PrivatePCA(2, epsilon=EPSILON, delta=DELTA, center=False)
-    out = list[Any]()
-    for start in range(0, len(rows), 3):
-        model.partial_fit(np.array(rows[start : start + 3]))
-        # The report of what was done to the rows is the curator's.
-        public = {name: value for name, value in vars(model).items() if name.endswith("_")}
-        out += [model.release_, repr(sorted(public.items()))]
-    return out
-
-
-_fed: dict[str, Any] = {"d": 6, "feeds": ("model",), "changes": plain_changes}
-if find_spec("river"):
-    add("river", FPL, center=True, feed=_river, **_fed)
-if find_spec("sklearn"):
-    add("sklearn", FPL, horizon=None, feed=_sklearn, slack=ENDLESS, **_fed)
