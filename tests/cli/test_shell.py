@@ -111,9 +111,9 @@ def test_bounds_as_text_and_in_files(tmp_path):
 
 def test_algorithms_by_either_name():
     for name in ("fpl", "PrivateFPL"):
-        made = make_algorithm(name, COMMON | {"horizon": None}, extra={"solver": '"exact"', "n_features": "7"})
+        made = make_algorithm(name, COMMON | {"horizon": None}, extra={"solver": '"exact"', "publish_regret": "yes"})
         assert isinstance(made, streampca.PrivateFPL)
-        assert (made.release_every, made.n_features) == (100, 7)
+        assert (made.release_every, made.publish_regret) == (100, True)
     with pytest.raises(BadParameterError, match="--horizon"):
         make_algorithm("PerturbedLeader", COMMON | {"horizon": 5})
     with pytest.raises(BadParameterError, match="none of that name"):

@@ -116,7 +116,7 @@ Feed = Callable[[np.ndarray], list[sp.Release]]
 
 def begun(setup: Setup, **options: Any) -> sp.Stream:
     """A stream that has taken the rows before."""
-    stream = sp.Stream(setup.algorithm, **options)
+    stream = sp.Stream(setup.algorithm, features=D, **options)
     stream.push_many(rows(0, BEFORE - 1))
     stream.push(rows(0, BEFORE)[-1])
     return stream
@@ -171,7 +171,7 @@ def copied(setup: Setup) -> tuple[sp.Stream, sp.Stream]:
 
 
 def restored(setup: Setup) -> tuple[sp.Stream, sp.Stream]:
-    stream, other = begun(setup, key=KEY), sp.Stream(setup.algorithm, key=KEY)
+    stream, other = begun(setup, key=KEY), sp.Stream(setup.algorithm, features=D, key=KEY)
     replay.restore(other.engine, replay.saved(stream.engine)["state"], stream.release)
     return stream, other
 
@@ -350,7 +350,7 @@ def together(*work: Callable[[], None], meanwhile: Callable[[], None] = lambda: 
 def test_threads_push_in_some_order_and_lose_nothing(name: str, single: bool) -> None:
     count = THREADS * BLOCKS * BLOCK
     algorithm = SETUPS[name](horizon=count).algorithm
-    stream = sp.Stream(algorithm, seed=5)
+    stream = sp.Stream(algorithm, features=D, seed=5)
     given = rows(2, count).reshape(THREADS, BLOCKS, BLOCK, D)
     taken: list[tuple[int, np.ndarray]] = []
     releases: list[sp.Release] = []
@@ -380,7 +380,7 @@ def test_threads_push_in_some_order_and_lose_nothing(name: str, single: bool) ->
     taken.sort(key=lambda pair: pair[0])
     sizes = [len(block) for _, block in taken]
     assert [first for first, _ in taken] == [1, *(1 + np.cumsum(sizes[:-1])).tolist()]  # each row once, none twice
-    serial = sp.Stream(algorithm, seed=5)
+    serial = sp.Stream(algorithm, features=D, seed=5)
     expected = serial.push_many(np.concatenate([block for _, block in taken])).releases
     assert [r.to_json() for r in sorted(releases, key=lambda r: r.t)] == [r.to_json() for r in expected]
     assert stream.regret.now() == serial.regret.now()

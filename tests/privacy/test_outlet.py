@@ -286,11 +286,11 @@ def test_configurations_that_differ_in_anything_share_no_noise(cloned, monkeypat
     mechanism = BASE.mechanism
     changes = {
         "n_components": 1, "epsilon": np.nextafter(1.0, 2.0), "delta": np.nextafter(1e-6, 1.0),
-        "adjacency": "replace", "n_features": D, "discrete_noise": True, "center": True,
+        "adjacency": "replace", "discrete_noise": True, "center": True,
     }  # fmt: skip
     assert set(changes) == {field.name for field in fields(mechanism) if field.init}
     names = [first_name(replace(BASE, mechanism=replace(mechanism, **{name: v}))) for name, v in changes.items()]
-    changes = {"release_every": 6, "horizon": 50, "keep_short": True, "n_features": D}
+    changes = {"release_every": 6, "horizon": 50, "keep_short": True}
     assert set(changes) | {"mechanism"} == set(BASE.parameters())
     names += [first_name(replace(BASE, **{name: value})) for name, value in changes.items()]
     names += [

@@ -144,7 +144,9 @@ def test_settings_outside_their_domain(keywords: dict[str, object], message: str
 
 def stream(**options: object) -> sp.Stream:
     every = options.pop("release_every", 7)
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=every)  # type: ignore[arg-type]
+    algorithm = sp.PrivateFPL(
+        n_components=1, epsilon=1.0, delta=1e-6, release_every=every, center=options.pop("center", False)
+    )  # type: ignore[arg-type]
     return sp.Stream(algorithm, seed=0, on_bad_row="zero", **{"features": 2} | options)  # type: ignore[arg-type]
 
 

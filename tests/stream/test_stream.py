@@ -106,7 +106,7 @@ def test_settings_outside_their_domain() -> None:
         ({"regret": True}, "regret=True"),
         ({"private_regret": True}, "private_regret=True"),
         ({"features": "age"}, "features='age': expected a sequence"),
-        ({"features": 2.5}, "features=2.5: expected a sequence"),
+        ({"features": 0}, "features=0: expected an integer >= 1"),
         ({"ledger": "budget.db"}, r"Pass Ledger\(file\).account"),
     ):
         with pytest.raises(BadParameterError, match=message):

@@ -16,6 +16,7 @@ import streampca as sp
 from streampca.cli import main
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.regret.regret import RegretLog
+from streampca.release.file import Header
 from streampca.store import Store
 
 pytest.importorskip("matplotlib")
@@ -46,8 +47,8 @@ def made():
 
 def write(folder, releases, processor="PrivateFPL"):
     """Write the files of a run."""
-    lines = [json.dumps({"kind": "header", "format": 1, "parameters": {"processor": processor}})]
-    lines += [release.to_json() for release in releases]
+    header = Header((releases or [bare()])[0].terms, {"processor": processor})
+    lines = [header.to_json(), *(release.to_json() for release in releases)]
     (folder / "releases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
