@@ -224,6 +224,10 @@ def test_nothing_is_ever_nan_and_shares_never_exceed_one(made):
     assert ((made.direction_quality >= 0.0) & (made.direction_quality <= 1.0)).all()
     for values in (made.variances, made.eigenvalues, made.shrunk_gram):
         assert np.isfinite(values).all()
+    if made.n_components == len(made.gram):
+        assert made.predicted_captured == pytest.approx(1.0)
+        scale = np.abs(made.gram).sum() + made.noise_std
+        assert made.variances.sum() == pytest.approx(np.trace(made.gram), rel=1e-9, abs=1e-9 * scale)
 
 
 def test_without_noise_estimates_are_the_exact_values():
@@ -237,13 +241,6 @@ def test_without_noise_estimates_are_the_exact_values():
     assert np.allclose(made.explained_variance_ratio, values / values.sum())
     assert np.allclose(made.shrunk_gram, gram)
     assert np.array_equal(*made.interval())
-
-
-def test_debiased_variances_add_up_to_the_trace():
-    source = np.random.default_rng(10)
-    made = Estimates(gram=goe(source, 9, 3.0), noise_std=2.0, n_components=9, rows=5)
-    assert made.variances.sum() == pytest.approx(np.trace(made.gram))
-    assert made.predicted_captured == 1.0
 
 
 @pytest.mark.parametrize(("gram", "expected"), [(-np.eye(2), [0.5, 0.5]), (np.diag([-5.0, -9.0]), [1.0, 0.0])])

@@ -303,14 +303,6 @@ def test_events_and_guarantees_are_of_finite_numbers_or_refused(mu, slack, epsil
         assert Guarantee.from_dict(promise).is_private == sound
 
 
-def test_what_has_no_guarantee_can_still_be_said():
-    none = Guarantee.none("nothing is promised")
-    assert not none.is_private
-    assert Guarantee.from_dict(none.to_dict()) == none
-    half = Guarantee(1.0, 0.6, "zero-out", "s", "t", "c")
-    assert not half.compose(half).is_private
-
-
 # -- load and kill -9 -----------------------------------------------------------------
 
 
