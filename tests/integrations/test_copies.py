@@ -118,25 +118,3 @@ def test_a_copy_pays_before_its_first_row(ledger: Path, copier: Any, seed: int |
     learn(model, rows(3, 2))
     assert model.release.t == 15
     assert entries(ledger) == 2
-
-
-def test_a_copy_in_the_middle_of_partial_fit_pays(ledger: Path) -> None:
-    model = SklearnPCA(ledger=ledger, data_set="people").partial_fit(rows(20, 0))
-    other = copy.deepcopy(model)
-    assert entries(ledger) == 1
-    other.partial_fit(rows(1, 0)).partial_fit(rows(1, 0))
-    assert entries(ledger) == 2
-    before = model.partial_fit(rows(5, 0)).n_samples_seen_
-    third = pickle.loads(pickle.dumps(model))
-    with pytest.raises(BudgetExhaustedError):
-        third.partial_fit(rows(5, 0))
-    assert third.n_samples_seen_ == before == 25
-    assert third.release_.to_json() == model.release_.to_json()
-
-
-def test_bad_rows_are_still_counted() -> None:
-    first = PrivatePCA(on_bad_row="zero", features=["a", "b"])
-    first.learn_one({"a": np.nan, "b": 1.0})
-    other = copy.deepcopy(first)
-    other.learn_one({"a": 0.5, "b": np.inf})
-    assert (first.t, other.t) == (1, 2)
