@@ -8,7 +8,7 @@ import ast
 import random
 import signal
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -180,17 +180,8 @@ def signalled(name: str, count: int, seed: int) -> None:
 def is_free(stream: Any) -> bool:
     """True if another thread can take the stream's lock."""
     lock = (stream.stream if isinstance(stream, sp.UserStream) else stream).engine.guard.lock
-    got = []
-
-    def take() -> None:
-        if lock.acquire(timeout=5.0):
-            got.append(True)
-            lock.release()
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    thread.join()
-    return bool(got)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: lock.acquire(timeout=5.0) and lock.release() is None).result()
 
 
 @pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -232,8 +232,8 @@ WAYS: dict[str, tuple[Way, int]] = {
     "pickle": (of_streams(copied), BEFORE // EVERY),
     "state and restore": (of_streams(restored), BEFORE // EVERY),
     "two steps of one processor": (steps, BEFORE // EVERY),
+    "os.fork": (os_fork, BEFORE // EVERY),
 }
-FORKS: dict[str, tuple[Way, int]] = {"os.fork": (os_fork, BEFORE // EVERY)}
 
 
 # -- the three modes ------------------------------------------------------------------------------------
@@ -262,21 +262,17 @@ def ratios(setup: Setup, way: Way, shared: int, *after: np.ndarray) -> list[floa
 
 
 def measured(way: str, mode: str, name: str) -> dict[str, list[float]]:
-    run, shared = (WAYS | FORKS)[way]
+    run, shared = WAYS[way]
     with pytest.MonkeyPatch.context() as patch:
         broken(patch, mode)
         setup, (first, second) = SETUPS[name](), differing()
-        return {
-            "differ": ratios(setup, run, shared, first, second),
-            "equal": ratios(setup, run, shared, first, first),
-        }
+        return {name: ratios(setup, run, shared, first, x) for name, x in {"differ": second, "equal": first}.items()}
 
 
 @cache
-def measured_in_forks(way: str) -> dict[str, dict[str, dict[str, list[float]]]]:
+def measured_in_forks(way: str) -> Any:
     """What was measured, by mode and algorithm."""
-    found: dict[str, dict[str, dict[str, list[float]]]] = json.loads(in_an_interpreter_of_its_own(way))
-    return found
+    return json.loads(in_an_interpreter_of_its_own(way))
 
 
 def in_an_interpreter_of_its_own(*arguments: str) -> str:
@@ -305,15 +301,7 @@ def check(mode: str, found: dict[str, list[float]]) -> None:
 @pytest.mark.parametrize("name", SETUPS)
 @pytest.mark.parametrize("way", WAYS)
 def test_continuations_have_independent_noise(way: str, name: str, mode: str) -> None:
-    check(mode, measured(way, mode, name))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", SETUPS)
-@pytest.mark.parametrize("way", FORKS)
-def test_processes_have_independent_noise(way: str, name: str, mode: str) -> None:
-    check(mode, measured_in_forks(way)[mode][name])
+    check(mode, measured_in_forks(way)[mode][name] if way == "os.fork" else measured(way, mode, name))
 
 
 # -- one-shot mechanisms ---------------------------------------------------------------------------------
@@ -452,7 +440,6 @@ def fork_while_a_thread_pushes(forks: int = 20) -> None:
         thread.join()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python warns of forks of a process with threads")
 def test_a_fork_while_a_thread_pushes() -> None:
     in_an_interpreter_of_its_own("threads")

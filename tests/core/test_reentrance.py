@@ -13,7 +13,9 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -125,25 +127,17 @@ class Feed:
         assert (one.t, one.opt, one.captured) == (two.t, two.opt, two.captured)
 
 
-class Acting(Mapping[str, float]):
+class Acting(UserDict[str, float]):
     """A row that does something when a value is read."""
 
     def __init__(self, values: Any, act: Callable[[], object]) -> None:
-        self._values, self._act = dict(zip(NAMES, values, strict=True)), act
+        super().__init__(zip(NAMES, values, strict=True))
+        self._act = act
 
     def __getitem__(self, name: str) -> float:
         if name == "c":
             self._act()
-        return float(self._values[name])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        return self.data[name]
 
 
 class Counted:
@@ -510,7 +504,6 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
 
 
 def test_a_debit_at_places_inside_a_debit(tmp_path: Path) -> None:
-    """Each is booked once, or refused and not booked."""
     ledger, refused = Ledger(tmp_path / "ledger.db"), 0
     for place in range(1, 10_000, 25):
         name = str(place)
@@ -550,25 +543,16 @@ def test_estimators_learn_from_each_row_once(
 
 def test_threads_wait_while_calls_inside_are_refused() -> None:
     feed = Feed(sp.Stream(fpl(release_every=2), features=NAMES))
-    turn = threading.Lock()
 
-    def work() -> None:
-        for i in range(100):
+    def act() -> None:
+        with pytest.raises(StreamBusyError):
+            feed.stream.push(ROWS[0])
 
-            def act() -> None:
-                with pytest.raises(StreamBusyError):
-                    feed.stream.push(ROWS[0])
+    def work(i: int) -> Any:
+        return feed.stream.push(Acting(ROWS[i], act))
 
-            step = feed.stream.push(Acting(ROWS[i], act))
-            with turn:
-                feed.took([step], i)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60.0)
-        assert not thread.is_alive()
+    with ThreadPoolExecutor(4) as pool:
+        feed.took(list(pool.map(work, range(400))), 0)
     assert feed.stream.t == 400
     feed.check()
 

@@ -14,7 +14,6 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BudgetExhaustedError
-from streampca.linalg.svec import svec
 from streampca.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
 
@@ -41,35 +40,8 @@ def learn(model: Any, given: Any) -> None:
         model.learn_one(dict(zip(NAMES, row, strict=True)))
 
 
-def noise_ratio(one: Any, other: Any, exact: Any) -> float:
-    assert one.t == other.t
-    left = svec(one.gram - other.gram - exact)
-    std = one.details.get("joint_noise_std", one.noise_std)  # of centered releases, the least along any direction
-    return float(np.sqrt(np.mean(left**2)) / (np.sqrt(2.0) * std))
-
-
 every_copier = pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
 model_ids = lambda value: str(getattr(value, "__name__", value))  # noqa: E731
-
-
-@every_copier
-@pytest.mark.parametrize(("adapter", "options"), RIVER, ids=model_ids)
-@pytest.mark.parametrize("fed", [0, 1, 24])
-def test_the_difference_of_two_copies_is_noise(adapter: Any, options: dict[str, Any], fed: int, copier: Any) -> None:
-    """With shared noise it would be the difference of their rows, to 1e-5."""
-    first = adapter(n_components=2, **options)
-    learn(first, rows(fed, 0))
-    models, given, checked = [first, copier(first), copier(copier(first))], [rows(30, 1 + i) for i in range(3)], 0
-    for stop in range(1, 31):
-        for model, own in zip(models, given, strict=True):
-            learn(model, own[stop - 1 : stop])
-        if (release := models[0].release) is not None and release.t == fed + stop:
-            for i, j in PAIRS:
-                seen = [own[max(0, stop - options.get("window", 60)) : stop] for own in (given[i], given[j])]
-                exact = seen[0].T @ seen[0] - seen[1].T @ seen[1]
-                assert noise_ratio(models[i].release, models[j].release, exact) >= 0.5
-                checked += 1
-    assert checked >= 30
 
 
 @every_copier
@@ -98,13 +70,7 @@ def test_a_model_in_the_middle_of_partial_fit(copier: Any) -> None:
     first = SklearnPCA(center=False)
     for i in range(5):
         first.partial_fit(rows(40, i))
-    models, given = [first, copier(first), copier(first)], [rows(30, 10 + i) for i in range(3)]
-    for model, own in zip(models, given, strict=True):
-        model.partial_fit(own)
-    for i, j in PAIRS:
-        exact = given[i].T @ given[i] - given[j].T @ given[j]
-        assert noise_ratio(models[i].release_, models[j].release_, exact) >= 0.5
-    equal = rows(1, 99)
+    models, equal = [first, copier(first), copier(first)], rows(1, 99)
     for model in models:
         model.partial_fit(equal)
     assert len({model.release_.to_json() for model in models}) == 3
@@ -152,25 +118,3 @@ def test_a_copy_pays_before_its_first_row(ledger: Path, copier: Any, seed: int |
     learn(model, rows(3, 2))
     assert model.release.t == 15
     assert entries(ledger) == 2
-
-
-def test_a_copy_in_the_middle_of_partial_fit_pays(ledger: Path) -> None:
-    model = SklearnPCA(ledger=ledger, data_set="people").partial_fit(rows(20, 0))
-    other = copy.deepcopy(model)
-    assert entries(ledger) == 1
-    other.partial_fit(rows(1, 0)).partial_fit(rows(1, 0))
-    assert entries(ledger) == 2
-    before = model.partial_fit(rows(5, 0)).n_samples_seen_
-    third = pickle.loads(pickle.dumps(model))
-    with pytest.raises(BudgetExhaustedError):
-        third.partial_fit(rows(5, 0))
-    assert third.n_samples_seen_ == before == 25
-    assert third.release_.to_json() == model.release_.to_json()
-
-
-def test_bad_rows_are_still_counted() -> None:
-    first = PrivatePCA(on_bad_row="zero", features=["a", "b"])
-    first.learn_one({"a": np.nan, "b": 1.0})
-    other = copy.deepcopy(first)
-    other.learn_one({"a": 0.5, "b": np.inf})
-    assert (first.t, other.t) == (1, 2)

@@ -2,62 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from interrupts import every_line
 
 import streampca
 from streampca.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
 from streampca.store.ledger import Account, Ledger
 
-HOME = str(Path(streampca.__file__).parent)
-ROWS = [dict(zip("abc", row, strict=True)) for row in np.random.default_rng(0).normal(size=(12, 3)).tolist()]
-
-
-class Stop(BaseException):
-    """As Ctrl-C."""
-
-
-@contextmanager
-def broken_off(at: int) -> Iterator[list[int]]:
-    """Raise `Stop` before line number ``at`` that streampca runs; give how many it ran."""
-    lines = [0]
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(HOME):
-            return None
-        if event == "line":
-            lines[0] += 1
-            if lines[0] == at:
-                raise Stop
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield lines
-    except Stop:
-        pass
-    finally:
-        sys.settrace(before)
-
-
-#: Lines that are tried: more of them in long runs.
+#: Lines of the package, of which long runs try more.
+FILES = tuple(map(str, Path(streampca.__file__).parent.rglob("*.py")))
 STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
-
-
-def everywhere(attempt: Callable[[int], list[int]], step: int = 1, first: int = 1) -> None:
-    at = first
-    while attempt(at)[0] >= at:
-        at += step
-    assert at > 30
+ROWS = [dict(zip("abc", row, strict=True)) for row in np.random.default_rng(0).normal(size=(12, 3)).tolist()]
 
 
 def shown(model: Any) -> str | None:
@@ -106,13 +68,20 @@ def test_a_row_or_batch_is_learnt_once_or_not_at_all(
         learn(whole, piece)
         expected.append(shown(whole))
 
-    def attempt(at: int) -> list[int]:
-        model = make()
+    def begun() -> Any:
+        made = make()
         for piece in range(fed):
-            learn(model, piece)
+            learn(made, piece)
         paid.clear()
-        with broken_off(at) as lines:
-            learn(model, fed)
+        return made
+
+    def work() -> None:
+        learn(model, fed)
+
+    model, line = begun(), 0
+    # The first row runs ten times the lines, a batch five times.
+    step *= (1 if fed else 5) * (4 if isinstance(whole, SklearnPCA) else 1)
+    for line in every_line(work, *FILES, step=step):  # noqa: B007
         assert learnt(model) in (fed, fed + 1)
         if learnt(model) == fed:
             assert shown(model) == expected[fed]
@@ -122,10 +91,8 @@ def test_a_row_or_batch_is_learnt_once_or_not_at_all(
             learn(model, piece)
             assert shown(model) == expected[piece + 1]
         assert len(set(paid)) <= 1
-        return lines
-
-    # The first row runs ten times the lines, a batch five times.
-    everywhere(attempt, step * (1 if fed else 5) * (4 if isinstance(whole, SklearnPCA) else 1), 1 + fed % step)
+        model = begun()
+    assert line > 30
 
 
 @STEPS
@@ -136,16 +103,16 @@ def test_learn_many_stops_between_releases(step: int) -> None:
         whole.learn_many(table[t - 2 : t])
         expected[t] = shown(whole)
 
-    def attempt(at: int) -> list[int]:
-        model = PrivatePCA(seed=1, release_every=2)
-        with broken_off(at) as lines:
-            model.learn_many(table)
+    def work() -> None:
+        model.learn_many(table)
+
+    model, line = PrivatePCA(seed=1, release_every=2), 0
+    for line in every_line(work, *FILES, step=8 * step):  # noqa: B007
         assert shown(model) == expected[model.t]
         model.learn_many(table[model.t :])
         assert shown(model) == expected[12]
-        return lines
-
-    everywhere(attempt, 8 * step)
+        model = PrivatePCA(seed=1, release_every=2)
+    assert line > 30
 
 
 def test_scores_do_not_jump_after_an_interrupt() -> None:
@@ -156,12 +123,6 @@ def test_scores_do_not_jump_after_an_interrupt() -> None:
             model.transform_one(x)
     models[0].learn_one(ROWS[6])
     expected = models[0].transform_one(ROWS[7])
-
-    def attempt(at: int) -> list[int]:
-        with broken_off(at) as lines:
-            models[1].transform_one(ROWS[7])
-        return lines
-
     models[1].learn_one(ROWS[6])
-    everywhere(attempt)
+    assert len(list(every_line(lambda: models[1].transform_one(ROWS[7]), *FILES))) > 29
     assert models[1].transform_one(ROWS[7]) == expected

@@ -13,19 +13,12 @@ from streampca.sklearn import PrivatePCA
 ESTIMATORS = [PrivatePCA(), PrivatePCA(n_components=1, bounds=(-10.0, 10.0), center=False)]
 #: Checks that scikit-learn keeps for its own estimators.
 MORE = [
-    "check_dataframe_column_names_consistency",
-    "check_do_not_raise_errors_in_init_or_set_params",
-    "check_get_feature_names_out_error",
-    "check_global_output_transform_pandas",
-    "check_global_set_output_transform_polars",
-    "check_inplace_ensure_writeable",
-    "check_n_features_in_after_fitting",
-    "check_set_output_transform",
-    "check_set_output_transform_pandas",
-    "check_set_output_transform_polars",
-    "check_transformer_get_feature_names_out",
-    "check_transformer_get_feature_names_out_pandas",
-]
+    "check_dataframe_column_names_consistency", "check_do_not_raise_errors_in_init_or_set_params",
+    "check_get_feature_names_out_error", "check_global_output_transform_pandas",
+    "check_global_set_output_transform_polars", "check_inplace_ensure_writeable", "check_n_features_in_after_fitting",
+    "check_set_output_transform", "check_set_output_transform_pandas", "check_set_output_transform_polars",
+    "check_transformer_get_feature_names_out", "check_transformer_get_feature_names_out_pandas",
+]  # fmt: skip
 # Not `parametrize_with_checks`, whose iterator pytest 9 warns of with scikit-learn up to 1.9.0.
 CHECKS = [(estimator, check) for each in ESTIMATORS for estimator, check in estimator_checks_generator(each)]
 

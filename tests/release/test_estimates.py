@@ -182,16 +182,12 @@ def test_quantiles_are_those_of_dense_matrices(size, tail):
         assert (extreme > 0.9 * quantile).sum() / n > 1.25 * tail
 
 
-def test_far_quantiles_are_bounds():
+def test_far_quantiles_are_bounds_and_quantiles_grow_with_size():
     """The normal quantile for size 1, plus the error of the simulated median; no jump where the two methods meet."""
     assert goe_quantile(1, 1e-9) == pytest.approx(-ndtri(1e-9), abs=0.05)
     assert goe_quantile(50, 1e-9) > goe_quantile(50, 9.9e-4) > goe_quantile(50, 1.1e-3)
     assert goe_quantile(50, 1e-9) < np.sqrt(100.0) - ndtri(1e-9)
-
-
-def test_quantiles_grow_with_size():
-    found = [goe_quantile(size, 0.01) for size in (*range(1, 21), 99, 100, 101)]
-    assert (np.diff(found) > 0.0).all()
+    assert (np.diff([goe_quantile(size, 0.01) for size in (*range(1, 21), 99, 100, 101)]) > 0.0).all()
 
 
 # -- shares ---------------------------------------------------------------------------
@@ -224,6 +220,10 @@ def test_nothing_is_ever_nan_and_shares_never_exceed_one(made):
     assert ((made.direction_quality >= 0.0) & (made.direction_quality <= 1.0)).all()
     for values in (made.variances, made.eigenvalues, made.shrunk_gram):
         assert np.isfinite(values).all()
+    if made.n_components == len(made.gram):
+        assert made.predicted_captured == pytest.approx(1.0)
+        scale = np.abs(made.gram).sum() + made.noise_std
+        assert made.variances.sum() == pytest.approx(np.trace(made.gram), rel=1e-9, abs=1e-9 * scale)
 
 
 def test_without_noise_estimates_are_the_exact_values():
@@ -237,13 +237,6 @@ def test_without_noise_estimates_are_the_exact_values():
     assert np.allclose(made.explained_variance_ratio, values / values.sum())
     assert np.allclose(made.shrunk_gram, gram)
     assert np.array_equal(*made.interval())
-
-
-def test_debiased_variances_add_up_to_the_trace():
-    source = np.random.default_rng(10)
-    made = Estimates(gram=goe(source, 9, 3.0), noise_std=2.0, n_components=9, rows=5)
-    assert made.variances.sum() == pytest.approx(np.trace(made.gram))
-    assert made.predicted_captured == 1.0
 
 
 @pytest.mark.parametrize(("gram", "expected"), [(-np.eye(2), [0.5, 0.5]), (np.diag([-5.0, -9.0]), [1.0, 0.0])])

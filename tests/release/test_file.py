@@ -41,7 +41,9 @@ def test_a_file_is_read_back_to_the_bit(tmp_path: Path, write, options) -> None:
     assert [r.to_json() for r in again] == [r.to_json() for r in releases]
     rows = np.random.default_rng(1).normal(size=(7, 4))
     for a, b in zip(again, releases, strict=True):
-        assert a.guarantee == b.guarantee
+        assert (a.guarantee, a.features, a.details, a.noise_std) == (b.guarantee, b.features, b.details, b.noise_std)
+        np.testing.assert_array_equal(a.gram, b.gram)
+        np.testing.assert_array_equal(a.eigenvalues, b.eigenvalues)
         np.testing.assert_array_equal(a.transform(rows), b.transform(rows))
 
 
@@ -101,6 +103,8 @@ def test_a_line_never_takes_the_guarantee_of_another_run(tmp_path: Path) -> None
     [
         ("nonsense", "not a release"),
         ("[1]", "not a release"),
+        ("{}", "not a release"),
+        ('{"t": 1, "row_norm": null}', "not a release"),
         ('{"kind": "header"}', "not the header"),
         ('{"kind": "header", "format": 3, "parameters": {}}', "another version"),
         ('{"kind": "header", "format": 2, "terms": "x", "parameters": {}}', "not the header"),

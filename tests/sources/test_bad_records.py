@@ -236,6 +236,8 @@ def test_texts_for_missing_values() -> None:
     text = b"a,b\n1,?\n-,2\n"
     rows = np.concatenate(list(from_csv(io.BytesIO(text), na="?,-", missing="nan").blocks()))
     np.testing.assert_array_equal(rows, [[1, np.nan], [np.nan, 2]])
+    numbers = from_csv(io.BytesIO(b"a,b\n1,999\n 999 ,999.0\n-9,9999\n"), na="999,-9", missing="nan")
+    np.testing.assert_array_equal(list(numbers), [[1, np.nan], [np.nan, 999], [np.nan, 9999]])
     with pytest.raises(SourceError, match=r"line 2: column 'b' is missing \('\?'\); pass on_bad_row='zero'"):
         list(from_csv(io.BytesIO(text), na=["?"]))
     with pytest.raises(SourceError, match=r"column 'b' is not a number \('\?'\)"):

@@ -161,12 +161,6 @@ def test_what_a_cell_means(cell: str, outcome: float | str | None) -> None:
     assert np.isnan(value) if outcome == "missing" else value == outcome  # type: ignore[arg-type]
 
 
-def test_a_number_may_stand_for_a_missing_value() -> None:
-    text = b"a,b\n1,999\n 999 ,999.0\n-9,9999\n"
-    found = [row.tolist() for row in from_csv(io.BytesIO(text), na="999,-9", missing="nan")]
-    np.testing.assert_array_equal(found, [[1, np.nan], [np.nan, 999], [np.nan, 9999]])
-
-
 def near_ties(draw: random.Random) -> str:
     half = draw.randrange(2**52, 2**53) << 1 | 1
     kind = draw.randrange(4)

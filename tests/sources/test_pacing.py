@@ -121,10 +121,8 @@ def test_the_options_of_the_command_line(
         ("pass on_bad_row='zero', here and to Stream, to absorb", "pass --on-bad-row zero to absorb"),
         ("columns=['age', 'weight (kg)', 'temp [C]'], or", "--columns 'age,weight (kg),temp [C]', or"),
         ("check delimiter= and quoting=, or", "check --read delimiter= and --read quoting=, or"),
-        (
-            "pass header=False or names=[...] if the first line is a row, header=True if",
-            "pass --read header=no or --read names=... if the first line is a row, --read header=yes if",
-        ),
+        ("header=False or names=[...] if the", "--read header=no or --read names=... if the"),
+        ("is a row, header=True if", "is a row, --read header=yes if"),
         ("n_components=9 exceeds", "-k 9 exceeds"),
         ("solver='exact' is kept", "solver='exact' is kept"),
     ],

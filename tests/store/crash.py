@@ -57,14 +57,7 @@ def digest(release: Release) -> str:
 
 
 class Run:
-    """One run in a folder, fed by children.
-
-    Parameters
-    ----------
-    folder : of its files.
-    rows : all that it is fed.
-    commit_every : of its store.
-    """
+    """One run with its files in a folder, fed by children."""
 
     def __init__(self, folder: Path, rows: np.ndarray, commit_every: int | str) -> None:
         self.path, self.world, self.ledger = folder / "run.db", folder / "world", folder / "ledger.db"

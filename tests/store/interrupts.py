@@ -11,13 +11,8 @@ from typing import Any
 def every_line(work: Callable[[], object], *files: str, step: int = 1) -> Iterator[int]:
     """Call ``work`` again and again, with a KeyboardInterrupt at one line of these files more each time.
 
-    Yields the number of the line after each call that was broken off; ends once a call is not.
-
-    Parameters
-    ----------
-    work : what is called.
-    files : ends of the names of the files whose lines count.
-    step : try one in so many lines.
+    Yields the number of the line after each call that was broken off; ends once a call is not. ``files`` are ends of
+    names of files; one in ``step`` lines is tried.
     """
     number = step
     while _broken_off(work, files, number):

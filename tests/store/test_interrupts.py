@@ -23,6 +23,11 @@ STEPS = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.lo
 UNCLOSED = pytest.mark.filterwarnings("ignore:Exception ignored in.*FileIO:pytest.PytestUnraisableExceptionWarning")
 
 
+def closed(opened: list[Store]) -> None:
+    while opened:
+        opened.pop().close()
+
+
 def check(path: Path, t: int) -> None:
     assert rows_of(path) == t
     verify(path)
@@ -87,8 +92,7 @@ def test_beginning(tmp_path: Path, step: int) -> None:
 
     path = tmp_path / "first.db"
     for number in every_line(work, *STORE, "store/keys.py", "store/witness.py", step=step):
-        if opened:
-            opened.pop().close()
+        closed(opened)
         fed(path)
         if number % 10 == 0:
             check(path, 50)
@@ -98,10 +102,8 @@ def test_beginning(tmp_path: Path, step: int) -> None:
     opened.clear()
     with suppress(BadParameterError):  # it was begun
         for _ in every_line(work, *STORE, "store/keys.py", "store/witness.py", step=step):
-            if opened:
-                opened.pop().close()
-    if opened:
-        opened.pop().close()
+            closed(opened)
+    closed(opened)
     fed(path)
     check(path, 50)
 
@@ -126,8 +128,7 @@ def test_resuming_and_closing(tmp_path: Path, step: int) -> None:
 
     broken = 0
     for broken in every_line(work, *STORE, "store/witness.py", step=step):  # noqa: B007
-        if opened:
-            opened.pop().close()
+        closed(opened)
         with Store(path) as store:
             taken(store)
     assert broken > 100
@@ -149,8 +150,7 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path: Path, step: int)
         opened[0].close()
 
     for _ in every_line(work, "store/log.py", "store/store.py", step=step):
-        if opened:
-            opened.pop().close()
+        closed(opened)
         with Store(path) as store:
             t = sp.Stream.resume(store).t
             assert t % 7 == 0

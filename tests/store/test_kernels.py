@@ -80,10 +80,7 @@ def under(kernel: str, what: str, folder: Path, names: list[str], *, compiled: b
 @on_x86
 @pytest.mark.parametrize(
     ("names", "switches"),
-    [
-        pytest.param(QUICK, [False], marks=pytest.mark.ci),
-        pytest.param(LONG, [False, True], marks=pytest.mark.long),
-    ],
+    [pytest.param(QUICK, [False], marks=pytest.mark.ci), pytest.param(LONG, [False, True], marks=pytest.mark.long)],
 )
 def test_runs_go_on_under_other_kernels(tmp_path: Path, names: list[str], switches: list[bool]) -> None:
     (tmp_path / "written").mkdir()

@@ -8,9 +8,9 @@ import random
 import signal
 import sqlite3
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
@@ -119,23 +119,6 @@ def test_what_is_refused_costs_nothing(ledger, algorithm, rows, problem):
         with pytest.raises(problem):
             refused.push(rows[0])
         assert not runs(ledger)
-
-
-def test_an_interrupt_between_payment_and_start_pays_once(ledger, monkeypatch):
-    begun = sp.Stream(fpl(), ledger=ledger.account("patients"))
-    debit = type(begun.engine.account).debit
-
-    def interrupted(self, guarantee, start):
-        debit(self, guarantee, start)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(begun.engine.account), "debit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            begun.push(ROWS[0])
-    assert begun.t == 0
-    begun.push_many(ROWS)
-    assert len(runs(ledger)) == 1
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
@@ -320,35 +303,22 @@ def test_events_and_guarantees_are_of_finite_numbers_or_refused(mu, slack, epsil
         assert Guarantee.from_dict(promise).is_private == sound
 
 
-def test_what_has_no_guarantee_can_still_be_said():
-    none = Guarantee.none("nothing is promised")
-    assert not none.is_private
-    assert Guarantee.from_dict(none.to_dict()) == none
-    half = Guarantee(1.0, 0.6, "zero-out", "s", "t", "c")
-    assert not half.compose(half).is_private
-
-
 # -- load and kill -9 -----------------------------------------------------------------
 
 
-def forked(work: Callable[[int], int], number: int) -> int:
+def forked(work: Callable[[], int]) -> int:
     pid = os.fork()
     if pid == 0:
         code = 251
         try:
-            code = work(number)
+            code = work()
         finally:
             os._exit(code)
     return pid
 
 
-def children(count: int, work: Callable[[int], int]) -> list[int]:
-    pids = [forked(work, number) for number in range(count)]
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-
-
 def test_eight_processes_make_one_ledger_and_get_exactly_what_the_budget_covers(path):
-    def work(_: int) -> int:
+    def work() -> int:
         granted = 0
         for _ in range(30):
             with suppress(BudgetExhaustedError), Ledger(path) as ledger:
@@ -357,28 +327,16 @@ def test_eight_processes_make_one_ledger_and_get_exactly_what_the_budget_covers(
                 granted += 1
         return granted
 
-    assert sum(children(8, work)) == 100
+    pids = [forked(work) for _ in range(8)]
+    assert sum(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids) == 100
     with Ledger(path) as ledger:
         assert len(runs(ledger, "small")) == 100
 
 
 def test_debits_from_threads(ledger):
-    problems: list[Exception] = []
-
-    def work() -> None:
-        try:
-            for _ in range(10):
-                ledger.debit("many", SMALL)
-                ledger.balances()
-        except Exception as problem:
-            problems.append(problem)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(lambda _: (ledger.debit("many", SMALL), ledger.balances()), range(80)):
+            pass
     assert len(runs(ledger, "many")) == 80
 
 
@@ -391,7 +349,7 @@ def test_kill_9_loses_no_debit_and_doubles_none(path, ledger, tmp_path):
         lines = notes.read_text().splitlines()
         return {line[6:] for line in lines if line[:6] == "begin "}, [line[5:] for line in lines if line[:5] == "done "]
 
-    def work(_: int) -> int:
+    def work() -> int:
         file = os.open(notes, os.O_WRONLY | os.O_APPEND)
         begun, done = noted()
         left = list(begun - set(done))
@@ -405,7 +363,7 @@ def test_kill_9_loses_no_debit_and_doubles_none(path, ledger, tmp_path):
         return 0
 
     while True:
-        pid = forked(work, 0)
+        pid = forked(work)
         aim = notes.read_bytes().count(b"\n") + draw.randrange(12)
         while kills < 25 and notes.read_bytes().count(b"\n") < aim:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):

@@ -1,7 +1,7 @@
 """A resumed run is the run: same releases, same regret, whatever the algorithm and wherever it stopped."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -170,23 +170,18 @@ def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:
     expected = texts(sp.Stream(fpl(release_every=3), seed=3).push_many(rows).releases)
     store = Store(":memory:", commit_every="1h", snapshot_every="1ms")
     stream = sp.Stream(fpl(release_every=3), seed=3, store=store)
-    reads, problems = 0, []
 
-    def reader() -> None:
-        nonlocal reads
-        try:
-            while stream.t < len(rows):
-                reads += stream.release is not None
-        except Exception as problem:
-            problems.append(problem)
+    def reads() -> int:
+        found = 0
+        while stream.t < len(rows):
+            found += stream.release is not None
+        return found
 
-    thread = Thread(target=reader)
-    thread.start()
-    for start in range(0, len(rows), 40):
-        stream.push_many(rows[start : start + 40])
-    thread.join()
-    assert not problems
-    assert reads
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(reads)
+        for start in range(0, len(rows), 40):
+            stream.push_many(rows[start : start + 40])
+        assert reader.result()
     resumed = sp.Stream.resume(store)
     assert resumed.t == resumed.regret.now().t == len(rows)
     assert texts(store.releases()) == expected

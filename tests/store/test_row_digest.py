@@ -64,12 +64,7 @@ def test_rows_given_twice_are_recognised():
     for first in (0, HEAD):
         with pytest.raises(BadParameterError, match=f"from row {first + 1} on, which would count twice"):
             check.check_next(ROWS[first : first + 1000])
-    for others in (
-        ROWS[194:],
-        ROWS[164:],
-        np.zeros((HEAD, 3)),
-        ROWS[: HEAD - 1],
-    ):  # equal rows are no sign, nor are few
+    for others in (ROWS[194:], ROWS[164:], np.zeros((HEAD, 3)), ROWS[: HEAD - 1]):  # equal rows and few are no sign
         check.check_next(others)
 
 

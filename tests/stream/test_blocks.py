@@ -13,7 +13,6 @@ from hypothesis import given, settings, strategies as st
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
-from streampca.matrix_factorization.noises import Tree
 from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.processors.base import Algorithm
 from streampca.processors.oja import Oja
@@ -78,29 +77,13 @@ def test_blocks_join_in_any_order() -> None:
 @settings(deadline=None, max_examples=15)
 def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
     rows = rows_of(3, 500)
-    single = new(fpl(70, horizon=500), seed=7, row_norm=2.0).push_many(rows).releases
-    assert same(feed(new(fpl(70, horizon=500), seed=7, row_norm=2.0), rows, cuts), single)
-
-
-@pytest.mark.parametrize(
-    "options", [{"noise": Tree(discrete=True), "horizon": 200}, {"solver": "tracking"}, {"solver": "smoothed"}]
-)
-def test_every_variant_that_takes_blocks(options: dict) -> None:
-    rows = rows_of(4, 200)
-    single = new(fpl(20, **options, center=True), seed=1).push_many(rows).releases
-    assert same(feed(new(fpl(20, **options, center=True), seed=1), rows, [33, 90]), single)
-
-
-def test_rows_and_blocks_may_take_turns() -> None:
-    rows = rows_of(5, 200)
-    single = new(fpl(40), seed=1).push_many(rows).releases
-    stream = new(fpl(40), seed=1)
-    releases = stream.push_many(rows[:50]).releases
-    for row in rows[50:55]:
-        stream.push(row)
-    steps = [stream.push_block(block) for block in stream.leaves().blocks([rows[55:130]], 55)]
-    releases += [step.release for step in steps if step.release] + stream.push_many(rows[130:]).releases
-    assert same(releases, single)
+    rows[[3, 49, 50]] = np.nan
+    options = {"seed": 7, "row_norm": 2.0, "on_bad_row": "zero"}
+    single, blocks = (new(fpl(70, horizon=500), **options) for _ in range(2))
+    assert same(feed(blocks, rows, cuts), single.push_many(rows).releases)
+    assert blocks.admission == single.admission
+    with pytest.raises(BadRowError, match="row 4: feature 0 is not finite"):
+        list(new(fpl()).leaves().blocks([rows], 0))
 
 
 def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
@@ -112,18 +95,6 @@ def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
     assert len(single.regret.history) == 8
     for one, other in zip(single.regret.history, blocks.regret.history, strict=True):
         assert (one.t, one.opt, one.regret) == (other.t, other.opt, pytest.approx(other.regret, rel=1e-9))
-
-
-def test_bad_rows_are_zero_rows_and_counted() -> None:
-    rows = rows_of(9, 100)
-    rows[[3, 49, 50]] = np.nan
-    single = new(fpl(), seed=1, on_bad_row="zero")
-    expected = single.push_many(rows).releases
-    stream = new(fpl(), seed=1, on_bad_row="zero")
-    assert same(feed(stream, rows, [50]), expected)
-    assert stream.admission.bad_rows == single.admission.bad_rows == 3
-    with pytest.raises(BadRowError, match="row 4: feature 0 is not finite"):
-        list(new(fpl()).leaves().blocks([rows], 0))
 
 
 def test_algorithms_that_need_rows_refuse_blocks() -> None:
@@ -198,24 +169,6 @@ def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(mo
     admission_mark.cache_clear()  # another process has named none
     with pytest.raises(BadParameterError, match="by another version"):
         stream.push_block(made)
-
-
-def test_a_durable_run_of_blocks_resumes_with_the_same_releases(tmp_path) -> None:
-    rows = rows_of(11, 600)
-    single = new(fpl(), seed=1).push_many(rows).releases
-    store = Store(tmp_path / "run.db", commit_every=1)
-    stream = new(fpl(), seed=1, store=store)
-    releases = feed(stream, rows[:275], [])
-    releases += stream.push_many(rows[275:310]).releases
-    store._let_go()  # as if killed: nothing is committed that was not
-    store = Store(tmp_path / "run.db", commit_every="200ms")
-    stream = Stream.resume(store)
-    assert stream.t == 310
-    for block in stream.leaves().blocks([rows[310:]], 310):
-        step = stream.push_block(block)
-        releases += [step.release] if step.release else []
-    store.close()
-    assert same(releases, single)
 
 
 def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:

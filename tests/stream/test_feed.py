@@ -1,6 +1,6 @@
 """How rows are cut into batches, and what a feed leaves behind when it ends early."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,11 +64,8 @@ def test_feeds_of_two_threads_interleave_whole_batches():
         for steps in feed.feed(fed.engine, Rows(blocks[number])):
             firsts[number].append((steps.first, len(steps)))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, (0, 1)))
     covered = sorted(one for part in firsts for one in part)
     assert fed.t == 18_000
     assert [first for first, _ in covered] == [1, *np.cumsum([size for _, size in covered])[:-1] + 1]

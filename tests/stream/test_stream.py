@@ -1,7 +1,4 @@
-from collections import namedtuple
-
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -57,43 +54,6 @@ def test_rewards_are_those_of_the_subspace_played_before() -> None:
         step = stream.push(row)
         assert step.reward == pytest.approx(np.sum((row @ played) ** 2), abs=1e-5)
         played = stream.engine.subspace.basis
-
-
-def test_every_kind_of_row_goes_in() -> None:
-    point = namedtuple("Point", "a b c d")
-    frame = pd.DataFrame(some_rows(6), columns=list("abcd"))
-    expected = sp.Stream(fpl(), seed=0, features=list("abcd")).push_many(frame.to_numpy()).releases[-1].gram
-    ways = [
-        lambda s: s.push_many(frame),
-        lambda s: s.push_many(frame.to_numpy().tolist()),
-        lambda s: [s.push(row) for row in frame.to_dict("records")],
-        lambda s: list(s.run(frame.to_dict("records"))),
-        lambda s: list(s.run(point(*row) for row in frame.to_numpy())),
-        lambda s: list(s.run((row, "target") for row in frame.to_dict("records"))),
-        lambda s: list(s.run(iter(frame.to_numpy()))),
-    ]
-    for way in ways:
-        stream = sp.Stream(fpl(), seed=0)
-        way(stream)
-        assert stream.release is not None
-        np.testing.assert_array_equal(stream.release.gram, expected)
-
-
-def test_sources_bring_features_and_bounds() -> None:
-    class Source(sp.RowSource):
-        features = ("a", "b", "c", "d")
-        bounds = (np.full(4, -10.0), np.full(4, 10.0))
-
-        def blocks(self):  # type: ignore[no-untyped-def]
-            yield some_rows(5)
-            yield some_rows(3, seed=1)
-
-    stream = sp.Stream(fpl(), seed=0)
-    assert [s.t for s in stream.run(Source())] == list(range(1, 9))
-    assert stream.features == Source.features
-    other = sp.Stream(fpl(), seed=0, bounds=(-10, 10))
-    other.push_many(np.concatenate(list(Source().blocks())))
-    np.testing.assert_array_equal(stream.release.gram, other.release.gram)  # type: ignore[union-attr]
 
 
 def unchanged(stream: sp.Stream) -> tuple[object, ...]:
