@@ -46,12 +46,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def absorb_parquet(
-    stream: Stream,
-    paths: Paths,
-    *,
-    columns: Sequence[str] | None = None,
-    processes: int | None = None,
-    before: int = 0,
+    stream: Stream, paths: Paths, *, columns: Sequence[str] | None = None, processes: int | None = None, before: int = 0
 ) -> Iterator[Step]:
     """Feed the rows of Parquet files, in order, summed by a pool of processes; yield a `Step` a block.
 

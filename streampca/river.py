@@ -54,10 +54,10 @@ class _Feed:
     def __init__(self, stream: Stream, names: tuple[Hashable, ...]) -> None:
         admission = stream.engine.now.admission
         self.stream, self.names = stream, names
-        self._middle, scale = admission.neutral(len(names)), admission.ranges()[1]
-        self._scale: Any = 1.0 if scale is None else scale  # without ranges, the middle is 0
+        self.middle, scale = admission.neutral(len(names)), admission.ranges()[1]
+        self.scale: Any = 1.0 if scale is None else scale  # without ranges, the middle is 0
         # A missing feature counts as the middle of its bounds, which contributes nothing.
-        self._fill: list[float] = self._middle.tolist()
+        self._fill: list[float] = self.middle.tolist()
 
     def row(self, x: Mapping[Any, Any]) -> list[Any]:
         """Return the values of one mapping, in order."""
@@ -75,17 +75,10 @@ class _Feed:
         """Return one mapping in the units of the stream, neither clamped nor clipped, (d,)."""
         values = self.row(x)
         try:
-            scaled: FloatArray = (as_floats(values) - self._middle) * self._scale
+            scaled: FloatArray = (as_floats(values) - self.middle) * self.scale
         except (TypeError, ValueError, OverflowError):
             raise BadRowError(f"the row {short(values)} is not all numbers; drop or encode text first") from None
         return scaled
-
-    def all_seen(self, X: pd.DataFrame) -> FloatArray:
-        """Return the rows of a table in the units of the stream, neither clamped nor clipped, (n, d)."""
-        # The stream knows features as text, river as any hashable label.
-        columns = dict(zip(map(str, self.names), self.names, strict=True))
-        values = frame_values(self.table(X), columns, BadRowError, mixed=False)
-        return np.asarray((values - self._middle) * self._scale)
 
 
 @dataclass(eq=False, repr=False)
@@ -183,15 +176,9 @@ class RiverAdapter(base.MiniBatchTransformer):
         # The ledger may have paid for a first row that was interrupted: the next row enters the same stream.
         if feed is None or feed.names != names:
             stream = Stream(
-                self._algorithm,
-                features=tuple(map(str, names)),
-                row_norm=self.row_norm,
-                bounds=self.bounds,
-                on_bad_row=self.on_bad_row,
-                regret=None,
-                seed=self.seed,
-                ledger=self._account,
-            )
+                self._algorithm, features=tuple(map(str, names)), row_norm=self.row_norm, bounds=self.bounds,
+                on_bad_row=self.on_bad_row, regret=None, seed=self.seed, ledger=self._account,
+            )  # fmt: skip
             self._feed = feed = _Feed(stream, names)
         return feed
 
@@ -241,7 +228,10 @@ class RiverAdapter(base.MiniBatchTransformer):
         table, feed, basis = _pandas(X), self._feed, self._basis()
         scores = np.zeros((len(table), self.n_components))
         if feed is not None and basis is not None:
-            scores = feed.all_seen(table) @ basis
+            # The stream knows features as text, river as any hashable label.
+            columns = dict(zip(map(str, feed.names), feed.names, strict=True))
+            values = frame_values(feed.table(table), columns, BadRowError, mixed=False)
+            scores = ((values - feed.middle) * feed.scale) @ basis
         if table is not X:
             return type(X)(dict(zip(self._labels, scores.T, strict=True)))
         return pd.DataFrame(scores, index=X.index, columns=self._labels)

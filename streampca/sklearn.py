@@ -196,20 +196,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             seed = int(seed.randint(2**31 - 1))
         return Stream(
             algorithm(
-                n_components=k,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                adjacency=self.adjacency,
-                center=self.center,
+                n_components=k, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, center=self.center,
                 **schedule,
             ),
-            features=None if names is None else tuple(map(str, names)),
-            row_norm=self.row_norm,
+            features=None if names is None else tuple(map(str, names)), row_norm=self.row_norm,
             bounds=tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds,
-            regret=None,
-            seed=seed,
-            ledger=Account.of(self.ledger, self.data_set),
-        )
+            regret=None, seed=seed, ledger=Account.of(self.ledger, self.data_set),
+        )  # fmt: skip
 
     @property
     def _share(self) -> float | None:
@@ -242,19 +235,14 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         signed = fix_signs(basis)
         components = (signed if before is None else signs_like(signed, before.T)).T
         return {
-            "n_components_": release.n_components,
-            "components_": components,
-            "n_samples_seen_": n,
-            "_admission": stream.admission,
-            "mean_": middle + np.asarray(release.details.get("mean", 0.0), dtype=np.float64) / scale,
-            "scale_": scale,
-            "release_": release,
-            "guarantee_": release.guarantee,
+            "n_components_": release.n_components, "components_": components, "n_samples_seen_": n,
+            "mean_": middle + np.asarray(release.details.get("mean", 0.0), dtype=np.float64) / scale, "scale_": scale,
+            "release_": release, "guarantee_": release.guarantee, "_admission": stream.admission,
             "explained_variance_": np.maximum(release.eigenvalues / rows, 0.0),
             "explained_variance_std_": estimates.std / rows,
-            "noise_variance_": max(left, left_std) / others if others else 0.0,
             "explained_variance_ratio_": release.explained_variance_ratio,
-        }
+            "noise_variance_": max(left, left_std) / others if others else 0.0,
+        }  # fmt: skip
 
     @property
     def admission(self) -> AdmissionReport | None:

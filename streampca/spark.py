@@ -32,17 +32,7 @@ from itertools import chain, pairwise, product
 from typing import Any
 
 from streampca.errors import BadParameterError, SourceError, StoreForkedError
-from streampca.pool import (
-    Paths,
-    RowGroup,
-    Task,
-    check_room,
-    keep_memory,
-    local_path,
-    row_groups,
-    task_blocks,
-    tasks_of,
-)
+from streampca.pool import Paths, RowGroup, Task, check_room, keep_memory, local_path, row_groups, task_blocks, tasks_of
 from streampca.readers import pack, unpack
 from streampca.release.release import Release
 from streampca.rows.protocol import arrow_rows
@@ -65,12 +55,7 @@ _ARROW = {
 
 
 def absorb_parquet(
-    stream: Stream,
-    spark: Any,
-    paths: Paths,
-    *,
-    columns: Sequence[str] | None = None,
-    before: int = 0,
+    stream: Stream, spark: Any, paths: Paths, *, columns: Sequence[str] | None = None, before: int = 0
 ) -> Iterator[Step]:
     """Feed the rows of Parquet files, in order, read and summed by executors.
 

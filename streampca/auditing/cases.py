@@ -91,7 +91,9 @@ def legal(kind: type[Algorithm | Mechanism], warmup: int = 0) -> tuple[Subject, 
             numbers, case = needs(kind, options, warmup)
             known = {one.name for one in fields(kind) if one.init}  # type: ignore[arg-type]
             options |= {name: value for name, value in numbers.items() if name in known}
-            make = partial(_created, kind, options, inner.make if isinstance(inner, Subject) else None)
+            make: Callable[[], Any] = partial(kind, **options)
+            if isinstance(inner, Subject):  # the mechanism, too, is created anew
+                make = partial(lambda outer, make: outer(mechanism=make()), make, inner.make)
             subject = make()
             subject.check(case["d"])
         except StreamPCAError:
@@ -99,11 +101,6 @@ def legal(kind: type[Algorithm | Mechanism], warmup: int = 0) -> tuple[Subject, 
         if subject.guarantee.is_private:
             subjects.setdefault(subject, Subject(words, make, subject, case))  # "auto" is one of the others
     return tuple(subjects.values())
-
-
-def _created(kind: type, options: Mapping[str, Any], inner: Callable[[], Any] | None) -> Any:
-    """Create a subject, and the mechanism in it, anew."""
-    return kind(**options) if inner is None else kind(**{**options, "mechanism": inner()})
 
 
 def _word(name: str, value: Any) -> str:

@@ -192,25 +192,20 @@ def laplace(scale: float) -> Law:
     return Law(_by_quantiles(partial(_laplace_above, scale)), loss)
 
 
-def _moved_counts(note: Note, other: Note) -> tuple[FloatArray, list[FloatArray]]:
-    """Return the differences of the common counts, and the counts found only in the first and only in the second."""
-    values = [(e.names or range(e.counts.size), e.counts.flat) for e in (note.exact, other.exact)]
-    one, two = ({name: float(x) for name, x in zip(*value, strict=True) if x} for value in values)
-    lone = [np.array([of[name] for name in of.keys() - less.keys()]) for of, less in ((one, two), (two, one))]
-    return np.array([two[name] - one[name] for name in one.keys() & two.keys()]), lone
-
-
 def _thresholded(above: Callable[[FloatArray], FloatArray], scale: float, threshold: float, bound: float = 0.0) -> Law:
     """Laplace noise of counts, of which one vote stays below the threshold; truncated at a ``bound`` that is not 0."""
 
     def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
         epsilon, truncated, deltas = 0.0, 0.0, np.zeros(2)
         for note, other in zip(notes, others, strict=True):
-            moved, lone = _moved_counts(note, other)
-            epsilon += float(np.abs(moved).sum()) / scale
+            values = [(e.names or range(e.counts.size), e.counts.flat) for e in (note.exact, other.exact)]
+            one, two = ({name: float(x) for name, x in zip(*value, strict=True) if x} for value in values)
+            moved = np.array([abs(two[name] - one[name]) for name in one.keys() & two.keys()])
+            epsilon += float(moved.sum()) / scale
             if bound:  # the tails of truncated noise that moves end at different places
-                truncated += float(above(bound - np.abs(moved)).sum())
+                truncated += float(above(bound - moved).sum())
             # Bins of one side only count for that side: the deltas of the two directions do not add up.
+            lone = [np.array([of[name] for name in of.keys() - less.keys()]) for of, less in ((one, two), (two, one))]
             shown = [np.minimum(above(threshold - counts), 1.0 - 1e-16) for counts in lone]
             deltas += [-math.expm1(float(np.log1p(-p).sum())) for p in shown] or 0.0
         return _spent(claim, epsilon, truncated + float(deltas.max()))

@@ -232,6 +232,7 @@ def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
     k, d = options["n_components"], options["n_components"] + 1
     rows, batch = (700, 100) if k == 1 else (1000, 126)
     one, long = 0.1 * np.eye(d)[0] + 0.03, 0.9 * np.ones(d) / math.sqrt(d)
+    like_others: Pairs = {"a long row like others": (np.zeros(d), long)}
 
     def busy(subject: Any) -> FloatArray:
         # Rows vote for two bins. In every second subsample, from the end of a segment, the last row is long; without
@@ -242,17 +243,13 @@ def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
                 found[segment.stop - segment.rows : segment.stop][:: -2 * SUBSAMPLE] = long
         return found
 
-    def like_others_too(subject: Any, d: int) -> Pairs:
-        like_others = np.full(d, 0.9 / math.sqrt(d))
-        return {**changes(subject, d), "a long row like others": (np.zeros(d), like_others)}
-
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
     plain[:SUBSAMPLE] = 0.0  # the first subsample votes for the bin of zeros
     return {"batch_size": batch, **LARGE}, {
         # The last rows of the segments of the last minibatch, and of the one before.
         "positions": lambda subject: tuple(segment.stop - 1 for segment in subject.plan(d).segments[-4:]),
-        "d": d, "rows": rows, "busy": busy, "plain": plain, "changes": like_others_too, "feeds": ("many",),
-        "thin": False,
+        "d": d, "rows": rows, "busy": busy, "plain": plain, "feeds": ("many",), "thin": False,
+        "changes": lambda subject, d: changes(subject, d) | like_others,
     }  # fmt: skip
 
 
@@ -270,11 +267,6 @@ def _tumbling(options: Mapping[str, Any], rows: int) -> Pair:
     return {"release_every": block}, {**case, "feed": feed_stream, "feeds": ("many", "push", "chunks"), "positions": ()}
 
 
-def _gaussian(options: Mapping[str, Any], rows: int) -> Pair:
-    apart = options["center"] and options["adjacency"] == "replace"
-    return {}, {"d": 20, "changes": centered if apart else changes}
-
-
 _SHORT: dict[str, Any] = {
     "rows": 40, "busy": SHORT * np.tile(np.eye(6)[0], (40, 1)), "changes": another_norm,
     "thin": False,
@@ -288,7 +280,9 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     "DPPCA": _dp_pca,
     "DoublingFPL": ({"n_components": 2}, {"d": 8, "slack": DOUBLING}),
     "Tumbling": _tumbling,
-    "GaussianCovariance": _gaussian,
+    "GaussianCovariance": lambda options, rows: (
+        {}, {"d": 20, "changes": centered if options["center"] and options["adjacency"] == "replace" else changes},
+    ),
     "LaplaceCovariance": ({"epsilon": 1.0}, {"changes": entries}),
     "MatrixLaplaceCovariance": ({"epsilon": 1.0}, {"d": 3}),
     "WishartCovariance": (SMALL, {"d": 2}),

@@ -62,8 +62,8 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
     UserStream: {_CHANGES: "finish push push_many run", _EXACT: "admission regret", _SETTINGS: "algorithm guard"},
     Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values"},
     PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
+    History: {_ARGUMENT: "append read restored"},
     PrivateRegretRecords: {_SETTINGS: "config", _SAME: "kept snapshot to_frame", _ARGUMENT: "observe read restored"},
-    History: {_SETTINGS: "kept", _SAME: "snapshot", _ARGUMENT: "append read restored"},
     Step: {_EXACT: "reward"},
     Steps: {_EXACT: "rewards", _ARGUMENT: "index count"},
     tuple: {_ARGUMENT: "index count"},
@@ -83,17 +83,12 @@ _DEPTHS = {(Release, name): 1 for name in ("estimates", "component_estimates", "
 _LONG = 200
 
 
-def unobserved(kind: type) -> dict[str, str]:
-    """Return the members of a class that are not observed, with the reasons."""
-    listed = [reasons for base in kind.__mro__ for reasons in NOT_OBSERVED.get(base, {}).items()]
-    return {name: reason for reason, names in listed for name in names.split()}
-
-
-def public_members(kind: type, names: Iterable[str] | None = None) -> list[str]:
-    """Return the public names among those of an object, by default of a class, without constructors."""
-    names = dir(kind) if names is None else names
+def members_of(kind: type, names: Iterable[str]) -> list[tuple[str, Any]]:
+    """Return the public members among the names of an object, unless a reason is listed in `NOT_OBSERVED`."""
+    omitted = [text for base in kind.__mro__ for text in NOT_OBSERVED.get(base, {}).values()]
     public = {name for name in names if not name.startswith("_") or name.startswith("_repr_")}  # the latter: notebooks
-    return sorted(n for n in public if not isinstance(getattr_static(kind, n, None), (classmethod, staticmethod)))
+    members = [(name, getattr_static(kind, name, None)) for name in sorted(public - set(" ".join(omitted).split()))]
+    return [(name, member) for name, member in members if not isinstance(member, (classmethod, staticmethod))]
 
 
 def needs_arguments(member: Any) -> bool:
@@ -178,15 +173,14 @@ class Observed:
 @lru_cache(maxsize=256)
 def _read(kind: type, names: tuple[str, ...], depth: int) -> tuple[tuple[str, bool], ...]:
     """Return the names of the members that are read at a depth, and whether they are called."""
-    omitted, members = unobserved(kind), list[tuple[str, bool]]()
-    for name in public_members(kind, names):
-        member = getattr_static(kind, name, None)
+    read = list[tuple[str, bool]]()
+    for name, member in members_of(kind, names):
         called = callable(member) and not isinstance(member, type)
-        if name in omitted or (called and (kind, name) not in ARGUMENTS and needs_arguments(member)):
+        if called and (kind, name) not in ARGUMENTS and needs_arguments(member):
             continue
         if depth >= _DEPTHS.get((kind, name), int(called)):
-            members.append((name, called))
-    return tuple(members)
+            read.append((name, called))
+    return tuple(read)
 
 
 def _short(value: Any) -> str:

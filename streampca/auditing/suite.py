@@ -28,14 +28,10 @@ _RUNS = {"standard": 6000, "quick": 1200}
 
 
 def audit(
-    subject: Algorithm | Mechanism | str | Case,
-    *,
-    mode: Mode = "standard",
-    false_alarm: float = 1e-3,
-    rows: FloatArray | int | None = None,
-    canaries: Sequence[tuple[FloatArray, FloatArray] | FloatArray] | None = None,
+    subject: Algorithm | Mechanism | str | Case, *, mode: Mode = "standard", false_alarm: float = 1e-3,
+    rows: FloatArray | int | None = None, canaries: Sequence[tuple[FloatArray, FloatArray] | FloatArray] | None = None,
     seed: int | None = None,
-) -> Report:
+) -> Report:  # fmt: skip
     """Try to refute a privacy claim, and show that it could have been refuted.
 
     Neighboring data sets run through the ordinary code, with a tape that records the hidden and the released values;

@@ -39,10 +39,8 @@ def show(
     """
     release, count = release_at(path, at)
     most = release.n_features if json_ else 40
-    shown, words = (
-        card(release, releases=count, most=most, components=release.n_components),
-        in_words(release.guarantee),
-    )
+    shown = card(release, releases=count, most=most, components=release.n_components)
+    words = in_words(release.guarantee)
     if json_:
         facts = {
             "t": release.t, "releases": count, "n_features": release.n_features,

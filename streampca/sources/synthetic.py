@@ -80,12 +80,6 @@ class Synthetic(RowSource):
 
         return orthonormal(self._random("directions").standard_normal((self.n_features, count)))
 
-    def _stds(self, variance: float) -> FloatArray:
-        """Return the standard deviations of the components, whose variances sum to ``variance``."""
-        weights = _DECAY ** np.arange(self.n_components)
-        stds: FloatArray = np.sqrt(variance * weights / weights.sum())
-        return stds
-
 
 @dataclass(eq=False)
 class Spiked(Synthetic):
@@ -108,7 +102,8 @@ class Spiked(Synthetic):
         if not 0.0 < self.norm < np.inf:
             raise BadParameterError(f"norm={short(self.norm)}: expected a positive finite number")
         self._basis = self._directions(self.n_components)
-        self._scales = self.norm * self._stds(self.signal)
+        weights = _DECAY ** np.arange(self.n_components)
+        self._scales = self.norm * np.sqrt(self.signal * weights / weights.sum())
         self._noise = self.norm * float(np.sqrt((1.0 - self.signal) / self.n_features))
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:

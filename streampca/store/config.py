@@ -87,18 +87,14 @@ _DECODER_OF_PARTS = msgspec.msgpack.Decoder(tuple[str, dict[str, Any]], ext_hook
 def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> dict[str, Any]:
     """Return the public parameters of a run, for its file of releases; ``bounds`` as (lower, upper) or as given."""
     # Privacy: no seed, no key and no value that depends on rows may be added.
-    return {
-        "processor": type(algorithm).__name__,
-        **{
-            name: value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
-            for name, value in state.fields_of(algorithm).items()
-        },
-        "row_norm": row_norm,
-        "center": algorithm.center,
-        "bounds": [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
-        if isinstance(bounds, (tuple, list))
-        else bounds,
+    if isinstance(bounds, (tuple, list)):
+        bounds = [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
+    own = {
+        name: value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
+        for name, value in state.fields_of(algorithm).items()
     }
+    more = {"row_norm": row_norm, "center": algorithm.center, "bounds": bounds}
+    return {"processor": type(algorithm).__name__} | own | more
 
 
 def config_of(engine: Engine) -> dict[str, Any]:
@@ -106,15 +102,12 @@ def config_of(engine: Engine) -> dict[str, Any]:
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     return {
-        "algorithm": engine.algorithm,
-        "row_norm": admission.row_norm,
+        "algorithm": engine.algorithm, "row_norm": admission.row_norm, "on_bad_row": admission.on_bad_row,
+        "features": admission.features or admission.n_features,
         "bounds": admission.bounds if private is None else "private",
         "warmup": None if private is None else private.warmup,
-        "features": admission.features or admission.n_features,
-        "on_bad_row": admission.on_bad_row,
-        "regret": engine.regret_log,
-        "private_regret": engine.private_log,
-    }
+        "regret": engine.regret_log, "private_regret": engine.private_log,
+    }  # fmt: skip
 
 
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:

@@ -96,12 +96,9 @@ class SQLiteFile:
             if not (in_memory or write or Path(path).exists()):
                 raise BadParameterError(f"{path}: there is no such {self.what}; check the path")
             is_uri = not (in_memory or write)
+            name = _read_only(Path(path)) if is_uri else path
             self.db: sqlite3.Connection = sqlite3.connect(
-                _read_only(Path(path)) if is_uri else path,
-                timeout=timeout,
-                isolation_level=None,
-                check_same_thread=False,
-                uri=is_uri,
+                name, timeout=timeout, isolation_level=None, check_same_thread=False, uri=is_uri
             )
             tell_of_forks(self)
             try:

@@ -39,18 +39,12 @@ def status(path: Path) -> dict[str, Any]:
         run, progress = database.run(), database.progress
         config = load(database.fact("config"))
     return {
-        "run": run["run"],
-        "schema": SCHEMA,
-        "algorithm": repr(config["algorithm"]),
-        "guarantee": run["guarantee"],
-        "rows": progress.rows,
-        "next_row": progress.rows + 1,
-        "releases": progress.releases,
-        "rows_in_snapshot": progress.snapshot,
-        "rows_to_replay": progress.rows - progress.snapshot,
+        "run": run["run"], "schema": SCHEMA, "algorithm": repr(config["algorithm"]), "guarantee": run["guarantee"],
+        "rows": progress.rows, "next_row": progress.rows + 1, "releases": progress.releases,
+        "rows_in_snapshot": progress.snapshot, "rows_to_replay": progress.rows - progress.snapshot,
         "bytes": sum(file.stat().st_size for file in (path, beside(path, "-wal")) if file.exists()),
         "running": is_locked(beside(path, ".lock")),
-    }
+    }  # fmt: skip
 
 
 def backup(path: Path, to: Path) -> int:

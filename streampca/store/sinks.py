@@ -26,11 +26,7 @@ _MOST = 1024  # releases per read
 
 
 def deliver(
-    store: str | os.PathLike[str],
-    sink: Sink,
-    *,
-    cursor: str | os.PathLike[str] | None = None,
-    follow: bool = False,
+    store: str | os.PathLike[str], sink: Sink, *, cursor: str | os.PathLike[str] | None = None, follow: bool = False
 ) -> int:
     """Deliver the durable releases that a sink has not received yet.
 

@@ -111,14 +111,9 @@ class Store:
     _writer: Writer | None = None
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        passphrase: str | None = None,
-        witness: str | os.PathLike[str] | None = None,
-        commit_every: int | str = "200ms",
-        snapshot_every: str = "5min",
-    ) -> None:
+        self, path: str | os.PathLike[str], *, passphrase: str | None = None,
+        witness: str | os.PathLike[str] | None = None, commit_every: int | str = "200ms", snapshot_every: str = "5min",
+    ) -> None:  # fmt: skip
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise BadParameterError(f"path={path!r}: expected the path of a database, or ':memory:'.")
         self.path = str(path)
@@ -320,20 +315,13 @@ class Store:
             if payer is not None:
                 self._own(payer.ledger.path, payer.data_set, payer.run)
             key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
+            paid = None if payer is None else [os.path.abspath(payer.ledger.path), payer.data_set, payer.run]
+            guarantee = engine.guarantee_of(engine.now.admission).to_dict()
             facts = {
-                "run": {
-                    "run": key.run,
-                    "check": key.check(),
-                    "guarantee": engine.guarantee_of(engine.now.admission).to_dict(),
-                    "account": None
-                    if payer is None
-                    else [os.path.abspath(payer.ledger.path), payer.data_set, payer.run],
-                },
-                "config": described,
-                "label": label_of(engine.algorithm, engine.now.admission),
-                "progress": Progress(),
-                "start": key.seal("start", 0, engine.start_id),
-            }
+                "run": {"run": key.run, "check": key.check(), "guarantee": guarantee, "account": paid},
+                "config": described, "label": label_of(engine.algorithm, engine.now.admission),
+                "progress": Progress(), "start": key.seal("start", 0, engine.start_id),
+            }  # fmt: skip
 
             def replace(db: sqlite3.Connection) -> None:
                 db.execute("DELETE FROM facts")

@@ -160,15 +160,9 @@ class Card:
 
 
 def card(
-    release: Release,
-    *,
-    releases: int | None = None,
-    further: Iterable[Fact] = (),
-    most: int = 12,
-    components: int = COMPONENTS,
-    basis: FloatArray | None = None,
-    estimated: int = LARGE,
-) -> Card:
+    release: Release, *, releases: int | None = None, further: Iterable[Fact] = (), most: int = 12,
+    components: int = COMPONENTS, basis: FloatArray | None = None, estimated: int = LARGE,
+) -> Card:  # fmt: skip
     """Return the card of a run with this latest release.
 
     Parameters

@@ -184,14 +184,20 @@ class Page:
         BadParameterError
             If one is something else, or a release has no guarantee on a page that was published.
         """
-        # By exact type: a subclass of a release could hold anything.
-        accepted = {Release: self._add_release} | ({RegretRecord: self._add_record} if self.curator else {})
+        accepted = (Release, RegretRecord) if self.curator else (Release,)
         with self._lock:
             for event in events:
-                add: Callable[[Any], None] | None = accepted.get(type(event))
-                if add is None:
+                if type(event) not in accepted:  # by exact type: a subclass of a release could hold anything
                     raise BadParameterError(f"{type(event).__name__} may not be published; only releases may")
-                add(event)
+                if isinstance(event, Release):
+                    self._add_release(event)
+                else:
+                    self._record = event
+                    # An interval has columns of its own: no curve is exact in one place and a lower end in another.
+                    most = (event.regret + event.slack) / event.t
+                    ends = (None, event.average, most) if event.slack else (event.average, None, None)
+                    row = event.t, *ends, event.average_bound, event.opt / event.t, event.captured
+                    self._offer("regret", partial(tuple, row))
                 self.ended = ""
                 self.version += 1
 
@@ -225,14 +231,6 @@ class Page:
             self._offer("intervals", lambda: (release.t, *PrivateRegretRecord.of(release).average))
         self.latest = release
         self._count += 1
-
-    def _add_record(self, record: RegretRecord) -> None:
-        self._record = record
-        # An interval has columns of its own: no curve is exact in one place and a lower end in another.
-        most = (record.regret + record.slack) / record.t
-        ends = (None, record.average, most) if record.slack else (record.average, None, None)
-        row = (record.t, *ends, record.average_bound, record.opt / record.t, record.captured)
-        self._offer("regret", lambda: row)
 
     def _offer(self, table: str, make: Callable[[], Sequence[Cell]]) -> None:
         """Add a row to a table. It is computed only if it is kept."""

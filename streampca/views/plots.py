@@ -249,14 +249,9 @@ def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Fi
 
 
 def curves(
-    data: Mapping[str, FloatArray],
-    series: Sequence[tuple[str, str]],
-    *,
-    log: bool = False,
-    title: str = "",
-    unit: str = "",
-    mark: str = "",
-) -> Figure:
+    data: Mapping[str, FloatArray], series: Sequence[tuple[str, str]], *, log: bool = False, title: str = "",
+    unit: str = "", mark: str = "",
+) -> Figure:  # fmt: skip
     """Draw curves over time.
 
     Parameters

@@ -60,13 +60,8 @@ def test_the_outputs_reach_every_public_class():
 
 
 def unread(kind):
-    left, missing = observed.unobserved(kind), []
-    for name in observed.public_members(kind):
-        member = inspect.getattr_static(kind, name, None)
-        called = callable(member) and not isinstance(member, type)
-        if name not in left and called and (kind, name) not in observed.ARGUMENTS and observed.needs_arguments(member):
-            missing.append(name)
-    return missing
+    called = [one for one in observed.members_of(kind, dir(kind)) if callable(one[1]) and not isinstance(one[1], type)]
+    return [n for n, member in called if (kind, n) not in observed.ARGUMENTS and observed.needs_arguments(member)]
 
 
 @pytest.mark.parametrize("kind", sorted(MADE.classes, key=lambda kind: kind.__name__))
