@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from streampca.errors import StreamPCAWarning
 
-Suite = Literal["row", "block", "window", "csv"]
+Suite = Literal["row", "block", "window", "csv", "scale"]
 app = App(help_format="plaintext", result_action="return_value")
 
 
@@ -37,13 +37,13 @@ def main(
     Parameters
     ----------
     suites
-        row, block, window, csv. Default: all of them, about five minutes.
+        row, block, window, csv, scale. Default: all of them, about five minutes.
     rounds
         Interleaved rounds; medians count.
     small
         Small sizes: to see that it works, in seconds. The figures mean little.
     full
-        Full size for csv: 10**6 rows.
+        Full sizes for csv and scale: 10**6 rows, and 2000 features.
     markdown
         Write the same to this file.
     """

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import pickle
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.linalg.blas import dsyrk
 
-from benchmark.timing import Comparison, Contender, Goal
+from benchmark.timing import Comparison, Contender, Goal, Result
 from streampca import _native
 from streampca.cli.options import RunOptions
 from streampca.cli.run import run
@@ -41,6 +44,7 @@ from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.sources import from_csv
 from streampca.sources.synthetic import spiked
+from streampca.stream.blocks import BlockGram
 from streampca.stream.stream import Stream
 
 COMPONENTS = 5
@@ -267,7 +271,77 @@ def _csv(*, small: bool, full: bool) -> Iterator[Comparison]:
         yield Comparison(title, contenders, [Goal(ours, peer, "<=", 1.6)], by_the_clock=True)
 
 
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """Slope of log(cost) over log(size), by least squares."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Exponents of the time of a run and of the memory that its processor holds, fitted over sizes.
+
+    ``parts`` are the name of a size, its values, the run at each of them, and what to expect.
+    """
+
+    parts: list[tuple[str, Sequence[int], Callable[[int], Stream], str]]
+
+    def run(self, rounds: int) -> Result:
+        """Measure each size; the least time of the rounds counts."""
+        result = Result("scale: exponents of time a run and of memory held, fitted over doublings", pd.DataFrame())
+        for name, sizes, work, expected in self.parts:
+            seconds, held = [], []
+            for size in sizes:
+                work(size)
+                times = []
+                for _ in range(rounds):
+                    started = time.process_time()
+                    processor = work(size).engine.processor
+                    times.append(time.process_time() - started)
+                seconds.append(min(times))
+                held.append(float(len(pickle.dumps(processor.snapshot()))))
+            result.facts.append(
+                f"{name} = {', '.join(map(str, sizes))}: time ~ {name}^{exponent(sizes, seconds):.2f}, "
+                f"memory ~ {name}^{exponent(sizes, held):.2f} (expected {expected})"
+            )
+        return result
+
+
+def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
+    """Growth with the number of rows n, features d, window W and components k."""
+    f = 1 if small else 4
+    rows = unit_rows(1000 * f, 20)
+
+    def fed(count: int, d: int = 20, k: int = 2) -> Stream:
+        algorithm = PrivateFPL(**BUDGET | {"n_components": k}, horizon=count, solver=Tracking())
+        return push(rows[:count] if d == 20 else unit_rows(count, d), lambda _: algorithm, scored=False)
+
+    def window(size: int) -> Stream:
+        algorithm = SlidingWindowPCA(**BUDGET | {"n_components": 2}, window=size, release_every=20)
+        return push(rows, lambda _: algorithm, scored=False)
+
+    def blocks(size: int) -> Stream:
+        # A block of 1000 rows, doubled, and pushed 100 times.
+        gram, count = GramSum(20).add(onto_ball(rows[:1000])), size // 100
+        for _ in range((count // 1000).bit_length() - 1):
+            gram = gram.add_high_low(*gram.high_low())
+        block = BlockGram(*gram.high_low(), count=count)
+        stream = Stream(PrivateFPL(**BUDGET, horizon=size, release_every=count), regret=None)
+        for _ in range(100):
+            stream.push_block(block)
+        return stream
+
+    wide = (16, 32, 64) if small else (250, 500, 1000, 2000) if full else (32, 64, 128, 256)
+    of_wide = 10 if full else 50 * f
+    yield Growth([
+        ("n", (125 * f, 250 * f, 500 * f, 1000 * f), fed, "time: 1; memory: 0"),
+        ("n", [10**5 * 2**j for j in (0, 4, 7, 10)], blocks, "100 blocks: time and memory: 0"),
+        ("d", wide, lambda d: fed(of_wide, d), "time and memory: at most 2"),
+        ("W", (50 * f, 100 * f, 200 * f, 400 * f), window, "both well below 1 (log W)"),
+        ("k", (1, 2, 4, 8, 16), lambda k: fed(100 * f, k=k), "time: at most 1"),
+    ])  # fmt: skip
+
+
 #: Name of a suite -> its comparisons, from the keywords ``small`` and ``full``: the size of the rows.
-SUITES: dict[str, Callable[..., Iterator[Comparison]]] = {
-    "row": _row, "block": _block, "window": _window, "csv": _csv,
+SUITES: dict[str, Callable[..., Iterator[Comparison | Growth]]] = {
+    "row": _row, "block": _block, "window": _window, "csv": _csv, "scale": _scale,
 }  # fmt: skip

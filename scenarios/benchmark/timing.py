@@ -61,7 +61,9 @@ class Result:
 
     def lines(self) -> Iterator[str]:
         """The result as lines of Markdown."""
-        yield from (f"## {self.title}", "", "| | us/row | rows/s | ratio |", "|---|---:|---:|---:|")
+        yield from (f"## {self.title}", "")
+        if len(self.times.columns):
+            yield from ("| | us/row | rows/s | ratio |", "|---|---:|---:|---:|")
         for name, times in self.times.items():
             median, base = times.median(), self.times.iloc[:, 0]
             yield f"| {name} | {median:.3g} | {1e6 / median:.0f} | {(base / times).median():.2f} |"

@@ -4,6 +4,7 @@ import time
 import pandas as pd
 import pytest
 from bench import app as main
+from benchmark.cases import exponent
 from benchmark.timing import Comparison, Contender, Goal, Result, take_turns
 
 
@@ -16,6 +17,15 @@ def test_small_suites_run_and_describe_the_machine(capsys, tmp_path):
         assert words in out, words
     assert file.read_text().startswith("# Benchmarks")
     assert file.read_text().splitlines()[3:] == out.splitlines()[: len(file.read_text().splitlines()) - 3]
+
+
+@pytest.mark.ci
+def test_exponents(capsys):
+    assert exponent([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2.0)
+    assert main(["scale", "--rounds", "1", "--small"]) == 0
+    out = capsys.readouterr().out
+    for words in ("time ~ n^", "memory ~ d^", "time ~ W^", "time ~ k^"):
+        assert words in out, words
 
 
 def test_all_take_their_turn_in_every_round():
