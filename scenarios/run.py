@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from cyclopts import App
 from rich.console import Console
@@ -26,10 +27,10 @@ def main(name: str | None = None, /, *, rows: int | None = None) -> int:
     rows
         Number of rows instead of the scenario's own.
     """
-    out = Console(highlight=False, markup=False)
+    out, table = Console(highlight=False, markup=False), partial(Table, box=None, pad_edge=False)
     try:
         if name is None:
-            listed = _table("name", "title", "rows")
+            listed = table("name", "title", "rows")
             for one in names():
                 listed.add_row(one, load(one).title, f"{load(one).rows:,}".replace(",", " "))
             out.print(listed)
@@ -46,7 +47,7 @@ def main(name: str | None = None, /, *, rows: int | None = None) -> int:
     except StreamPCAError as error:
         print(error, file=sys.stderr)
         return 2
-    measured, expected = _table("run", "measured at the end"), _table("", "expected", "measured", "wanted")
+    measured, expected = table("run", "measured at the end"), table("", "expected", "measured", "wanted")
     for run, values in result.final.items():
         measured.add_row(run, ", ".join(f"{measure} {number(value)}" for measure, value in values.items()))
     for check in result.checks:
@@ -60,10 +61,6 @@ def main(name: str | None = None, /, *, rows: int | None = None) -> int:
     verdict = f"{len(failed)} of {len(result.checks)} do not hold" if failed else f"all {len(result.checks)} hold"
     out.print(f"\n{name}: {verdict} ({result.rows} rows, {result.seconds:.1f} s)", soft_wrap=True)
     return 1 if failed else 0
-
-
-def _table(*columns: str) -> Table:
-    return Table(*columns, box=None, pad_edge=False)
 
 
 if __name__ == "__main__":

@@ -82,29 +82,6 @@ def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, release, terminal):
     assert (said.status, "has spent epsilon=0.6432 of 2" in said.words) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "kind"),
-    [("gaussian", "release"), ("gaussian", "run"), ("matrix-laplace", "release"), ("adaptive", "run")],
-)
-def test_what_a_mechanism_does_not_take_is_refused(mechanism, kind, table, command):
-    asked = ["release", table, "--mechanism", mechanism]
-    if kind == "run":
-        asked = ["run", table, "--algorithm", "tumbling", "--release-every", "300", "--set", f"mechanism={mechanism}"]
-    pure = mechanism == "matrix-laplace"
-    budget, other = (PURE, BUDGET) if pure else (BUDGET, PURE)
-
-    def refusal(*more, norm="256"):
-        return command(*asked, "--row-norm", norm, *more, "--out", table.with_name("r.jsonl"), "--force")
-
-    assert ("takes no such parameter" if pure else "needs --delta") in refusal(*other).err
-    said = refusal(*budget, "--center")
-    assert said.status == (0 if mechanism == "gaussian" else 2)
-    assert mechanism == "gaussian" or "expected GaussianCovariance" in said.err
-    for more, norm, words in ((["--set", "colour=3"], "256", "colour"), ([], "-1", "--row-norm -1")):
-        said = refusal(*budget, *more, norm=norm)
-        assert (said.status, words in said.err) == (2, True)
-
-
 def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, release):
     replaced = ["-k", "2", "--epsilon", "0.1", "--delta", "1e-5", "--adjacency", "replace"]
     for options, name in ((BUDGET, "AdaptiveLaplaceCovariance"), (replaced, "AdaptiveCovariance")):
@@ -114,7 +91,8 @@ def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, releas
     assert (said.status, "needs --delta" in said.err) == (2, True)
 
 
-GAUSSIAN = ["release", "--mechanism", "gaussian"]
+GAUSSIAN, SCALED = ["release", "--mechanism", "gaussian"], ["--row-norm", "256"]
+TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +104,11 @@ GAUSSIAN = ["release", "--mechanism", "gaussian"]
         (GAUSSIAN, "GaussianCovariance needs -k, --epsilon, --delta"),
         ([*GAUSSIAN, *BUDGET, "--row-norm", "1", "--ledger", "x.db"], "--ledger and --data-set"),
         ([*GAUSSIAN, *BUDGET], "the scale of the columns is not known"),
+        ([*GAUSSIAN, *BUDGET, "--row-norm", "-1"], "--row-norm -1"),
+        ([*GAUSSIAN, *BUDGET, *SCALED, "--set", "colour=3"], "colour"),
+        (["release", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"], "expected GaussianCovariance"),
+        ([*TUMBLING, "mechanism=adaptive", *BUDGET, *SCALED, "--center"], "expected GaussianCovariance"),
+        ([*TUMBLING, "mechanism=gaussian", *PURE, *SCALED], "needs --delta"),
         (["run", "--set", "mechanism=gaussian", *BUDGET], "--set mechanism: PrivateFPL takes no such parameter"),
         (["run", "--algorithm", "tumbling", "--set", "mechanism=gaussian", *BUDGET], "Tumbling needs --release-every"),
     ],

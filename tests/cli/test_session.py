@@ -112,12 +112,3 @@ def test_a_limit_is_the_number_of_rows_that_are_expected(monkeypatch):
     seen = Seen()
     made(np.zeros((5000, 2)), view=seen, limit=4500).run()
     assert {progress.expected for progress in seen.shown} == {4500}
-
-
-def test_a_run_that_is_stopped_says_whether_a_file_was_written(tmp_path):
-    files = session.Files(tmp_path / "releases.jsonl")
-    run = made(np.zeros((5, 2)), files=files)
-    run.run().signal = 2  # after the header was written, and no release was due
-    assert "the files are complete up to there" in run.conclude("t")[0]
-    run.files = session.Files()
-    assert "no file was written" in run.conclude("t")[0]

@@ -244,9 +244,6 @@ def test_what_is_out_of_range_without_a_horizon_is_named():
         AnytimeBLT(1.0, restart_after=0)
 
 
-# -- windows ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_the_workload_is_what_is_promised(kind):
     mechanism = WINDOWS[kind](8, MU)

@@ -1,12 +1,11 @@
-"""GaussianCovariance and MatrixLaplaceCovariance: calibration, and the law of their noise."""
+"""MatrixLaplaceCovariance: its scale, and the spectral norm and moments of its noise."""
 
 import numpy as np
 import pytest
 
-from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.privacy.randomness import Randomness
 
-GAUSSIAN = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
 LAPLACE = MatrixLaplaceCovariance(n_components=1, epsilon=0.7)
 
 

@@ -112,9 +112,6 @@ def cloned(monkeypatch):
     monkeypatch.setattr(module.os, "urandom", bytes)
 
 
-# -- format --------------------------------------------------------------------------------------
-
-
 def test_keys_chain_and_seeded_bytes_are_those_of_scheme_1():
     """Written out once more. Stored runs and seeded results depend on every byte of it."""
     assert SCHEME == 1
@@ -139,9 +136,6 @@ def test_keys_chain_and_seeded_bytes_are_those_of_scheme_1():
         keys = DrawKeys(blake2b(encoded(epoch), key=draw, digest_size=32, person=b"streampca epoch").digest())
         again = source("test", 3, randomness=seeded, start=start)
         assert again.draws((epoch << 16) + 5, drawn.name).words(2).tobytes() == keys.first(drawn.name)
-
-
-# -- replay --------------------------------------------------------------------------------------
 
 
 def run(outlet, given):
@@ -181,9 +175,6 @@ def test_a_seed_reproduces_a_run_and_nothing_is_fresh(monkeypatch):
         assert a.tobytes() == b.tobytes()
         assert (a != c).mean() > 0.9
     assert own.fresh(1) != own.fresh(2)
-
-
-# -- what is hidden, and what went before ------------------------------------------------------------
 
 
 @every_way
@@ -234,9 +225,6 @@ def test_every_part_and_every_kind_counts(cloned):
         own.outlet(own.first).hide("a", x[::-1])
 
 
-# -- two continuations of one run ----------------------------------------------------------------------
-
-
 def two_of_one(kind, way):
     """The noises of two continuations of one run over equal rows."""
     first = source()
@@ -268,9 +256,6 @@ def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):
     assert taken == [16]
     run(outlet, rows())
     assert taken == [16] * 7
-
-
-# -- labels --------------------------------------------------------------------------------------
 
 
 BASE = Tumbling(GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=5)
@@ -314,9 +299,6 @@ def test_configurations_that_differ_in_anything_share_no_noise(cloned, monkeypat
     assert len(set(names)) == len(names)
 
 
-# -- adding on the lattice ---------------------------------------------------------------------------
-
-
 def shifts(rng, grid, size, largest):
     return rng.integers(-largest, largest + 1, size) * grid
 
@@ -347,9 +329,6 @@ def test_a_lattice_sum_depends_on_the_sum_with_the_noise_alone(grid):
     assert first.noisy(noise, 100.0 * grid).tobytes() == moved.noisy(noise - shift.ravel(), 100.0 * grid).tobytes()
     assert first.noisy(noise, 100.0 * grid).shape == (6, 5)
     np.testing.assert_array_equal(LatticeSum(-0.0 * values, grid).hidden[0].view(np.int64), 0)
-
-
-# -- epochs -------------------------------------------------------------------------------------------
 
 
 def test_keys_change_with_the_epoch_and_numbers_go_on():

@@ -1,4 +1,4 @@
-"""Oja, and Private Oja: accuracy, exact sensitivity, noise, schedules, memory."""
+"""Oja, and Private Oja: accuracy, exact sensitivity, schedules, memory."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ def a_release(*, sigma=0.4, k=2, features=("age", "a|b", "<b>x</b>", "q\x1b[31m"
     )
 
 
-GUARANTEE = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6).guarantee
 RECORD = sp.RegretRecord(100, 40.0, 50.0, 10.0, 77.0, 0.98765432)
 
 
@@ -87,21 +86,6 @@ def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
     basis = card(sp.Release(t=9, n_components=1, guarantee=release.guarantee, basis=np.eye(3, 1)))
     assert basis.components == []
     assert "feature 1" in basis.text()
-
-
-def test_notebooks_show_a_stream_to_its_curator_and_a_release_to_anyone(tmp_path):
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
-    with sp.Ledger(tmp_path / "book.db") as ledger:
-        ledger.set_budget("rows", sp.Budget(3.0, 1e-5))
-        account = ledger.account("rows")
-        stream = sp.Stream(algorithm, ledger=account)
-        assert stream._repr_html_() is None
-        stream.push_many(np.random.default_rng(0).normal(size=(100, 3)) / 3)
-        shown, public = stream._repr_html_(), stream.release._repr_html_()
-        for words in ("Captured, exactly", "do not publish", account.remaining()):
-            assert words in shown
-    assert "2.72 times" in public
-    assert "urator" not in public
 
 
 def test_a_promise_of_nothing_is_told_as_one():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -28,10 +29,15 @@ ROWS = np.random.default_rng(0).normal(size=(500, 4)) * [0.5, 0.3, 0.1, 0.1]
 
 
 @pytest.fixture(scope="module")
-def run() -> sp.Stream:
-    made = stream(features=["<a>", "b", "c", "d"])
-    made.push_many(ROWS)
-    return made
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sp.Stream]:
+    with sp.Ledger(tmp_path_factory.mktemp("run") / "book.db") as ledger:
+        ledger.set_budget("rows", sp.Budget(3.0, 1e-5))
+        made = stream(features=["<a>", "b", "c", "d"], ledger=ledger.account("rows"))
+        assert made._repr_html_() is None
+        made.push_many(ROWS)
+        for words in ("Captured, exactly", "do not publish", ledger.account("rows").remaining()):
+            assert words in made._repr_html_()
+        yield made
 
 
 def test_what_is_exact_says_whose_it_is(run: sp.Stream) -> None:
@@ -40,6 +46,7 @@ def test_what_is_exact_says_whose_it_is(run: sp.Stream) -> None:
         assert (CURATOR in shown._repr_html_()) == bool(is_exact)
     assert "&lt;a&gt;" in run.release._repr_html_()
     assert "<a>" not in run.release._repr_html_()
+    assert "2.72 times" in run.release._repr_html_()
     assert "zero-out" in run.guarantee._repr_html_()
     assert "no guarantee" in sp.Guarantee.none("it is exact")._repr_html_()
 

@@ -122,12 +122,6 @@ def test_answers_are_sent_without_delay(run):
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_a_reader_is_sent_the_whole_page(run, public):
-    rows = event(public.port)["tables"]["releases"]["rows"]
-    run.push(100)
-    assert [row[0] for row in event(public.port)["tables"]["releases"]["rows"]] == [row[0] for row in rows] + [550, 600]
-
-
 def test_readers_get_what_changes_until_the_server_stops():
     run, heard = Run(), list[int]()
     run.push(50)

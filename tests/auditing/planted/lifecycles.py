@@ -1,4 +1,4 @@
-"""Audits of what happens to a stream: interrupts, threads, copies, stores. Ways in are doors of `tests/neighbours`."""
+"""Audits of what happens to a stream: interrupts, copies, stores. Ways in are doors of `tests/neighbours`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,14 +75,6 @@ def _interrupted(subject: Any, rows: FloatArray) -> list[Any]:
     stream = sp.Stream(subject, regret=None)
     stream.engine.attach(log, None, copied=False)
     return fed(stream, rows)
-
-
-def _threads(subject: Any, rows: FloatArray) -> list[Any]:
-    stream, out = begin(subject, rows)
-    thread = Thread(target=lambda: out.extend(fed(stream, rows[2:3])))
-    thread.start()
-    thread.join()
-    return out + fed(stream, rows[3:])
 
 
 def fork(stream: sp.Stream) -> sp.Stream:
@@ -167,7 +158,6 @@ def life(
 
 
 life("interrupted", _interrupted, unseen=(1,))
-life("threads", _threads)
 life("fork-blt", _copied(fork), TWO, 2)
 _nodes = "no row is in three nodes of the tree that both continuations release"
 life("fork-tree", _copied(fork), TWO, 2, noise="tree", slack=_nodes)
