@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from runs import payments
 
 import streampca as sp
 from streampca.errors import BudgetExhaustedError
@@ -79,11 +80,6 @@ def test_a_model_in_the_middle_of_partial_fit(copier: Any) -> None:
     assert seeded.partial_fit(equal).release_.to_json() == other.partial_fit(equal).release_.to_json()
 
 
-def entries(path: Path) -> int:
-    with sp.Ledger(path) as ledger:
-        return len(ledger.balance("people").entries)
-
-
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
     with sp.Ledger(tmp_path / "ledger.db") as made:
@@ -98,16 +94,16 @@ def test_a_copy_pays_before_its_first_row(ledger: Path, copier: Any, seed: int |
     with pytest.raises(ValueError, match="not finite"):
         learn(model, np.full((1, D), np.nan))
     unfed = copier(model)
-    assert entries(ledger) == 0
+    assert payments(ledger, "people") == 0
     learn(model, rows(8, 0))
-    assert entries(ledger) == 1
+    assert payments(ledger, "people") == 1
     other = copier(model)
-    assert entries(ledger) == 1
+    assert payments(ledger, "people") == 1
     learn(other, rows(1, 1))
-    assert entries(ledger) == 2
+    assert payments(ledger, "people") == 2
     learn(other, rows(5, 1))
     learn(model, rows(5, 1))
-    assert entries(ledger) == 2
+    assert payments(ledger, "people") == 2
     # The budget does not cover any other: they learn nothing, and these two continue.
     for third in (copier(other), copier(copier(model)), unfed, model.clone()):
         before, release = third.t, third.release and third.release.to_json()
@@ -117,4 +113,4 @@ def test_a_copy_pays_before_its_first_row(ledger: Path, copier: Any, seed: int |
         assert (third.t, third.release and third.release.to_json()) == (before, release)
     learn(model, rows(3, 2))
     assert model.release.t == 15
-    assert entries(ledger) == 2
+    assert payments(ledger, "people") == 2

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from runs import Blocks
 
 from streampca.cli import main
 from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.rows.protocol import Position, PositionedBlock
-from streampca.sources import NumberedRows, RowSource
+from streampca.sources import NumberedRows
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
 ROWS = np.random.default_rng(1).normal(size=(400, 2))
 RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--release-every", "50", "--no-live"]
-
-
-class Blocks(RowSource):
-    features, bounds = ("a", "b"), None
-
-    def __init__(self, *blocks: np.ndarray) -> None:
-        self._blocks = blocks
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        yield from self._blocks
 
 
 def algorithm() -> PrivateFPL:

@@ -1,7 +1,7 @@
 """Durable runs for the tests of stores: one algorithm, its rows, and what an uninterrupted run releases."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,18 @@ from streampca.store.log import Writer
 from streampca.store.store import Store
 
 ROWS = np.random.default_rng(3).normal(size=(900, 4)) / 3.0
+
+
+class Blocks(sp.RowSource):
+    """A source of these blocks of two features."""
+
+    features, bounds = ("a", "b"), None
+
+    def __init__(self, *blocks: np.ndarray) -> None:
+        self._blocks = blocks
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        yield from self._blocks
 
 
 def fpl(**options: Any) -> sp.PrivateFPL:

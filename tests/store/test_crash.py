@@ -1,16 +1,13 @@
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
+import crash as script
 import pytest
-
-SCRIPT = Path(__file__).with_name("crash.py")
 
 
 def crash(*options: str) -> str:
-    done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, script.__file__, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -41,21 +38,11 @@ def test_two_hundred_times(how: str, chunk: tuple[str, ...]) -> None:
     assert "'interruptions': 200" in crash("--times", "200", "--how", how, "--rows", rows, *chunk)
 
 
-@pytest.fixture
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("crash_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-def test_a_stopped_writer_keeps_its_run(script: ModuleType) -> None:
+def test_a_stopped_writer_keeps_its_run() -> None:
     assert script.break_off(3, 3000, "20ms", "stop", 0)["interruptions"] == 3
 
 
-def test_the_check_rejects_a_changed_and_a_doubled_release(tmp_path: Path, script: ModuleType) -> None:
+def test_the_check_rejects_a_changed_and_a_doubled_release(tmp_path: Path) -> None:
     run = script.Run(tmp_path, script.data(300), "20ms")
     with run.store() as store:
         stream = run.stream(store)

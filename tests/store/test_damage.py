@@ -18,7 +18,6 @@ from streampca.errors import (
     BadParameterError,
     StoreCorruptError,
     StoreForkedError,
-    StoreLockedError,
     StoreUnwritableError,
     WrongKeyError,
 )
@@ -120,15 +119,6 @@ def test_a_changed_or_missing_record_is_noticed(path: Path, statement: str) -> N
         assert db.execute(statement).rowcount
     with pytest.raises((StoreCorruptError, StoreForkedError)):
         proceed(path)
-
-
-def test_a_second_writer_is_refused_and_the_first_goes_on(path: Path) -> None:
-    with Store(path) as store:
-        stream = sp.Stream.resume(store)
-        with pytest.raises(StoreLockedError, match="this process has the store open"):
-            proceed(path)
-        stream.push_many(ROWS[700:])
-    assert proceed(path) == whole()
 
 
 def test_keys(path: Path, tmp_path: Path) -> None:

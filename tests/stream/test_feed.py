@@ -4,19 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from runs import Blocks
 
 import streampca as sp
 from streampca.stream import feed
-
-
-class Rows(sp.RowSource):
-    features, bounds = ("a", "b"), None
-
-    def __init__(self, *blocks):
-        self._blocks = blocks
-
-    def blocks(self):
-        return iter(self._blocks)
 
 
 def stream(**more):
@@ -25,16 +16,16 @@ def stream(**more):
 
 def test_rows_come_in_batches_of_bounded_size_in_order():
     blocks = [np.arange(2.0 * n).reshape(n, 2) for n in (20_000, 5, 30_000)]
-    batches = [batch.rows for batch in feed.batches(stream().engine, Rows(*blocks), limit=45_000)]
+    batches = [batch.rows for batch in feed.batches(stream().engine, Blocks(*blocks), limit=45_000)]
     np.testing.assert_array_equal(np.concatenate(batches), np.concatenate(blocks)[:45_000])
     assert max(map(len, batches)) == feed.ROWS
-    wide = feed.batches(stream().engine, Rows(np.zeros((100, 2**15))))
+    wide = feed.batches(stream().engine, Blocks(np.zeros((100, 2**15))))
     assert {len(batch.rows) for batch in wide} == {4}
 
 
 def test_a_feed_that_is_closed_leaves_the_stream_after_a_whole_batch():
     fed, other, rows = stream(), stream(), np.random.default_rng(0).normal(size=(5000, 2)) / 3
-    steps = feed.feed(fed.engine, Rows(rows))
+    steps = feed.feed(fed.engine, Blocks(rows))
     next(steps)
     steps.close()
     assert fed.t == feed.ROWS
@@ -49,10 +40,10 @@ def test_the_rows_before_a_bad_one_and_before_the_horizon_are_absorbed():
         (stream(horizon=120), sp.errors.HorizonReachedError, 120, 120),
     ):
         with pytest.raises(error):
-            list(feed.feed(fed.engine, Rows(rows)))
+            list(feed.feed(fed.engine, Blocks(rows)))
         assert (fed.t, fed.release.t) == (t, last)
     empty = stream()
-    assert list(feed.feed(empty.engine, Rows())) == []
+    assert list(feed.feed(empty.engine, Blocks())) == []
     assert (empty.t, empty.features) == (0, ("a", "b"))
 
 
@@ -61,7 +52,7 @@ def test_feeds_of_two_threads_interleave_whole_batches():
     firsts = [[], []]
 
     def work(number):
-        for steps in feed.feed(fed.engine, Rows(blocks[number])):
+        for steps in feed.feed(fed.engine, Blocks(blocks[number])):
             firsts[number].append((steps.first, len(steps)))
 
     with ThreadPoolExecutor(2) as pool:

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
 import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
@@ -16,30 +15,13 @@ def some_rows(n: int, d: int = 4, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, d)) * 0.3
 
 
-@settings(deadline=None, max_examples=25)
-@given(
-    cuts=st.lists(st.integers(0, 40), min_size=1, max_size=8),
-    k=st.integers(1, 12),
-    every=st.integers(1, 9),
-    log=st.one_of(st.none(), st.integers(1, 7)),
-)
-def test_block_sizes_change_no_bit(cuts: list[int], k: int, every: int, log: int | None) -> None:
-    rows = some_rows(sum(cuts), 12)
-
-    def stream() -> sp.Stream:
-        return sp.Stream(fpl(n_components=k, release_every=every), seed=1, regret=sp.RegretLog(every=log))
-
-    one, many = stream(), stream()
-    steps = [one.push(row) for row in rows]
-    blocks = [many.push_many(part) for part in np.split(rows, np.cumsum(cuts)[:-1])]
-    assert [s.reward for s in steps] == [r for block in blocks for r in block.rewards.tolist()]
-    ours, theirs = [s.release for s in steps if s.release], [r for block in blocks for r in block.releases]
-    assert [r.gram.tobytes() for r in ours] == [r.gram.tobytes() for r in theirs]
-    assert one.regret.history == many.regret.history
-    assert sum(len(block) for block in blocks) == many.t == len(rows)
-    steps = many.push_many(some_rows(2 * every, 12))
-    assert [s.t for s in steps if s.release] == [r.t for r in steps.releases]
-    assert [steps[-1].t, steps[-2:][0].t] == [many.t, many.t - 1]
+def test_steps_are_a_sequence() -> None:
+    """That they are those of single rows is held by `test_blocks_and_single_rows_give_the_same_bits`."""
+    stream = sp.Stream(fpl(release_every=4))
+    stream.push_many(some_rows(3))
+    steps = stream.push_many(some_rows(8))
+    assert [s.t for s in steps if s.release] == [r.t for r in steps.releases] == [4, 8]
+    assert [steps[-1].t, steps[-2:][0].t, len(steps)] == [11, 10, 8]
     with pytest.raises(IndexError):
         _ = steps[len(steps)]
 

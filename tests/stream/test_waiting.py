@@ -20,15 +20,6 @@ def stream(every: int = 1, solver: str = "tracking", n: int = 1000, **options: o
 ROWS = np.random.default_rng(0).normal(size=(400, 6))
 
 
-def test_a_row_with_no_release_due_makes_nobody_work() -> None:
-    waiting = stream(every=100)
-    steps = [waiting.push(row) for row in ROWS[:99]]
-    assert all(step.release is None for step in steps)
-    assert (waiting.t, waiting.engine.processor.t) == (99, 0)
-    assert waiting.push(ROWS[99]).release is not None
-    assert (waiting.t, waiting.engine.processor.t) == (100, 100)
-
-
 def test_rows_wait_up_to_the_next_record_and_not_without_end() -> None:
     recorded = stream(every=100, regret=sp.RegretLog(every=30))
     for row in ROWS[:30]:
