@@ -20,7 +20,7 @@ from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
-from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
+from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.histogram import GRID, StabilityHistogram
 from streampca.papers.doubling import DoublingFPL
 from streampca.papers.laplace import LaplaceCovariance
@@ -213,15 +213,6 @@ def _thresholded(above: Callable[[FloatArray], FloatArray], scale: float, thresh
     return Law(_by_quantiles(above), loss)
 
 
-def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
-    """Truncated Laplace noise on votes, with a threshold that one row never exceeds."""
-    above = np.vectorize(law.above, otypes=[np.float64])
-    lawful = _thresholded(above, 1.0 / law.epsilon, threshold, law.bound)
-    # Noise beyond the bound has probability 0 and counts as the rarest event.
-    outside = law.bound * (1.0 + 1e-12)
-    return lawful._replace(standard=_by_quantiles(lambda x: np.where(np.abs(x) > outside, 1e-300, above(x))))
-
-
 def _of_matrices(
     d: int,
     scale: Callable[[Note], float],
@@ -316,7 +307,12 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
         case WishartCovariance():
             return _wishart(subject, d)
         case ExactSubspace():
-            return _truncated(subject.noise, subject.threshold)
+            # Truncated noise on votes, with a threshold that one row never exceeds. Noise beyond the bound has
+            # probability 0 and counts as the rarest event.
+            noise, outside = subject.noise, subject.noise.bound * (1.0 + 1e-12)
+            above = np.vectorize(noise.above, otypes=[np.float64])
+            standard = _by_quantiles(lambda x: np.where(np.abs(x) > outside, 1e-300, above(x)))
+            return _thresholded(above, 1.0 / noise.epsilon, subject.threshold, noise.bound)._replace(standard=standard)
         case StabilityHistogram():
             votes = subject
         case DPPCA() if kind == "norm":

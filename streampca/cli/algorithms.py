@@ -19,21 +19,14 @@ from streampca.processors.tumbling import Tumbling
 
 #: Short names of algorithms. Every public algorithm may also be given by its own name.
 NAMES = {
-    "fpl": "PrivateFPL",
-    "window": "SlidingWindowPCA",
-    "oja": "Oja",
-    "private-oja": "PrivateOja",
-    "dp-pca": "DPPCA",
+    "fpl": "PrivateFPL", "window": "SlidingWindowPCA", "oja": "Oja", "private-oja": "PrivateOja", "dp-pca": "DPPCA",
     "tumbling": "Tumbling",
-}
+}  # fmt: skip
 #: Short names of mechanisms. Every public mechanism may also be given by its own name.
 MECHANISMS = {
-    "gaussian": "GaussianCovariance",
-    "adaptive": "AdaptiveCovariance",
-    "adaptive-laplace": "AdaptiveLaplaceCovariance",
-    "matrix-laplace": "MatrixLaplaceCovariance",
-    "exact-subspace": "ExactSubspace",
-}
+    "gaussian": "GaussianCovariance", "adaptive": "AdaptiveCovariance", "adaptive-laplace": "AdaptiveLaplaceCovariance",
+    "matrix-laplace": "MatrixLaplaceCovariance", "exact-subspace": "ExactSubspace",
+}  # fmt: skip
 #: Parameters that are strategies, and the strings that are short for these.
 _STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS}
 #: Parameters that have options; others are given by ``--set``.

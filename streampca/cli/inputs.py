@@ -100,12 +100,10 @@ def centered(algorithm: Algorithm, options: PrivateOptions) -> Algorithm:
 def stream_settings(options: PrivateOptions, settings: Settings) -> dict[str, Any]:
     """Return the parameters of a stream."""
     return {
-        "row_norm": 1.0 if options.row_norm is None else options.row_norm,
-        "bounds": "private" if options.bounds == "private" else None,
-        "warmup": settings.bounds_warmup,
-        "on_bad_row": options.on_bad_row,
+        "row_norm": 1.0 if options.row_norm is None else options.row_norm, "on_bad_row": options.on_bad_row,
+        "bounds": "private" if options.bounds == "private" else None, "warmup": settings.bounds_warmup,
         "seed": options.seed,
-    }
+    }  # fmt: skip
 
 
 def missing_options(path: Path | Address, options: PrivateOptions) -> str:

@@ -102,10 +102,10 @@ def config_of(engine: Engine) -> dict[str, Any]:
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     return {
-        "algorithm": engine.algorithm, "row_norm": admission.row_norm, "on_bad_row": admission.on_bad_row,
-        "features": admission.features or admission.n_features,
+        "algorithm": engine.algorithm, "row_norm": admission.row_norm,
         "bounds": admission.bounds if private is None else "private",
         "warmup": None if private is None else private.warmup,
+        "features": admission.features or admission.n_features, "on_bad_row": admission.on_bad_row,
         "regret": engine.regret_log, "private_regret": engine.private_log,
     }  # fmt: skip
 

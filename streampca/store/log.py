@@ -204,7 +204,7 @@ class Writer:
         if self.lost:
             raise StoreLockedError(self.lost)
         self._last = time.monotonic()
-        self.thread.do(partial(self._write, snapshot))
+        self.thread.wait(self.thread.begin(partial(self._write, snapshot)))
 
     def flush(self) -> None:
         """Make the stream absorb the rows that wait, commit all, and wait for it."""

@@ -383,7 +383,7 @@ class Store:
             self._key, self.run = key, key.run
             writer = self._begin_writing(stream.engine, head)
             if not moved:
-                writer.thread.do(partial(writer.note, repeat=True))
+                writer.thread.wait(writer.thread.begin(partial(writer.note, repeat=True)))
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
                 database.put_all(start=key.seal("start", 0, stream.engine.start_id))

@@ -84,10 +84,6 @@ class WritingThread:
         if job.problem is not None:
             raise job.problem
 
-    def do(self, work: Callable[[], None]) -> None:
-        """Make a call, and return when it is done."""
-        self.wait(self.begin(work))
-
     def end(self, last: Callable[[], None] | None = None) -> None:
         """End the thread after the calls in its queue and a last one, without waiting: for finalizers."""
         # They run while any lock may be held. A simple queue and a set can be changed at any point.

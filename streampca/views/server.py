@@ -31,18 +31,13 @@ from streampca.views.page import Page
 
 #: Headers of every answer: nothing of another site is loaded, and no other site may frame or load this one.
 HEADERS = [
-    (
-        "content-security-policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    ("x-content-type-options", "nosniff"),
-    ("x-frame-options", "DENY"),
-    ("referrer-policy", "no-referrer"),
-    ("cross-origin-opener-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),
+    ("content-security-policy",
+     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    ("x-content-type-options", "nosniff"), ("x-frame-options", "DENY"), ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"), ("cross-origin-resource-policy", "same-origin"),
     ("cache-control", "no-store"),
-]
+]  # fmt: skip
 #: Seconds between two looks for something new, and without any until a comment keeps the connection open.
 _LOOK_EVERY, _COMMENT_EVERY = 0.5, 10.0
 #: Connections held at a time. More are refused: the run in the same process needs files, too.

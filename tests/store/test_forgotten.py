@@ -158,10 +158,11 @@ def collected_in(place: str, path: Path, own: WritingThread) -> None:
         with sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).engine.guard.lock:
             gc.collect()
     elif place == "its writing thread":
-        own.do(lambda: print(gc.collect()))
+        own.wait(own.begin(lambda: print(gc.collect())))
     else:  # the thread that writes for another stream
         with begin(path.with_name("other.db"))[0] as store:
-            writer_of(store).thread.do(lambda: print(gc.collect()))
+            other = writer_of(store).thread
+            other.wait(other.begin(lambda: print(gc.collect())))
 
 
 @pytest.mark.parametrize(
