@@ -220,7 +220,8 @@ bug("a row that leaves its window a release late", "SlidingWindowPCA-ring", _lea
 bug("a row that leaves its window a release early", "SlidingWindowPCA-ring", _leaves(-1))
 bug("rows that never leave their window", "SlidingWindowPCA-ring", put(RingProcessor, "_shift", lambda self: None))
 bug("rows of a leaf in the next one, too", "SlidingWindowPCA-forgetting", (ForgettingProcessor, "close", _leaf_kept))
-bug("a row of the block before in the next one", "Tumbling", after(TumblingProcessor, "step", _held_on))
+bug("a row of the block before in the next one", "Tumbling", after(TumblingProcessor, "step", _held_on),
+    const(TumblingProcessor, "rows_until_release", lambda self: self.algorithm.release_every - self.held.count))
 bug("the allowance for rounding left out", "PrivateOja-clipped",
     put(PrivateOja, "noise_std",
         lambda self, *_: gradient_sensitivity(self.n_components, self.bound, self.adjacency) / self.budget.mu))
