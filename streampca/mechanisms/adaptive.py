@@ -116,7 +116,7 @@ class AdaptiveCovariance(Mechanism):
         )  # fmt: skip
         norms, radius = estimate.norms, estimate.radius
         # Stage one: the Gram matrix of clipped rows. Without a lost energy, stage two has its share, too.
-        if "lost_energy_std" not in estimate.details:
+        if not estimate.has_lost_energy:
             second_std = second_alone_std
         first = self._gram(rows, np.full(d, 1.0 / radius**2), outlet, "first", first_std)
         per_row = first_std / n_rows
@@ -247,7 +247,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
                 return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), std)
 
             estimate = NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
-            stages = 2 if "lost_energy_std" in estimate.details else 1
+            stages = 2 if estimate.has_lost_energy else 1
         radius = estimate.radius
         matrix = self.on_gram(stages)
         clipped = GramSum.of(onto_ball(rows / radius))

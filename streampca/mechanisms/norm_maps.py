@@ -118,7 +118,8 @@ class NormEstimate(NamedTuple):
     norms: Norms | None  # None if too few rows are in significant bins
     radius: float  # for clipping; 1 if rows are not to be clipped
     hidden: float  # energy that may be in long rows that the histogram does not show
-    details: dict[str, Any]  # of the release; the lost energy is among them if it was released
+    details: dict[str, Any]  # of the release
+    has_lost_energy: bool = False  # whether the lost energy was released, and its share of the budget spent
 
     @classmethod
     def of(
@@ -146,7 +147,7 @@ class NormEstimate(NamedTuple):
         hidden = lost - shown
         if hidden > max(_ALARM * math.hypot(lost_std, shown_std), noise_norm):
             radius = 1.0
-        return cls(norms, radius, max(hidden + lost_std, 0.0), details)
+        return cls(norms, radius, max(hidden + lost_std, 0.0), details, has_lost_energy=True)
 
 
 def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, float]:

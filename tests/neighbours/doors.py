@@ -644,13 +644,11 @@ def _edit_of_columns(rng: Any) -> Edit:
 
 # -- the command line ---------------------------------------------------------------
 
-#: Lines of progress depend on the clock; only the last one is certain.
-_PROGRESS = re.compile(r"^\d+ rows, \d+ releases, \d+\.\d s\n(?=(.*\n)*\d+ rows, )", re.MULTILINE)
 _SECONDS = re.compile(r"\d+\.\d s\b")
 
 
 def timeless(said: str) -> str:
-    return _SECONDS.sub("- s", _PROGRESS.sub("", said))
+    return _SECONDS.sub("- s", said)
 
 
 def command(run: Run, words: list[str], data: bytes | None = None, *, then: list[str] | None = None) -> None:
