@@ -29,7 +29,7 @@ from streampca.privacy.randomness import Draws
 from streampca.state import State
 
 #: Number of values that are computed together.
-_CHUNK = 64
+_CHUNK = 512
 #: Largest horizon, window and memory.
 LONGEST = 2**56
 

@@ -11,7 +11,7 @@ from streampca.linalg.svec import svec_size
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
-from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
+from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.release.release import Release, centered_fields
 
 
@@ -71,4 +71,5 @@ class PerturbedLeaderProcessor(LeaderProcessor, of=PerturbedLeader):
         if algorithm.center:
             fields = centered_fields(packed, self.terms.count(1, t), algorithm.sigma, self.terms, {}, None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, **fields)
-        return self.after(t, outlet.chain, gram=gram, spectra=self.spectra_with(algorithm.leaves(t), gram)), release
+        spectra = with_spectrum(self.spectra, algorithm, algorithm.leaves(t), gram)
+        return self.after(t, outlet.chain, gram=gram, spectra=spectra), release

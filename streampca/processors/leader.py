@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from functools import lru_cache
 from typing import ClassVar
 
@@ -28,12 +28,6 @@ _ENDS = [1]
 while _ENDS[-1] < 2**63:
     _ENDS.append(max(_ENDS[-1] + 1, int(1.04 * _ENDS[-1])))
 PANEL_ENDS = frozenset(_ENDS)
-
-
-def next_panel_end(n: int) -> int:
-    """Return the first panel end after release n."""
-    return _ENDS[bisect_right(_ENDS, n)]
-
 
 #: Largest number of rows in a block: float64 counts them exactly.
 _MOST = 2**53
@@ -138,11 +132,12 @@ class LeaderProcessor(Processor):
         )
         return min(bound, batched)
 
-    def spectra_with(self, n: int, gram: GramSum) -> FloatArray:
-        """Return ``spectra`` after release n of the exact matrix: with another row at the end of a panel."""
-        if n not in PANEL_ENDS or not self.algorithm.is_bounded:
-            return self.spectra
-        return np.vstack([self.spectra, [n, *_spectrum(gram, self.algorithm.n_components)]])
+
+def with_spectrum(spectra: FloatArray, algorithm: Leader, n: int, gram: GramSum) -> FloatArray:
+    """Return `LeaderProcessor.spectra` after release n of the exact matrix: with another row at the end of a panel."""
+    if n not in PANEL_ENDS or not algorithm.is_bounded:
+        return spectra
+    return np.vstack([spectra, [n, *_spectrum(gram, algorithm.n_components)]])
 
 
 def _spectrum(gram: GramSum, k: int) -> tuple[float, float, float]:

@@ -22,7 +22,7 @@ from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
-from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
+from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
 from streampca.release.release import Release, Terms, centered_fields
@@ -207,6 +207,6 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         if rewards is not None and t > self.terms.warmup:
             scoring = Scoring.of_release(release) if algorithm.center else Scoring.of(release.subspace.basis)
             rewards = replace(rewards, scoring=scoring)
-        spectra = self.spectra_with(n, gram)
+        spectra = with_spectrum(self.spectra, algorithm, n, gram)
         after = self.after(t, outlet.chain, gram=gram, noise=noise, reading=reading, spectra=spectra, rewards=rewards)
         return after, release

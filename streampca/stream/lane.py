@@ -25,7 +25,7 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
 from streampca.privacy.randomness import NAME_BYTES, ZIGGURAT
-from streampca.processors.leader import next_panel_end
+from streampca.processors.leader import PANEL_ENDS, with_spectrum
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.solvers import Exact, Reading, Smoothed, Tracked, Tracking
 from streampca.release.release import Release
@@ -53,7 +53,7 @@ class LaneState(NamedTuple):
 
     ``arena`` holds exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`). ``squares`` are the
     lattice squares of the rows since the lane began, which ``counts`` lacks. ``reading`` is that of a solver that
-    observes every release; others have theirs in the arena.
+    observes every release; others have theirs in the arena. ``spectra`` are those of the `LeaderProcessor`.
     """
 
     t: int
@@ -64,6 +64,7 @@ class LaneState(NamedTuple):
     counts: Counts
     release: Release | None
     reading: Reading
+    spectra: FloatArray
 
 
 class Lane:
@@ -89,6 +90,8 @@ class Lane:
         self.k = k = algorithm.n_components
         self.tracking = isinstance(processor.reading, Tracked)
         self.scored = now.regret is not None
+        # Releases after which the regret bound needs the spectrum of the exact sum.
+        self.algorithm, self.ends = algorithm, PANEL_ENDS if algorithm.is_bounded else frozenset[int]()
         size, self.packed = svec_size(d + int(center)), svec_size(d)
         self.hidden = 16 * size  # bytes of the exact sums
         self.spans = (3 + rule.mix.size) * size
@@ -116,9 +119,14 @@ class Lane:
         self.rule, self.until, self.stds, self.scales = rule, until, stds, scales
         reward = 0.0 if now.regret is None else now.regret.reward
         self.state = LaneState(
-            now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release, processor.reading
-        )
+            now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release, processor.reading,
+            processor.spectra,
+        )  # fmt: skip
         self._views = {now.t: now}  # by row: what `now` returned
+
+    def _gram(self, arena: Any) -> GramSum:
+        """Return the exact sums in an arena, which is not written any more."""
+        return GramSum(self.d + int(self.center), arena[: self.hidden].view(np.float64).reshape(2, -1))
 
     def _put_scoring(self, arena: FloatArray, scoring: Scoring) -> None:
         """Write the scoring of the next row into an arena."""
@@ -130,7 +138,7 @@ class Lane:
     def push(self, row: Any) -> Step | None:
         """Absorb a row and release; None where the row needs the general path. Called by `Engine.push`, which locks."""
         state = self.state
-        t, chain, arena, reward, squares, counts, _, reading = state
+        t, chain, arena, reward, squares, counts, _, reading, spectra = state
         if t >= self.until:
             return None
         plan, source, center = self.plan, self.source, self.center
@@ -168,10 +176,13 @@ class Lane:
         if reading.noise_std is not None:  # it observes every release
             reading = reading.observe(public[: self.packed], 1.0)
         release = self._release(t, public, std, count, bound, new, reading)
+        if n in self.ends:
+            spectra = with_spectrum(spectra, self.algorithm, n, self._gram(new))
         # A nested call or a fork in between has changed the stream. This row number may be released already.
         if self.state is not state or not self.is_open:
             raise StreamBusyError("the stream changed while a row was absorbed, by a fork. Push the row again")
-        self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading))  # the commit
+        # The commit.
+        self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading, spectra))
         return Step(t, release, gain * self.unit if self.scored else math.nan)
 
     def _release(
@@ -242,8 +253,9 @@ class Lane:
         )
         span = arena[self.spans : self.scoring].reshape(k, d).T
         reading = Tracked(span) if self.tracking else state.reading
-        gram = GramSum(before.n_features, arena[: 2 * size].reshape(2, size))
-        processor = before.after(t, state.chain, gram=gram, noise=noise, reading=reading)
+        processor = before.after(
+            t, state.chain, gram=self._gram(state.arena), noise=noise, reading=reading, spectra=state.spectra
+        )
         regret, scoring, due = start.regret, None, processor.rows_until_release
         if regret is not None:
             regret = replace(regret, t=t, reward=state.reward)
@@ -312,8 +324,6 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
         left.append(rule.restart_after - n % rule.restart_after)
     if now.regret is not None:
         left.append(now.regret.next - now.regret.t - 1)
-    if processor.algorithm.is_bounded:
-        left.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
     if processor.algorithm.horizon is not None:
         left.append(processor.algorithm.horizon - 1 - now.t)
     return now.t + min(left), stds, scales
