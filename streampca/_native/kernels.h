@@ -16,11 +16,13 @@ typedef int64_t NAME(mask) __attribute__((vector_size(8 * WIDTH), aligned(8), ma
 
 /* ---- products ---------------------------------------------------------------------------------------------- */
 
+/* The sum of eight lanes, pairwise: lane i holds the terms i, i + 8, ... whatever WIDTH is, so that the bits agree. */
 static inline double NAME(of_eight)(const VEC *lanes) {
   const double *s = (const double *)lanes;
   return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
+/* The inner product of two vectors of n numbers: eight lanes, then the rest one by one. */
 static double NAME(dot)(const double *a, const double *b, int64_t n) {
   VEC lanes[8 / WIDTH] = {{0}};
   int64_t i = 0;
@@ -31,6 +33,7 @@ static double NAME(dot)(const double *a, const double *b, int64_t n) {
   return sum;
 }
 
+/* Add factor * x to y, n numbers each: no sum, so that any order has the same bits. */
 static void NAME(axpy)(double factor, const double *x, double *restrict y, int64_t n) {
   for (int64_t j = 0; j < n; j++) y[j] += factor * x[j];
 }
@@ -55,6 +58,7 @@ static double NAME(dot_axpy)(const double *q, const double *x, double factor, do
 
 /* ---- rows -------------------------------------------------------------------------------------------------- */
 
+/* A number rounded towards zero to the lattice of rows, multiples of 2^-20: no norm grows. */
 static inline double NAME(truncated)(double value) {
   return trunc(value * LATTICE) * (1.0 / LATTICE) + 0.0; /* + 0.0: no negative zero */
 }
@@ -297,6 +301,7 @@ static void NAME(signed_column)(const double *z, double *basis, int64_t d, int64
   for (int64_t j = 0; j < d; j++) basis[j * k + column] = z[j] * sign;
 }
 
+/* Rotate two vectors of n entries, stride apart, by the angle of cosine c and sine s. */
 static void NAME(rotate)(double *x, double *y, int64_t stride, int64_t n, double c, double s) {
   for (int64_t a = 0; a < n * stride; a += stride) {
     double one = x[a], other = y[a];

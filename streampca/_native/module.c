@@ -63,11 +63,13 @@ typedef struct {
   int count;
 } Held;
 
+/* Release the buffers of a call: on every way out of it, once. */
 static void drop(Held *held) {
   for (int i = 0; i < held->count; i++) PyBuffer_Release(&held->views[i]);
   held->count = 0;
 }
 
+/* Release the buffers; the exception is ValueError(why) unless one is set. */
 static PyObject *refused(Held *held, const char *why) {
   drop(held);
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, why);
@@ -123,6 +125,7 @@ bad:
   return 0;
 }
 
+/* Release the buffers and return None. */
 static PyObject *none(Held *held) {
   drop(held);
   return Py_NewRef(Py_None);
@@ -139,6 +142,7 @@ static PyObject *none(Held *held) {
   if (!(condition)) return refused(&held, "shapes do not fit: " #condition)
 #define ENTRY(name) static PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t given)
 
+/* Entries of a packed matrix of d features. */
 static int64_t triangle(int64_t d) { return d * (d + 1) / 2; }
 
 /* ---- rows -------------------------------------------------------------------------------------------------- */
@@ -235,8 +239,10 @@ typedef struct {
   int left, failed;
 } Words;
 
+/* A number in (0, 1) from the upper 53 bits of a word. */
 static double unit_of(uint64_t word) { return ((double)(word >> 11) + 0.5) * 0x1p-53; }
 
+/* The next word of a coordinate; two are drawn at a time. `failed` is set where the cipher fails. */
 static uint64_t next_word(Words *s) {
   if (!s->left) {
     uint64_t pair[2] = {s->low, s->high ^ s->attempt++};
@@ -373,6 +379,7 @@ ENTRY(smoothed_sums) { /* released, before, mean, total, buffers, omega, theta, 
 
 /* ---- eigenvectors ------------------------------------------------------------------------------------------ */
 
+/* Scratch memory of a call, which the caller frees; NULL with an exception set. */
 static double *workspace(Held *held, int64_t doubles) {
   double *work = PyMem_Malloc(sizeof(double) * (size_t)doubles);
   if (!work) {
@@ -443,6 +450,7 @@ static PyMethodDef methods[] = {
     ROW(is_admitted), ROW(normals), ROW(plus),        ROW(power_step),    ROW(ritz_pairs), ROW(score),
     ROW(smoothed_sums), ROW(snap), ROW(top_pairs),    {NULL, NULL, 0, NULL}};
 
+/* Fill a new module: multi-phase initialization, so that each interpreter has its own. */
 static int begin(PyObject *module) {
   PyObject *type = PyType_FromModuleAndSpec(module, &plan_spec, NULL);
   int failed = !type || PyModule_AddObjectRef(module, "Plan", type) < 0;

@@ -18,6 +18,7 @@ typedef struct {
   int tracking;
 } Plan;
 
+/* A copy of the numbers of an array, which the plan owns; NULL without memory. */
 static void *copied(const Arg *arg) {
   size_t bytes = 8 * (size_t)(arg->n ? arg->n : 1);
   void *copy = PyMem_Malloc(bytes);
@@ -60,6 +61,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *keywords
   return (PyObject *)p;
 }
 
+/* Release the tables, which may be NULL after a failed plan_new, and the reference to the type. */
 static void plan_free(PyObject *self) {
   Plan *p = (Plan *)self;
   PyTypeObject *type = Py_TYPE(self);
