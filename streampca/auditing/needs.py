@@ -286,10 +286,10 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     "LaplaceCovariance": ({"epsilon": 1.0}, {"changes": entries}),
     "MatrixLaplaceCovariance": ({"epsilon": 1.0}, {"d": 3}),
     "WishartCovariance": (SMALL, {"d": 2}),
-    # Busy rows have a gap that shows; zero rows have none.
+    # Busy rows have a gap that shows, also in a box, whose corners alone have norm 1; zero rows have none.
     "SubspacePerturbation": (
         LARGE,
-        {"rows": 30, "busy": np.tile(np.eye(6)[0], (30, 1)),
+        {"rows": 30, "busy": np.full((30, 6), 0.408), "thin": False,
          "slack": "the bound on the shift of the projector holds for the least gap that the measured one allows"},
     ),
     # Short busy rows are clipped to a small radius, and all private values are released; zero rows keep radius 1.
