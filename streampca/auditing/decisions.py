@@ -96,7 +96,7 @@ _REASONS = {
     """,
     "the other outcome refuses a bad row, rows of another shape, or a block of the curator": """
         rows/admission.py Admission._refuse_infinite: finite.all()
-        rows/admission.py Admission._shaped: rows.shape[1] != self._count()
+        rows/admission.py Admission._shaped: rows.shape[1] != self.known_features()
         processors/base.py Processor.absorb_gram: is_plausible((high, low), count, self.n_features, constant)
     """,
 }

@@ -64,7 +64,7 @@ def _played(stream: Stream, component: int = 0) -> FloatArray:
     if stream.t == 0:
         return np.asarray(np.eye(stream.engine.now.admission.n_features or 1)[0])
     processor = stream.engine.processor
-    return _unit((processor.basis if hasattr(processor, "basis") else stream.engine.subspace.basis)[:, component])
+    return _unit((processor.basis if hasattr(processor, "basis") else stream.engine.subspace().basis)[:, component])
 
 
 def _aside(stream: Stream, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
@@ -82,7 +82,7 @@ def _second(stream: Stream) -> FloatArray:
 
 def _off(stream: Stream) -> FloatArray:
     """Return a direction orthogonal to the current subspace, or its last one if there is none."""
-    basis = stream.engine.subspace.basis
+    basis = stream.engine.subspace().basis
     left = np.eye(len(basis)) - basis @ basis.T
     return _unit(left[:, int(np.argmax(np.diag(left)))] if basis.shape[1] < len(basis) else basis[:, -1])
 

@@ -70,8 +70,8 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
 }
 #: Arguments of methods that are called, by class and name.
 ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {
-    (Subspace, "captured"): lambda subspace: (np.diag(np.arange(1.0, subspace.n_features + 1.0)),),
-    (Subspace, "angles"): lambda subspace: (Subspace(np.eye(subspace.n_features, subspace.n_components)),),
+    (Subspace, "captured"): lambda subspace: (np.diag(np.arange(1.0, len(subspace.basis) + 1.0)),),
+    (Subspace, "angles"): lambda subspace: (Subspace(np.eye(*subspace.basis.shape)),),
     (Terms, "count"): lambda terms: (1, 100),
 }
 #: Least depth at which members are read: those of 1 need an eigendecomposition each, those of 2 milliseconds.
@@ -211,7 +211,7 @@ def views(release: Release, depth: int) -> dict[str, str]:
         observed.add("page", page.state())
         observed.add("card", card(release))
         observed.add("streampca show", [shown.text(80), *map(str, in_words(release.guarantee))])
-        if "rewards" in release.details and release.has_gram:
+        if "rewards" in release.details and release.packed is not None:
             observed.add("private regret", PrivateRegretRecord.of(release))
     observed.add("pickle", pickle.dumps(release))
     return observed.seen

@@ -154,7 +154,7 @@ def paying(options: PrivateOptions) -> Iterator[Account | None]:
     if options.ledger is None or options.data_set is None:
         yield None
         return
-    with Ledger.existing(options.ledger) as opened:
+    with Ledger(options.ledger, create=False) as opened:
         yield opened.account(options.data_set)
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.rows.protocol import Position
-from streampca.store.config import config_of, dump, label_of
+from streampca.store.config import config_of, label_of
 from streampca.store.database import Database, checksum, plain_errors
 from streampca.store.keys import RunKey
 from streampca.store.ledger import Account
@@ -72,18 +72,20 @@ class Schedule(NamedTuple):
     @classmethod
     def of(cls, commit_every: int | str, snapshot_every: str) -> Schedule:
         """Read the parameters of a store. Raises `BadParameterError` if one is outside its domain."""
+        rows: int | None = None
         if isinstance(commit_every, int) and not isinstance(commit_every, bool) and commit_every >= 1:
-            return cls(commit_every, math.inf, _seconds("snapshot_every", snapshot_every, "a time"))
-        seconds = _seconds("commit_every", commit_every, "a number of rows, or a time")
-        return cls(None, seconds, _seconds("snapshot_every", snapshot_every, "a time"))
-
-
-def _seconds(name: str, value: object, expected: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|min|h)", value) if isinstance(value, str) else None
-    seconds = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
-    if not 0.0 < seconds < math.inf:
-        raise BadParameterError(f"{name}={value!r}: expected {expected} such as '200ms', '2s' or '5min'.")
-    return seconds
+            rows = commit_every
+        times: list[float] = []
+        for name, value in (("commit_every", commit_every), ("snapshot_every", snapshot_every)):
+            if name == "commit_every" and rows is not None:  # commits follow the rows, at no time
+                times.append(math.inf)
+                continue
+            found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|min|h)", value) if isinstance(value, str) else None
+            times.append(0.0 if found is None else float(found[1]) * _UNITS[found[2]])
+            if not 0.0 < times[-1] < math.inf:
+                expected = "a number of rows, or a time" if name == "commit_every" else "a time"
+                raise BadParameterError(f"{name}={value!r}: expected {expected} such as '200ms', '2s' or '5min'.")
+        return cls(rows, *times)
 
 
 @dataclass(slots=True, repr=False)
@@ -146,13 +148,8 @@ class Writer:
         # Rows that only the database has count as waiting: a commit is complete after its note.
         return None if rows is None else max(1, rows - (self._absorbed().rows - self.noted.rows))
 
-    @property
-    def position(self) -> Position | None:
-        return self._absorbed().position
-
-    @property
-    def durable_position(self) -> Position | None:
-        return self.noted.position
+    def position(self, *, durable: bool) -> Position | None:
+        return (self.noted if durable else self._absorbed()).position
 
     def check(self) -> bool:
         if self.lost:
@@ -364,7 +361,7 @@ class Writer:
         sealed = key.seal("rows", number, encode([rows, stored.position]))
         facts: dict[str, Any] = {"progress": progress, "rows": [number, sealed]}
         if entries and not before.records:  # the first row fixes features and bounds
-            facts["config"] = dump(config_of(engine))
+            facts["config"] = config_of(engine)
             facts["label"] = label_of(engine.algorithm, engine.now.admission)
         if epoch is not None:
             facts["epoch"] = {**epoch, "rows": progress.rows}

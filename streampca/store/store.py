@@ -30,17 +30,17 @@ import sqlite3
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
 from streampca.rows.protocol import Position
-from streampca.store.config import config_of, dump, label_of
+from streampca.store.config import config_of, label_of
 from streampca.store.database import Database, Progress, plain_errors
 from streampca.store.keys import RunKey, read_key, run_of, write_key
 from streampca.store.ledger import Account, Ledger
@@ -58,7 +58,7 @@ logger = logging.getLogger("streampca.store")
 _BEGINNING: Point = 0, ""
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """Makes one run durable: rows, state, releases, key. Curator only.
 
     Parameters
@@ -173,7 +173,7 @@ class Store:
         database, key = self._open_database(), self._key
         if key is not None and source != self.source:
             sealed = None if source is None else key.seal("source", 0, encode(source))
-            database.put_all(source=sealed)
+            database.transact(lambda _: database.put(source=sealed))
 
     @contextmanager
     def in_one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
@@ -231,9 +231,6 @@ class Store:
                 writer.finish()
         finally:
             self._let_go()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __del__(self) -> None:
         # The store was not closed, and its stream is collected with it: a `Writer` holds both.
@@ -294,7 +291,7 @@ class Store:
             raise BadParameterError(
                 f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)"
             )
-        payer, described = engine.account, dump(config_of(engine))
+        payer, described = engine.account, config_of(engine)
         if payer is not None and not isinstance(payer, Account):
             raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
         try:
@@ -358,7 +355,7 @@ class Store:
             self._writer = None
         try:
             database = self._claim()
-            run = database.run()
+            run = database.fact("run")
             known = self._key if self._in_memory else None
             # The key file is the last step of a beginning. If it is missing beside rows, it was lost or moved.
             if known is None and not (self._key_file.exists() or database.progress.rows):
@@ -386,7 +383,8 @@ class Store:
                 writer.thread.wait(writer.thread.begin(partial(writer.note, repeat=True)))
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
-                database.put_all(start=key.seal("start", 0, stream.engine.start_id))
+                start = key.seal("start", 0, stream.engine.start_id)
+                database.transact(lambda _: database.put(start=start))
         except BaseException:
             self._let_go()
             raise
@@ -423,7 +421,7 @@ class Store:
 
     def _own(self, ledger: str, data_set: str, run: str | None) -> Account:
         # A connection of its own: the caller may close the ledger while the run continues.
-        self._account = account = Ledger.existing(os.path.abspath(ledger)).account(data_set, run=run)
+        self._account = account = Ledger(os.path.abspath(ledger), create=False).account(data_set, run=run)
         return account
 
     def _let_go(self) -> None:

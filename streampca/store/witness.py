@@ -53,6 +53,7 @@ class LockFile:
 
     # A file of its own, not the database: SQLite's locks are POSIX locks, which any close in this process would drop.
     _file: FileIO | None = None
+    handle = -1  #: descriptor of the open file; -1, which no call accepts, of a closed one
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,10 +65,11 @@ class LockFile:
 
         if self._file is None or self._file.closed:
             self._file = FileIO(self._path, "r+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o600))
+        self.handle = self._file.fileno()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
-            self._file.close()
+            self.close()
             if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise StoreLockedError(
@@ -75,13 +77,9 @@ class LockFile:
                 "End it, or close it (`close()` or a `with` block), then try again"
             ) from None
 
-    @property
-    def handle(self) -> int:
-        """Descriptor of the open file; -1, which no call accepts, if it was never opened."""
-        return -1 if self._file is None else self._file.fileno()
-
     def close(self) -> None:
         """Release the file. Idempotent."""
+        self.handle = -1  # first: the system may give the number to another file
         if self._file is not None:
             self._file.close()
 

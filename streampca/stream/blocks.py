@@ -179,13 +179,8 @@ class CommitLog(Protocol):
     def room(self) -> int | None:
         """Number of single rows that may wait before the next commit; None for no limit."""
 
-    @property
-    def position(self) -> Position | None:
-        """Position of the source after the rows in the log; None if unknown."""
-
-    @property
-    def durable_position(self) -> Position | None:
-        """Position of the source after the durable rows."""
+    def position(self, *, durable: bool) -> Position | None:
+        """Return the position of the source after the rows in the log, or after the durable ones; None if unknown."""
 
     def check(self) -> bool:
         """Return whether a commit is overdue; raise if the log accepts no more entries. Called before rows."""

@@ -57,7 +57,7 @@ def heaviest(basis: FloatArray, most: int) -> list[int]:
 
 def has_drawable_gram(release: Release) -> bool:
     """Return True if the release holds a Gram matrix that is small enough to be unpacked for a chart."""
-    return release.has_gram and release.n_features <= LARGE
+    return release.packed is not None and release.n_features <= LARGE
 
 
 def spectrum(release: Release) -> FloatArray | None:
@@ -104,7 +104,7 @@ def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = 
     known = ("loadings", "biplot", "scree", "over-time", "motion")
     if kind not in known:
         raise BadParameterError(f"kind={kind!r}: expected one of {', '.join(map(repr, known))}.")
-    if kind != "scree" and not release.subspace.n_components:
+    if kind != "scree" and not release.subspace.basis.size:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
     basis = release.subspace.basis
     names = release.features or [f"feature {i + 1}" for i in range(len(basis))]
@@ -175,7 +175,7 @@ def _scree(release: Release) -> Figure:
     at, shown = np.arange(1, len(values) + 1), values / rows
     axes.bar(at, shown, width=0.62, color=[_LINES[0] if i <= k else _SOFT for i in at], alpha=0.75)
     bars = ""
-    if release.has_gram and (noise_std := release.noise_std) is not None:
+    if release.packed is not None and (noise_std := release.noise_std) is not None:
         # The noise is symmetric Gaussian, with sd s on the diagonal and s / sqrt(2) off it, so v^T N v has sd s for any
         # fixed unit vector v. To first order, if neighboring eigenvalues are further apart than the noise, the error of
         # an eigenvalue is N(0, s**2). The largest eigenvalue of the noise is near s sqrt(2 d).
