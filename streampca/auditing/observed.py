@@ -14,7 +14,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from inspect import Parameter, getattr_static, signature
@@ -101,6 +101,7 @@ def needs_arguments(member: Any) -> bool:
     return any(one.default is Parameter.empty and one.kind not in optional for one in parameters)
 
 
+@dataclass(eq=False)
 class Observed:
     """Texts of objects by path, and the classes of these objects.
 
@@ -108,10 +109,11 @@ class Observed:
     at 2 everything.
     """
 
-    def __init__(self, depth: int = 0) -> None:
-        self.depth, self.seen, self.classes = depth, dict[str, str](), set[type]()
-        self._known: dict[int, tuple[str, Any]] = {}
-        self._open: list[type] = []
+    depth: int = 0
+    seen: dict[str, str] = field(default_factory=dict, init=False)
+    classes: set[type] = field(default_factory=set, init=False)
+    _known: dict[int, tuple[str, Any]] = field(default_factory=dict, init=False)
+    _open: list[type] = field(default_factory=list, init=False)
 
     def add(self, path: str, value: Any) -> None:
         """Observe a value, and everything that can be read from it."""
