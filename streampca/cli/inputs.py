@@ -99,6 +99,7 @@ def centered(algorithm: Algorithm, options: PrivateOptions) -> Algorithm:
 
 def stream_settings(options: PrivateOptions, settings: Settings) -> dict[str, Any]:
     """Return the parameters of a stream."""
+    # Without a row norm there are bounds (`rows_of`), which map every row into the unit ball.
     return {
         "row_norm": 1.0 if options.row_norm is None else options.row_norm, "on_bad_row": options.on_bad_row,
         "bounds": "private" if options.bounds == "private" else None, "warmup": settings.bounds_warmup,

@@ -90,6 +90,7 @@ class Counts(NamedTuple):
         zeroed, scaled, clamped, high, low, warmup, votes = plain
         outside = None if clamped is None else np.asarray(clamped, dtype=np.int64)
         squares = int(high) * int(UNIT) + int(low)
+        # `plain` has joined the votes of all blocks: where a block began has no effect on the bounds.
         voted = () if votes is None else (np.asarray(votes, dtype=np.uint8),)
         return cls(tuple(map(int, zeroed)), int(scaled), outside, squares, int(warmup), voted)
 
