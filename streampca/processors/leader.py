@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,17 +24,10 @@ DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
 
 #: Releases at which panels end. Each panel is longer than the one before by a 25th, so a bound over 2**63 releases has
 #: about 1100 terms, and exceeds the one over every release by up to 1 %.
-_ENDS = [1]
-while _ENDS[-1] < 2**63:
-    _ENDS.append(max(_ENDS[-1] + 1, int(1.04 * _ENDS[-1])))
-PANEL_ENDS = frozenset(_ENDS)
-
-
-def next_panel_end(n: int) -> int:
-    """Return the first panel end after release n."""
-    return _ENDS[bisect_right(_ENDS, n)]
-
-
+ENDS = [1]
+while ENDS[-1] < 2**63:
+    ENDS.append(max(ENDS[-1] + 1, int(1.04 * ENDS[-1])))
+PANEL_ENDS = frozenset(ENDS)
 #: Largest number of rows in a block: float64 counts them exactly.
 _MOST = 2**53
 
@@ -45,6 +38,7 @@ class Leader(Algorithm):
     adjacency: Adjacency = "zero-out"
     release_every: int
     horizon: int | None
+    mechanism: Any
     #: True if the regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time.
     is_bounded: bool = True
     #: True if every block of rows ends with a release, for any length of the block.
@@ -56,9 +50,10 @@ class Leader(Algorithm):
         """Releases in a stream of ``rows`` rows, counting a shorter last block at the horizon."""
         return -(-rows // self.release_every)
 
-    @abstractmethod
     def std(self, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
+        std: float = self.mechanism.std(n)
+        return std
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -158,8 +153,8 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
     if played < 1:
         return opt
     # The std of the noise rises to one peak and falls after it, so its least value on a panel is at one of the ends.
-    past = bisect_left(_ENDS, played)
-    end = _ENDS[past - 1] if past else 0
+    past = bisect_left(ENDS, played)
+    end = ENDS[past - 1] if past else 0
     before, last = _stds_at_ends(algorithm, past)[-1] if past else 0.0, algorithm.std(played)
     # All panels but the last are those of earlier rows, and their share of the sum is cached.
     instable, variation = _full_panels(algorithm, past)
@@ -178,7 +173,7 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
 @lru_cache(maxsize=64)
 def _stds_at_ends(algorithm: Leader, panels: int) -> FloatArray:
     """Return `Leader.std` at the ends of the first panels."""
-    return np.array([algorithm.std(n) for n in _ENDS[:panels]])
+    return np.array([algorithm.std(n) for n in ENDS[:panels]])
 
 
 @lru_cache(maxsize=64)
@@ -188,7 +183,7 @@ def _full_panels(algorithm: Leader, panels: int) -> tuple[FloatArray | float, fl
         return 0.0, 0.0
     ends = _stds_at_ends(algorithm, panels)
     least = np.minimum(ends, np.concatenate((ends[:1], ends[:-1])))
-    counts = np.diff(_ENDS[:panels], prepend=0).astype(np.float64)
+    counts = np.diff(ENDS[:panels], prepend=0).astype(np.float64)
     sums = instability(least, counts, algorithm.release_every)
     sums.flags.writeable = False
     return sums, float(np.abs(np.diff(ends, prepend=0.0)).sum())

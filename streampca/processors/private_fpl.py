@@ -144,9 +144,6 @@ class PrivateFPL(Leader):
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()
 
-    def std(self, n: int) -> float:
-        return self.mechanism.std(n)
-
 
 class FPLProcessor(LeaderProcessor, of=PrivateFPL):
     """State of a run of `PrivateFPL`: noise of the latest release, state of the solver, and sum of rewards."""

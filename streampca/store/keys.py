@@ -57,6 +57,7 @@ class RunKey:
 
     def open(self, kind: str, number: int, sealed: bytes) -> bytes:
         """Open a record. Raises `StoreCorruptError` if it has changed, or it is another record."""
+        # Columns of SQLite have no fixed type: a damaged value may be a number, and slicing it a TypeError.
         try:
             cipher, label = AESGCM(self.derive(b"streampca seal")), f"{self.run}|{kind}|{number}".encode()
             return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], label)

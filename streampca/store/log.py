@@ -32,7 +32,6 @@ from streampca.store.ledger import Account
 from streampca.store.records import (
     decode,
     encode,
-    group_words,
     groups_of,
     record_of,
     release_records,
@@ -331,7 +330,7 @@ class Writer:
             return
         before, key, engine = self._progress, self._key, self._engine
         entries = [one.entry for one in kept if one.entry is not None]
-        groups = [(group, group_words(group)) for group in groups_of(entries)]
+        groups = list(groups_of(entries))
         number = before.records + len(groups)
         releases = [entry.release for entry in entries if entry.release is not None]
         progress = before._replace(releases=before.releases + len(releases), records=number)
@@ -436,5 +435,6 @@ def sealed_facts(database: Database, key: RunKey) -> tuple[TakenRows, Position |
     number, sealed = database.get("rows") or (0, None)
     if sealed is None:
         return TakenRows(), None
+    # Sealed, because digests and positions are functions of raw rows.
     rows, position = decode(key.open("rows", number, sealed))
     return TakenRows(*rows), None if position is None else Position(*position)

@@ -74,6 +74,7 @@ def published_parameters(database: Database) -> dict[str, Any]:
     """Return the publishable parameters of a run. Neither key nor seed is in the database."""
     config = load(database.fact("config"))
     bounds = config["bounds"]
+    # A mapping lists the features in any order; published bounds are in that of the features.
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
     return public_parameters(config["algorithm"], row_norm=config["row_norm"], bounds=bounds)

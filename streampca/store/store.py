@@ -310,7 +310,10 @@ class Store(AbstractContextManager["Store"]):
             if has_key and (before is None or run_of(self._key_file) != before):
                 raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")
             if payer is not None:
-                self._own(payer.ledger.path, payer.data_set, payer.run)
+                # A connection of its own: the caller may close the ledger while the run continues.
+                self._account = Account(
+                    Ledger(os.path.abspath(payer.ledger.path), create=False), payer.data_set, payer.run
+                )
             key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
             paid = None if payer is None else [os.path.abspath(payer.ledger.path), payer.data_set, payer.run]
             guarantee = engine.guarantee_of(engine.now.admission).to_dict()
@@ -327,7 +330,7 @@ class Store(AbstractContextManager["Store"]):
             with plain_errors(self.path):
                 if self._witness is not None:
                     self._key_file.unlink(missing_ok=True)  # that of the replaced run
-                    self._witness.clear(before)
+                    self._witness.recall(before, clear=True)
                 database.transact(replace)
                 if self._account is not None:
                     self._account.ledger.note(self._account.data_set, key.run, None, _BEGINNING)
@@ -362,8 +365,11 @@ class Store(AbstractContextManager["Store"]):
                 raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
             key = known or read_key(self._key_file, self._passphrase)
             check_key(database, key)
-            account = None if run["account"] is None else self._own(*run["account"])
-            head = None if account is None else account.ledger.head(account.data_set, key.run)
+            account, head = None, None
+            if run["account"] is not None:
+                path, data_set, shown = run["account"]
+                self._account = account = Account(Ledger(path, create=False), data_set, shown)
+                head = account.ledger.head(data_set, key.run)
             if self._witness is not None:
                 if database.progress.rows and not moved and not self._witness_file.exists():
                     raise forked(
@@ -418,11 +424,6 @@ class Store(AbstractContextManager["Store"]):
         if self._database is None:
             raise BadParameterError("the store is not open. Begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
-
-    def _own(self, ledger: str, data_set: str, run: str | None) -> Account:
-        # A connection of its own: the caller may close the ledger while the run continues.
-        self._account = account = Ledger(os.path.abspath(ledger), create=False).account(data_set, run=run)
-        return account
 
     def _let_go(self) -> None:
         """Close everything. Idempotent, so that a call after an interrupted one closes the rest."""

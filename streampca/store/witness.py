@@ -41,6 +41,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 def sync_folder(path: Path) -> None:
     """Flush the name of a file to the disk."""
+    # A crash of the system may otherwise forget that the file was created or renamed, although its bytes were flushed.
     folder = os.open(path.absolute().parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -110,19 +111,19 @@ class Witness(LockFile):
 
     _turn = 0
 
-    def recall(self, run: str | None) -> Point | None:
-        """Lock the file, and return its point; None if it is empty or damaged. `StoreForkedError` for another run."""
+    def recall(self, run: str | None, *, clear: bool = False) -> Point | None:
+        """Lock the file, and return its point; None if it is empty or damaged. `StoreForkedError` for another run.
+
+        With ``clear``, empty it for the run that replaces this one.
+        """
         self.open()
         sync_folder(self._path)  # it may be new
         self._turn, point = _latest(self._path, os.pread(self.handle, 2 * _SLOT, 0), run)
+        if clear:
+            os.ftruncate(self.handle, 0)
+            os.fsync(self.handle)
+            self._turn = 0
         return point
-
-    def clear(self, run: str | None) -> None:
-        """Lock and empty the file, which must be of ``run``, for the run that replaces it."""
-        self.recall(run)
-        os.ftruncate(self.handle, 0)
-        os.fsync(self.handle)
-        self._turn = 0
 
     def remember(self, run: str, point: Point) -> None:
         """Write the latest point, and flush it to the disk."""

@@ -143,6 +143,7 @@ def admission_mark(admission: Admission) -> str:
 
     The digest covers the version of the admission code: another version may round differently.
     """
+    # `settings` lack the bounds that were found, which are part of the map.
     found = () if admission.found is None else tuple(tuple(side.tolist()) for side in admission.found)
     return blake2b(encoded(admission.settings, admission.features, *found), digest_size=8).hexdigest()
 

@@ -541,6 +541,7 @@ class Engine:
 
     def mark_copied(self) -> None:
         """Continue as another run from the next change on."""
+        # Without rows, another start gives other noise. With rows, `_ready` chains the name into all further noise.
         self.checked = True
         if self.now.processor is None:
             self.start_id = os.urandom(NAME_BYTES)
