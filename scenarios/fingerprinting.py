@@ -170,7 +170,7 @@ def algorithm_oracle(algorithm: Algorithm, *, average: int = 1) -> Target:
             stream.push_many(rows)
             if average == 1:
                 # A mechanism that declines has released no subspace: the first axis says as little.
-                return np.column_stack([stream.engine.subspace.basis, np.eye(d, 1)])[:, 0]
+                return np.column_stack([stream.engine.subspace().basis, np.eye(d, 1)])[:, 0]
             releases = stream.push_many(np.zeros((average, d))).releases
             return top_eigh(sum((release.gram for release in releases), np.zeros((d, d))), 1)[1][:, 0]
 

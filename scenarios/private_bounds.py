@@ -39,7 +39,7 @@ def captured(rows: FloatArray, epsilon: float, seed: int, bounds: Any) -> tuple[
     stream = fed(algorithm, rows, seed, bounds=bounds)
     used = stream.engine.now.admission
     seen = Admission(bounds=used.found or bounds, n_features=d).block(rows[used.warmup :], 1)[0]
-    return share(seen, stream.engine.subspace.basis), stream
+    return share(seen, stream.engine.subspace().basis), stream
 
 
 def line(name: str, epsilon: float) -> list[str]:
@@ -51,7 +51,7 @@ def line(name: str, epsilon: float) -> list[str]:
     plain, other = Admission(bounds=(lower, upper), n_features=d), []
     for _, stream in own:
         ratio = np.asarray(stream.engine.now.admission.factor / plain.factor)[:, None]
-        other.append(share(plain.block(rows, 1)[0], np.linalg.qr(ratio * stream.engine.subspace.basis)[0]))
+        other.append(share(plain.block(rows, 1)[0], np.linalg.qr(ratio * stream.engine.subspace().basis)[0]))
     shares = [f"{np.mean(values):.3f}" for values in (hand, [found for found, _ in own], other)]
     reports = [stream.admission for _, stream in own]
     clamped = np.mean([np.mean(list(report.share_clamped.values())) for report in reports])

@@ -295,7 +295,7 @@ class Meter:
     def measure(self) -> dict[str, float]:
         """Every measure that applies, at this moment."""
         stream, record, release = self._stream, self._stream.regret.now(), self._stream.release
-        subspace, own = stream.engine.subspace, self._sum
+        subspace, own = stream.engine.subspace(), self._sum
         gram = stream.regret.exact_gram() if own is None else unpack_entries(own.packed(), own.n_features)
         recent = gram if self._gram is None else gram - self._gram
         best = top_sum(recent, stream.algorithm.n_components)
@@ -312,7 +312,7 @@ class Meter:
             values |= {"bound_per_row": record.bound / record.t, "regret_over_bound": record.regret / record.bound}
         if release is not None and release.noise_std is not None:
             values["noise_std"] = release.noise_std
-        if release is not None and release.has_gram and release.t == stream.t:
+        if release is not None and release.packed is not None and release.t == stream.t:
             # Releases are in units of the rows, exact sums in units of row_norm**2.
             values["spectral_error"] = float(np.linalg.norm(release.gram - gram * stream.row_norm**2, 2))
         if isinstance(self._source, Synthetic):

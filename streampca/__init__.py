@@ -105,6 +105,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"streampca.{name}")
     if name in _HOME:
+        # Kept among the globals, so that this function is called once for each name.
         value = globals()[name] = getattr(import_module(f"streampca.{_HOME[name]}"), name)
         return value
     raise AttributeError(f"module 'streampca' has no attribute {name!r}")

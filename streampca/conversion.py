@@ -20,6 +20,8 @@ _NOT_REAL = "cMmV"
 WARNED_OF = {
     np.complex64, np.complex128, np.clongdouble, np.longdouble, np.ndarray, np.ma.MaskedArray, type(np.ma.masked),
 }  # fmt: skip
+#: Message for a column of a table that has another type.
+NOT_NUMBERS = "column {} of the table ({}) does not hold numbers. Omit it, or encode it."
 
 
 def as_floats(values: Any) -> FloatArray:
@@ -84,14 +86,9 @@ def frame_values(
             except (TypeError, ValueError, OverflowError):
                 values = np.asarray(column, dtype=object) if mixed and kind == "O" else None
         if values is None or values.ndim != 1:  # polars has columns of arrays and structs
-            raise error(not_numbers(name, column.dtype))
+            raise error(NOT_NUMBERS.format(short(name), column.dtype))
         arrays.append(values)
     return np.stack(arrays, axis=1)
-
-
-def not_numbers(name: str, kind: object) -> str:
-    """Return the message for a column of a table of another type."""
-    return f"column {short(name)} of the table ({kind}) does not hold numbers. Omit it, or encode it."
 
 
 def is_frame(rows: Any) -> bool:

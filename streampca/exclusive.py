@@ -68,6 +68,7 @@ class Guard:
         """Raise `StreamBusyError` inside an exclusive call of the same thread. Wait for those of other threads."""
         if self.helper and self.helper == get_ident():
             self.refuse()
+        # A mark that is set while this thread holds the lock is that of a call further up in this thread.
         with self.lock:
             if self.is_busy:
                 self.refuse()

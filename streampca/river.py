@@ -308,6 +308,7 @@ def _pandas(X: Any) -> pd.DataFrame:
         return X
     if not is_frame(X):
         raise BadRowError(f"rows of type {type(X).__name__}: expected a pandas or polars frame")
+    # Column by column: the conversion of polars needs pyarrow.
     return pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
 
 

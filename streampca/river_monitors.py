@@ -92,7 +92,7 @@ class SubspaceDrift(base.DriftDetector):
         self._drift_detected = False
         if x is None or x.t == self._seen:
             return
-        if not x.has_gram or x.noise_std is None or not {"mechanism", "rows"} <= x.details.keys():
+        if x.packed is None or x.noise_std is None or not {"mechanism", "rows"} <= x.details.keys():
             raise BadParameterError(
                 "drift needs releases of disjoint blocks, with Gram matrices and noise of a stated law; "
                 "use PrivateBlockPCA, or Tumbling(GaussianCovariance(...))"

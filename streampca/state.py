@@ -31,8 +31,8 @@ class State:
     Attributes
     ----------
     kept : tuple of str
-        Attributes that change during a run, in addition to those of the base classes. A list has records, whose class
-        the constructor must know.
+        Attributes that change during a run, in addition to those of the base classes. A list has records, which the
+        state's ``make`` creates from their form in a snapshot.
     fixed : tuple of str or None
         Parameters of the constructor that do not change; its others are `kept`. None if kept attributes are set on a
         copy, because nothing is computed from them.
@@ -71,7 +71,11 @@ class State:
                 f"the snapshot holds {', '.join(map(str, snapshot))} for {', '.join(names)}. "
                 "Restore with the parameters it was saved with"
             )
-        return {name: _read(name, getattr(self, name), snapshot[name], source) for name in names}
+        values = {name: _read(name, getattr(self, name), snapshot[name], source) for name in names}
+        for name in names:
+            if isinstance(getattr(self, name), list):
+                values[name] = [cast(Any, self).make(record) for record in values[name]]
+        return values
 
 
 def _kept(kind: type[State]) -> list[str]:

@@ -203,6 +203,7 @@ class UserStream:
             if self._user not in row:
                 raise BadRowError(f"row {self.t + 1}: lacks the user column {self._user!r}")
             user = row[self._user]
+            # The column of users is no feature, so that the stream must not see it.
             row = {name: value for name, value in row.items() if name != self._user}
         return row, self._checked_user(user)
 

@@ -204,7 +204,7 @@ def test_regret_is_by_losses() -> None:
     assert record.regret == pytest.approx(sum(losses) - least, rel=1e-6)
     assert record.bound is None
     assert record.captured == pytest.approx(
-        stream.engine.subspace.captured(about.T @ about) / (np.sum(about**2) - least)
+        stream.engine.subspace().captured(about.T @ about) / (np.sum(about**2) - least)
     )
     np.testing.assert_allclose(stream.regret.exact_gram() * 4.0, about.T @ about, atol=1e-9)
     plain = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=2, row_norm=2.0)

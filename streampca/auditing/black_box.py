@@ -91,9 +91,9 @@ def transcript(releases: Sequence[Release]) -> dict[str, float]:
     """Return everything that was released as named numbers: the matrices, and all details."""
     out: dict[str, float] = {}
     for i, release in enumerate(releases):
-        matrix = release.gram if release.has_gram else release.subspace.projector
+        matrix = release.gram if release.packed is not None else release.subspace.projector
         out |= {f"{i}/{a}{b}": float(matrix[a, b]) for a in range(len(matrix)) for b in range(a, len(matrix))}
-        if not release.has_gram and release.eigenvalues is not None:
+        if release.packed is None and release.eigenvalues is not None:
             out |= {f"{i}/value{j}": float(value) for j, value in enumerate(release.eigenvalues)}
         out.update(_numbers(release.details, f"{i}"))
     return out

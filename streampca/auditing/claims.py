@@ -235,6 +235,7 @@ def dense(mechanism: MatrixFactorization) -> FloatArray:
     def rows(size: int, steps: int) -> FloatArray:
         units: Any = _Units(size, slots)
         noise, sums = mechanism.start(size, units), list[FloatArray]()
+        # The draws of a step are unit vectors, so that the sums after it are a row of B.
         for step in range(steps):
             noise = noise.advance(units.draws(step, step.to_bytes(16, "little")))
             sums.append(noise.noise)

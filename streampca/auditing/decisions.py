@@ -18,6 +18,7 @@ import math
 import pkgutil
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -96,7 +97,7 @@ _REASONS = {
     """,
     "the other outcome refuses a bad row, rows of another shape, or a block of the curator": """
         rows/admission.py Admission._refuse_infinite: finite.all()
-        rows/admission.py Admission._shaped: rows.shape[1] != self._count()
+        rows/admission.py Admission._shaped: rows.shape[1] != self.known_features()
         processors/base.py Processor.absorb_gram: is_plausible((high, low), count, self.n_features, constant)
     """,
 }
@@ -106,11 +107,13 @@ ONE_SIDED = {
 }
 
 
+@dataclass(eq=False)
 class _Recording(ast.NodeTransformer):
     """Adds records to comparisons and conditions."""
 
-    def __init__(self, file: str) -> None:
-        self.file, self.names, self.found = file, list[str](), list[str]()
+    file: str
+    names: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
 
     def _visit_scope(self, node: Any) -> Any:
         self.names.append(node.name)
@@ -120,14 +123,12 @@ class _Recording(ast.NodeTransformer):
 
     visit_FunctionDef = visit_ClassDef = _visit_scope  # noqa: N815  # names of ast
 
-    def _decision(self, node: ast.expr, inner: ast.expr) -> ast.expr:
+    def _decision(self, node: ast.expr) -> ast.expr:
         number = len(DECISIONS) + len(self.found)
         self.found.append(f"{self.file} {'.'.join(self.names)}: {ast.unparse(node)}")
-        return _call("_decided_", number, _Operands(number).visit(inner), node)
+        return _call("_decided_", number, _Operands(number).visit(node), node)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        text = ast.copy_location(ast.Compare(node.left, node.ops, node.comparators), node)
-        return self._decision(text, node)
+    visit_Compare = _decision  # noqa: N815
 
     def _condition(self, node: ast.expr) -> ast.expr:
         """Record a condition, or each part of one."""
@@ -135,10 +136,8 @@ class _Recording(ast.NodeTransformer):
             node.values = [self._condition(value) for value in node.values]
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             node.operand = self._condition(node.operand)
-        elif isinstance(node, ast.Compare):
-            return self.visit_Compare(node)
         elif not isinstance(node, ast.Constant):
-            return self._decision(node, node)
+            return self._decision(node)
         return node
 
     def _visit_test(self, node: Any) -> Any:
@@ -151,11 +150,11 @@ class _Recording(ast.NodeTransformer):
     visit_If = visit_While = visit_IfExp = _visit_test  # noqa: N815
 
 
+@dataclass(eq=False)
 class _Operands(ast.NodeTransformer):
     """Adds records to the values that an expression reads."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    number: int
 
     def _visit_value(self, node: Any) -> Any:
         return _call("_operand_", self.number, node, node) if isinstance(node.ctx, ast.Load) else node
@@ -222,6 +221,7 @@ def _recorded() -> tuple[tuple[FunctionType, CodeType, CodeType], ...]:
     return tuple(found)
 
 
+@dataclass(eq=False)
 class Decisions:
     """The decisions of the runs of one case.
 
@@ -229,13 +229,12 @@ class Decisions:
     no, 2 for yes, 3 for both.
     """
 
-    def __init__(self) -> None:
-        self.varied = set[int]()
-        self.sides: defaultdict[int, int] = defaultdict(int)
-        # Operands and outcomes by decision: of the present run, and of the first run that reached it, by circumstances.
-        self.values: defaultdict[int, set[Hashable]] = defaultdict(set)
-        self.firsts: dict[Hashable, dict[int, set[Hashable]]] = {}
-        self.runs: defaultdict[Hashable, int] = defaultdict(int)
+    varied: set[int] = field(default_factory=set)
+    sides: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    # Operands and outcomes by decision: of the present run, and of the first run that reached it, by circumstances.
+    values: defaultdict[int, set[Hashable]] = field(default_factory=lambda: defaultdict(set))
+    firsts: dict[Hashable, dict[int, set[Hashable]]] = field(default_factory=dict)
+    runs: defaultdict[Hashable, int] = field(default_factory=lambda: defaultdict(int))
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Decisions]:

@@ -109,11 +109,18 @@ def _matrix(values: Groups, d: int) -> FloatArray:
     return unpack_entries(packed, d)
 
 
-def _gaussian(scale: Callable[[Notes, Sequence[FloatArray]], FloatArray]) -> Law:
-    """Gaussian noise; ``scale`` divides the values by the standard deviation, or by a root of the covariance."""
+def _gaussian(root: Callable[[Notes], FloatArray] | None = None) -> Law:
+    """Gaussian noise B z over time, where ``root`` is B for a diagonal entry; None if releases are independent."""
 
     def scaled(notes: Notes, parts: Sequence[Groups]) -> Groups:
-        return {name: scale(notes, [_WEIGHTS.get(name, 1.0) * part[name] for part in parts]) for name in parts[0]}
+        b, found = None if root is None else root(notes), Groups()
+        for name in parts[0]:
+            values = [_WEIGHTS.get(name, 1.0) * part[name] for part in parts]
+            if b is None:  # the outlet received the standard deviation of each release
+                found[name] = np.concatenate([x / note.std for note, x in zip(notes, values, strict=True)])[None]
+            else:  # L^-1 X for L L^T = B B^T: rows of noise become independent and standard normal
+                found[name] = np.linalg.solve(np.linalg.cholesky(b @ b.T), np.array(values))
+        return found
 
     def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
         # Two Gaussians of equal covariance are mu-GDP for mu the norm of the whitened difference of their means.
@@ -124,20 +131,15 @@ def _gaussian(scale: Callable[[Notes, Sequence[FloatArray]], FloatArray]) -> Law
     return Law(lambda notes: scaled(notes, list(map(noise_of, notes))), loss)
 
 
-def _whitened(b: FloatArray, parts: Sequence[FloatArray]) -> FloatArray:
-    """Return L^-1 X for L L^T = B B^T: rows of noise B z become independent and standard normal."""
-    return np.linalg.solve(np.linalg.cholesky(b @ b.T), np.array(parts))
-
-
 def correlated(reconstruction: Callable[[int], FloatArray]) -> Law:
     """Gaussian noise B z over time, where ``reconstruction(T)`` is B for a diagonal entry."""
-    return _gaussian(lambda notes, parts: _whitened(reconstruction(len(parts)), parts))
+    return _gaussian(lambda notes: reconstruction(len(notes)))
 
 
 def in_epochs(subject: DoublingFPL, d: int) -> Law:
     """Gaussian noise of a `DoublingFPL`: each epoch has its own noise, and ends by its released values."""
 
-    def scale(notes: Notes, parts: Sequence[FloatArray]) -> FloatArray:
+    def root(notes: Notes) -> FloatArray:
         epoch, first, blocks = subject.first_epoch(d), 0, list[FloatArray]()
         for i, note in enumerate(notes, 1):
             t = min(i * subject.release_every, subject.horizon)
@@ -147,15 +149,13 @@ def in_epochs(subject: DoublingFPL, d: int) -> Law:
                 blocks.append(epoch.mechanism.reconstruction(i - first))
             if passed:
                 epoch, first = epoch.restarted(t, left, epoch.released, 0.0), i
-        return _whitened(block_diag(*blocks), parts)
+        return np.asarray(block_diag(*blocks))
 
-    return _gaussian(scale)
+    return _gaussian(root)
 
 
 #: Gaussian noise that is independent in each release, with the standard deviation that the outlet received.
-independent = _gaussian(
-    lambda notes, parts: np.concatenate([part / note.std for note, part in zip(notes, parts, strict=True)])[None]
-)
+independent = _gaussian()
 
 
 def _by_quantiles(above: Callable[[FloatArray], FloatArray]) -> Callable[[Notes], Groups]:

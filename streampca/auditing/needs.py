@@ -60,11 +60,13 @@ def _unit(row: FloatArray) -> FloatArray:
 
 
 def _played(stream: Stream, component: int = 0) -> FloatArray:
-    """Return a direction of the current subspace, or the first axis before there is any."""
+    """Return a direction of the current subspace: before there is any the first axis, or one orthogonal to it."""
+    basis = getattr(stream.engine.processor, "basis", None) if stream.t else None
+    if component and (basis is None or basis.shape[1] <= component):
+        return _aside(stream, (0.0, 1.0))
     if stream.t == 0:
         return np.asarray(np.eye(stream.engine.now.admission.n_features or 1)[0])
-    processor = stream.engine.processor
-    return _unit((processor.basis if hasattr(processor, "basis") else stream.engine.subspace.basis)[:, component])
+    return _unit((stream.engine.subspace().basis if basis is None else basis)[:, component])
 
 
 def _aside(stream: Stream, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
@@ -74,15 +76,9 @@ def _aside(stream: Stream, weights: tuple[float, float] = (1.0, 1.0)) -> FloatAr
     return _unit(weights[0] * first + weights[1] * _unit(axis - (axis @ first) * first))
 
 
-def _second(stream: Stream) -> FloatArray:
-    """Return the second direction of the current subspace, or one orthogonal to the first."""
-    basis = getattr(stream.engine.processor, "basis", None) if stream.t else None
-    return _aside(stream, (0.0, 1.0)) if basis is None or basis.shape[1] < 2 else _played(stream, 1)
-
-
 def _off(stream: Stream) -> FloatArray:
     """Return a direction orthogonal to the current subspace, or its last one if there is none."""
-    basis = stream.engine.subspace.basis
+    basis = stream.engine.subspace().basis
     left = np.eye(len(basis)) - basis @ basis.T
     return _unit(left[:, int(np.argmax(np.diag(left)))] if basis.shape[1] < len(basis) else basis[:, -1])
 
@@ -105,7 +101,7 @@ def changes(subject: Any, d: int) -> Pairs:
                 "two sides of the current basis": (aside(weights=(1.0, -1.0)), _aside),
                 "none against aside of the current basis": (nothing, _aside),
                 "in and off the current basis": (aside(weights=(0.0, 1.0)), _played),
-                "two current directions": (_second, _played),
+                "two current directions": (partial(_played, component=1), _played),
                 "off and in the current subspace": (_off, _played),
                 "two sides, clipped": (aside(weights=(0.3, -0.954)), aside(weights=(0.3, 0.954))),
             }
@@ -222,12 +218,6 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
     return {"n_components": 2}, case
 
 
-def _window(options: Mapping[str, Any], rows: int) -> Pair:
-    every = options["release_every"]
-    numbers: dict[str, Any] = {"window": 4 * every}
-    return numbers, {"rows": rows + 12 * (every - 1), "changes": centered if options["center"] else changes}
-
-
 def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
     k, d = options["n_components"], options["n_components"] + 1
     rows, batch = (700, 100) if k == 1 else (1000, 126)
@@ -275,7 +265,10 @@ _AGREE = np.repeat([[0.0, 1.0], [1.0, 0.0]], [16, 16], axis=0)
 _AGREE[:4] = 0.0
 _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     "PrivateFPL": _fpl,
-    "SlidingWindowPCA": _window,
+    "SlidingWindowPCA": lambda options, rows: (
+        {"window": 4 * options["release_every"]},
+        {"rows": rows + 12 * (options["release_every"] - 1), "changes": centered if options["center"] else changes},
+    ),
     "PrivateOja": ({"batch_size": 2}, {"positions": (0, -8, -3, -1)}),
     "DPPCA": _dp_pca,
     "DoublingFPL": ({"n_components": 2}, {"d": 8, "slack": DOUBLING}),

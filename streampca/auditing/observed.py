@@ -14,7 +14,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from inspect import Parameter, getattr_static, signature
@@ -70,8 +70,8 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
 }
 #: Arguments of methods that are called, by class and name.
 ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {
-    (Subspace, "captured"): lambda subspace: (np.diag(np.arange(1.0, subspace.n_features + 1.0)),),
-    (Subspace, "angles"): lambda subspace: (Subspace(np.eye(subspace.n_features, subspace.n_components)),),
+    (Subspace, "captured"): lambda subspace: (np.diag(np.arange(1.0, len(subspace.basis) + 1.0)),),
+    (Subspace, "angles"): lambda subspace: (Subspace(np.eye(*subspace.basis.shape)),),
     (Terms, "count"): lambda terms: (1, 100),
 }
 #: Least depth at which members are read: those of 1 need an eigendecomposition each, those of 2 milliseconds.
@@ -101,6 +101,7 @@ def needs_arguments(member: Any) -> bool:
     return any(one.default is Parameter.empty and one.kind not in optional for one in parameters)
 
 
+@dataclass(eq=False)
 class Observed:
     """Texts of objects by path, and the classes of these objects.
 
@@ -108,10 +109,11 @@ class Observed:
     at 2 everything.
     """
 
-    def __init__(self, depth: int = 0) -> None:
-        self.depth, self.seen, self.classes = depth, dict[str, str](), set[type]()
-        self._known: dict[int, tuple[str, Any]] = {}
-        self._open: list[type] = []
+    depth: int = 0
+    seen: dict[str, str] = field(default_factory=dict, init=False)
+    classes: set[type] = field(default_factory=set, init=False)
+    _known: dict[int, tuple[str, Any]] = field(default_factory=dict, init=False)
+    _open: list[type] = field(default_factory=list, init=False)
 
     def add(self, path: str, value: Any) -> None:
         """Observe a value, and everything that can be read from it."""
@@ -211,7 +213,7 @@ def views(release: Release, depth: int) -> dict[str, str]:
         observed.add("page", page.state())
         observed.add("card", card(release))
         observed.add("streampca show", [shown.text(80), *map(str, in_words(release.guarantee))])
-        if "rewards" in release.details and release.has_gram:
+        if "rewards" in release.details and release.packed is not None:
             observed.add("private regret", PrivateRegretRecord.of(release))
     observed.add("pickle", pickle.dumps(release))
     return observed.seen

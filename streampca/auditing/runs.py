@@ -81,6 +81,7 @@ class Case:
         plain = np.zeros((self.rows, self.d)) if self.plain is None else self.plain
         if self.busy is not None:
             return plain, self.busy(subject) if callable(self.busy) else self.busy
+        # The scales of the features differ, so that no two eigenvalues are close.
         rows = np.random.default_rng(self.rows).normal(size=(self.rows, self.d)) * np.linspace(1.0, 0.2, self.d)
         return plain, 0.8 * rows / np.linalg.norm(rows, axis=1, keepdims=True)
 

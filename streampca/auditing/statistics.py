@@ -20,7 +20,7 @@ _MOST = 500
 _SMALL = 1e-3
 #: Number of p-values of `p_values`, and the most sums of squares in its "variance".
 _TESTS, _SUMS = 9, 6
-#: Standard deviations of a sum of products at which `_follows` has most power.
+#: Standard deviations of a sum of n products at which `_follows` has most power: its x is this over sqrt(n).
 _RATE = 8.0
 
 
@@ -83,7 +83,7 @@ def chance_to_miss(runs: Runs, level: float) -> dict[str, float]:
     if t > 1:
         limit = special.ndtri(0.5 * each / (t * (t - 1)))
         pairs = [sum(length > i for length in lengths) * width for i in range(1, t, 2)]
-        x = _rate(sum(pairs))
+        x = _RATE / math.sqrt(max(sum(pairs), _RATE**2))
         # S = V in `_follows` where each time repeats the one before.
         together = stats.chi2.cdf(-math.log(0.25 * each) / (x - 0.5 * x * x), sum(pairs))
         repeated = float(min(together, np.prod(stats.chi2.cdf(limit**2, pairs))))
@@ -95,6 +95,7 @@ def chance_to_miss(runs: Runs, level: float) -> dict[str, float]:
 
 def across_groups(groups: Sequence[Runs]) -> float:
     """Return the p-value of the hypothesis that coordinates of different groups are uncorrelated."""
+    # Runs are compared by place: groups that some runs lack have no counterparts.
     if len(groups) < 2 or len({len(runs) for runs in groups}) > 1:
         return 1.0
     width = [min(run.shape[1] for run in runs) for runs in groups]
@@ -162,14 +163,9 @@ def _follows(before: FloatArray, after: FloatArray) -> float:
     """
     there = np.isfinite(after)
     before, after = (np.where(there, part, 0.0) for part in (before[: len(after)], after))
-    x = _rate(int(there.sum()))
+    x = _RATE / math.sqrt(max(int(there.sum()), _RATE**2))
     size, square = abs(float(np.vdot(before, after))), float(np.vdot(before, before))
     return float(min(1.0, 2.0 * math.exp(min(0.0, 0.5 * x * x * square - x * size))))
-
-
-def _rate(count: int) -> float:
-    """Return the x of `_follows` for a sum of ``count`` products."""
-    return _RATE / math.sqrt(max(count, 1.0, _RATE**2))
 
 
 def _repeated(rows: FloatArray) -> float:

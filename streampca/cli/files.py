@@ -40,6 +40,7 @@ class OutputFile:
         self.is_written = False  #: the path is a file, not standard output, and its first line is written
         self._mode: Literal["w", "x"] = "w" if force else "x"
         self._file: TextIO | None = sys.stdout if str(path) == "-" else None
+        # Before the run is paid for. `write` refuses a file that appears later.
         if path is not None and self._file is None and not force and path.exists():
             raise BadParameterError(f"{path} exists; pass another name, or --force to overwrite it")
 
@@ -141,8 +142,3 @@ class Files:
             self.regret.write(line)
         else:
             self._early += line
-
-    def flush(self) -> None:
-        """Flush the files, for readers that follow them."""
-        for file in self.all:
-            file.flush()

@@ -99,6 +99,7 @@ def centered(algorithm: Algorithm, options: PrivateOptions) -> Algorithm:
 
 def stream_settings(options: PrivateOptions, settings: Settings) -> dict[str, Any]:
     """Return the parameters of a stream."""
+    # Without a row norm there are bounds (`rows_of`), which map every row into the unit ball.
     return {
         "row_norm": 1.0 if options.row_norm is None else options.row_norm, "on_bad_row": options.on_bad_row,
         "bounds": "private" if options.bounds == "private" else None, "warmup": settings.bounds_warmup,
@@ -154,7 +155,7 @@ def paying(options: PrivateOptions) -> Iterator[Account | None]:
     if options.ledger is None or options.data_set is None:
         yield None
         return
-    with Ledger.existing(options.ledger) as opened:
+    with Ledger(options.ledger, create=False) as opened:
         yield opened.account(options.data_set)
 
 

@@ -55,9 +55,6 @@ class View:
 
     due = 0.0  #: time of the next update, by the monotonic clock
 
-    def start(self) -> None:
-        """Start showing."""
-
     def add(self, record: RegretRecord) -> None:
         """Add a point to the regret curve."""
 
@@ -90,9 +87,6 @@ class LiveView(View):
         # Drawn between batches only: a thread of rich would compete with the stream for the interpreter.
         self._live = Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
-    def start(self) -> None:
-        self._live.start()
-
     def add(self, record: RegretRecord) -> None:
         self._seen += 1
         if self._seen % self._curve.step == 0:  # the history keeps at most 512 points, in equal steps
@@ -100,6 +94,7 @@ class LiveView(View):
 
     def show(self, progress: Progress) -> None:
         super().show(progress)
+        self._live.start()  # no effect but for the first time
         self._live.update(self.render(progress), refresh=True)
 
     def end(self, progress: Progress) -> None:
@@ -137,7 +132,7 @@ class LiveView(View):
 
 @dataclass(eq=False)
 class PlainView(View):
-    """View for logs and pipes: a line every two seconds, publishable like the releases."""
+    """View for logs and pipes: its title, then a line every two seconds, publishable like the releases."""
 
     period = 2.0
 
@@ -148,8 +143,6 @@ class PlainView(View):
     def __post_init__(self) -> None:
         self._shown = 0  # rows on the latest line
         self._of = f" of {self.total}" if self.total else ""
-
-    def start(self) -> None:
         self.console.print(self.title)
         self.due = time.monotonic() + self.period
 

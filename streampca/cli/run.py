@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,13 +32,12 @@ from streampca.cli.options import (
 from streampca.cli.session import NEVER, Session, card_lines
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
-from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
 from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.protocol import Bounds, PositionedSource, RowSource
+from streampca.rows.protocol import PositionedSource, Table
 from streampca.stream.stream import Stream
 
 
@@ -217,10 +215,10 @@ def release(
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
         try:
-            table = Table(source.features, source.bounds, list(source.blocks()))  # a bad row raises before it is paid
+            blocks = list(source.blocks())  # a bad row raises before it is paid
         except SourceError as problem:
             raise SourceError(f"{problem}{inputs.missing_options(file, options)}") from None
-        n, d = sum(map(len, table.rows)), len(table.features)
+        n, d = sum(map(len, blocks)), len(source.features)
         if not n:
             raise SourceError(f"{file} has no rows; there is nothing to release")
         # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
@@ -240,20 +238,9 @@ def release(
             warned += wanted.warnings(d, n)
         caution(warned)
         stream = Stream(algorithm, **inputs.stream_settings(options, settings), ledger=account, regret=None)
+        table = Table(source.features, source.bounds, lambda: iter(blocks))
         session = Session(stream, table, files, []).run()
         lines = session.conclude("", "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)
     caution([] if stream.release is None else advice.release_warnings(stream.release))
     return session.exit_code()
-
-
-@dataclass(frozen=True, eq=False)
-class Table(RowSource):
-    """A source whose rows are in memory, and good."""
-
-    features: tuple[str, ...]
-    bounds: Bounds | None
-    rows: list[FloatArray]
-
-    def blocks(self) -> Iterator[FloatArray]:
-        return iter(self.rows)

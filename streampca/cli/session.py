@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from textwrap import indent
@@ -16,7 +18,6 @@ from typing import Any
 
 from streampca.cli.files import Files
 from streampca.cli.live import Progress, View, publishable
-from streampca.cli.messages import terminal_width
 from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.regret.private_regret import PrivateRegretRecord
@@ -37,24 +38,26 @@ NEVER = 2**62
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
 
 
+@dataclass(eq=False)
 class Interrupts:
     """Handler of Ctrl-C and SIGTERM: the first stops a run between two batches, the second immediately."""
 
-    def __init__(self) -> None:
-        self.asked = 0  #: number of the latest signal; 0 before the first
-        #: The run waits for rows. Nothing is lost then, and the first signal stops it immediately.
-        self.is_waiting = False
-        self._before: dict[int, Any] = {}
+    asked: int = 0  #: number of the latest signal; 0 before the first
+    #: The run waits for rows. Nothing is lost then, and the first signal stops it immediately.
+    is_waiting: bool = False
 
-    def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle the signals in the ``with`` block."""
+        before: dict[int, Any] = {}
+        try:
+            if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    before[number] = signal.signal(number, self._handle)
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         again, self.asked = bool(self.asked), number
@@ -94,9 +97,8 @@ class Session:
 
     def run(self) -> Session:
         """Run to the end of the rows, or until interrupted; return this session."""
-        for view in self.views:
-            view.start()
-        with Interrupts() as interrupts:
+        interrupts = Interrupts()
+        with interrupts.handled():
             try:
                 self._loop(interrupts)
             except KeyboardInterrupt:  # while waiting for rows, or the second one: the stream is before or after a push
@@ -143,7 +145,8 @@ class Session:
                 self._take_record()
             if due := [view for view in self.views if time.monotonic() >= view.due]:
                 # `streampca serve` and tail -f read the files while the run proceeds.
-                self.files.flush()
+                for file in self.files.all:
+                    file.flush()
                 progress = self._progress(self._latest())
                 for view in due:
                     view.show(progress)
@@ -195,7 +198,8 @@ class Session:
                 # The first release after each multiple of ``every`` rows: a rule from public numbers only.
                 if release.t // self.every != before // self.every:
                     self._take_private_record()
-            self.files.flush()
+            for file in self.files.all:
+                file.flush()
         if last and self._is_complete and self.stream.t:
             self._begin()  # a complete run without a release has its header, too
 
@@ -291,9 +295,10 @@ class Session:
 
 def card_lines(card: Card, elsewhere: str = "") -> list[str]:
     """Return the card of a run for standard error. Without the curator's figures unless that is a terminal."""
+    width = shutil.get_terminal_size((100, 24)).columns
     if card.is_publishable or sys.stderr.isatty():
-        return [card.text(terminal_width())]
+        return [card.text(width)]
     # Standard error may be a log that others read.
     hint = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
     public = replace(card, facts=[fact for fact in card.facts if not fact.curator])
-    return [public.text(terminal_width()), hint]
+    return [public.text(width), hint]

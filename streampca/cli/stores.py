@@ -66,7 +66,7 @@ def export(
         closing(Database(str(store), write=False)) as database,
         closing(ReleaseFile(out, gram=gram, keep_every=keep_every, force=force)) as file,
     ):
-        guarantee = Guarantee.from_dict(database.run()["guarantee"])
+        guarantee = Guarantee.from_dict(database.fact("run")["guarantee"])
         database.db.execute("BEGIN")  # one snapshot of a run that may proceed
         parameters = reading.published_parameters(database)
         for i, release in enumerate(database.releases()):
@@ -96,7 +96,7 @@ def backup(store: StorePath, to: Annotated[Path, about("The copy. Curator only."
 
 def show_budgets(file: LedgerPath, data_set: Annotated[str | None, about("One data set only.")] = None) -> int:
     """Show budgets and debits."""
-    with Ledger.existing(file) as opened:
+    with Ledger(file, create=False) as opened:
         balances = opened.balances() if data_set is None else [opened.balance(data_set)]
     for balance in balances:
         print(balance)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,12 @@ def available_memory() -> float:
     return free
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Shared:
     """Memory that successive values share, and its filled length."""
 
-    __slots__ = ("array", "filled")
-
-    def __init__(self, array: Array, filled: int) -> None:
-        self.array, self.filled = array, filled
+    array: Array
+    filled: int
 
 
 class Rows(State):
@@ -147,7 +147,7 @@ class History(State):
     """A sample of records in order, at most ``limit`` of them (None: no limit): an immutable value.
 
     At the limit, every other record is dropped and the ``step`` between records doubles. ``make`` creates a record from
-    its form in a snapshot, in which ``records`` are; with ``count``, they are the first records of a list.
+    its form in a snapshot. The records are the first ``count`` of a list that successive values share; None means all.
     """
 
     __slots__ = ("_records", "count", "limit", "make", "step")
@@ -159,8 +159,7 @@ class History(State):
         count: int | None = None,
     ) -> None:  # fmt: skip
         self.make, self.limit, self.step = make, limit, step
-        # Without a count, the records are in their form in a snapshot.
-        self._records = [make(each) for each in records or ()] if count is None or records is None else records
+        self._records = [] if records is None else records
         self.count = len(self._records) if count is None else count
 
     def append(self, record: Any) -> History:
@@ -168,7 +167,7 @@ class History(State):
         records, count = self._records, self.count
         if self.limit is not None and count >= self.limit:
             thinned = [*records[:count], record][1::2]
-            return History(self.make, self.limit, 2 * self.step, thinned, len(thinned))
+            return History(self.make, self.limit, 2 * self.step, thinned)
         if len(records) != count:  # left by an interrupted append, or by another append to this value
             records = records[:count]
         records.append(record)

@@ -85,9 +85,6 @@ class DoublingFPL(Leader):
         first = self.first_epoch(n_features)
         return (*first.mechanism.constants(), first.opt_guess, self.budget.mu)
 
-    def std(self, n: int) -> float:
-        return self.mechanism.std(n)
-
 
 class DoublingProcessor(LeaderProcessor, of=DoublingFPL):
     """State of a run of `DoublingFPL`: the epoch, its noise and exact sum, and that of the epochs before (``past``)."""

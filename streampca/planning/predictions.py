@@ -179,7 +179,7 @@ def _trial(question: Question, algorithm: Any, n: int) -> tuple[float, int]:
     releases = len(stream.push_many(rows).releases)
     gram = rows.T @ rows
     best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
-    return stream.engine.subspace.captured(gram) / best, releases
+    return stream.engine.subspace().captured(gram) / best, releases
 
 
 # -- a stream of releases --------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class Leader(Algorithm):
     adjacency: Adjacency = "zero-out"
     release_every: int
     horizon: int | None
+    mechanism: Any
     #: True if the regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time.
     is_bounded: bool = True
     #: True if every block of rows ends with a release, for any length of the block.
@@ -50,9 +51,10 @@ class Leader(Algorithm):
         """Releases in a stream of ``rows`` rows, counting a shorter last block at the horizon."""
         return -(-rows // self.release_every)
 
-    @abstractmethod
     def std(self, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
+        std: float = self.mechanism.std(n)
+        return std
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.

@@ -144,9 +144,6 @@ class PrivateFPL(Leader):
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()
 
-    def std(self, n: int) -> float:
-        return self.mechanism.std(n)
-
 
 class FPLProcessor(LeaderProcessor, of=PrivateFPL):
     """State of a run of `PrivateFPL`: noise of the latest release, state of the solver, and sum of rewards."""
@@ -165,8 +162,9 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         self.rewards: RewardSum | None = None
         if algorithm.publish_regret:
             scale = reward_scale(center=algorithm.center, replace=algorithm.adjacency == "replace")
-            # The first axes score the rows before the first release.
-            self.rewards = RewardSum(0, Scoring.first(n_features, k, center=algorithm.center), scale)
+            # The first axes through 0 score the rows before the first release.
+            first = Scoring.of(np.eye(d, k), np.zeros(d) if algorithm.center else None)
+            self.rewards = RewardSum(0, first, scale)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         if self.rewards is None:

@@ -32,7 +32,7 @@ part of u in the space, which is at most the length of u.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -82,6 +82,22 @@ class Estimates:
     rows : number of rows in the sum, n, or an upper bound.
     row_norm : norm to which rows were clipped. All results are in units of its square.
     mean : noise added by the mean, for a matrix about the mean.
+
+    Attributes
+    ----------
+    variances : debiased variances of the rows along the k leading eigenvectors of the released matrix, (k,):
+        ``w_i - sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2)``. Not always descending, or positive.
+    std : standard deviations of the noise in `variances`, (k,), to first order.
+    eigenvalues : debiased estimates of the k leading eigenvalues of the exact matrix, (k,):
+        ``w_i - sigma**2 / 2 sum_j Delta / (Delta**2 + sigma**2 / 2)``.
+    direction_quality : estimated cos**2 of the angles between released and exact eigenvectors, (k,), from 0 to 1:
+        ``1 - sigma**2 / 2 sum_{j != i} 1 / (Delta**2 + sigma**2 / 2)``, clipped.
+    loading_std : standard deviations, from the noise, of the loadings of the k leading eigenvectors, (d, k).
+        Approximate: root mean square errors, at most 1. For feature l and component i the square is ``sigma**2 / 2
+        sum_{j != i} v_lj**2 / (Delta**2 + sigma**2 / 2) + (1 - cos_i)**2 v_li**2``. The first term is of first order in
+        the noise; the second is the loss of a unit vector at the angle of `direction_quality` along the released one.
+        The squares add up to ``2 (1 - cos_i)``, the squared distance of the two. If `direction_quality` is below .9,
+        intervals of 1.96 of these cover slightly less than 95 %.
     """
 
     gram: FloatArray
@@ -90,6 +106,13 @@ class Estimates:
     rows: int
     row_norm: float = 1.0
     mean: MeanNoise | None = None
+    variances: FloatArray = field(init=False, repr=False)
+    std: FloatArray = field(init=False, repr=False)
+    eigenvalues: FloatArray = field(init=False, repr=False)
+    direction_quality: FloatArray = field(init=False, repr=False)
+    loading_std: FloatArray = field(init=False, repr=False)
+    _spectrum: tuple[FloatArray, FloatArray] = field(init=False, repr=False)
+    _variances: FloatArray = field(init=False, repr=False)  # along all eigenvectors, (d,); their sum is the trace
 
     def __post_init__(self) -> None:
         shape = self.gram.shape
@@ -101,90 +124,32 @@ class Estimates:
             raise BadParameterError(f"noise_std={self.noise_std!r}: expected a finite number, at least 0.")
         if not 0.0 < self.row_norm < math.inf:
             raise BadParameterError(f"row_norm={self.row_norm!r}: expected a positive finite number.")
-
-    @cached_property
-    def _eigen(self) -> tuple[FloatArray, FloatArray]:
         values, vectors = np.linalg.eigh(self.gram)
-        return values[::-1], vectors[:, ::-1]
-
-    @cached_property
-    def _along(self) -> FloatArray:
-        """4 p_i**2 for each released eigenvector, (d,): relative increase of the variance of the noise by the mean."""
-        vectors = self._eigen[1]
-        return np.zeros(len(vectors)) if self.mean is None else 4.0 * (vectors.T @ self.mean.ratio) ** 2
-
-    def _ratios(self, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the noise between the first eigenvalues and all others over their distance, and both, (count, d).
-
-        The noise is its standard deviation times sqrt(2), and the distance ``sqrt(Delta**2 + variance)``.
-        """
-        # Ratios are at most sqrt(2), so that no square overflows or vanishes.
-        values, more = self._eigen[0], 0.5 * self._along
-        sigma = self.noise_std * np.sqrt(1.0 + more[:count, None] + more)
-        distance = np.hypot(values[:count, None] - values, sigma * math.sqrt(0.5))
-        ratio: FloatArray = sigma / distance
-        np.fill_diagonal(ratio, 0.0)
-        return ratio, sigma, distance
-
-    @cached_property
-    def _repulsion(self) -> tuple[FloatArray, FloatArray]:
-        """For each eigenvalue, sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2), and the same with 1 for Delta."""
-        values = self._eigen[0]
-        if self.noise_std == 0.0:
-            return np.zeros(values.size), np.zeros(values.size)
-        ratio, sigma, distance = self._ratios(values.size)
-        return (sigma * ratio * ((values[:, None] - values) / distance)).sum(axis=1), (ratio**2).sum(axis=1)
-
-    @cached_property
-    def _variances(self) -> FloatArray:
-        """Debiased variances along all eigenvectors, (d,); their sum is the trace."""
-        return self._eigen[0] - self._repulsion[0]
-
-    @property
-    def variances(self) -> FloatArray:
-        """Debiased variances of the rows along the k leading eigenvectors of the released matrix, (k,).
-
-        ``w_i - sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2)``. Not always descending, or positive.
-        """
-        return self._variances[: self.n_components]
-
-    @property
-    def std(self) -> FloatArray:
-        """Standard deviations of the noise in `variances`, (k,), to first order."""
-        return self.noise_std * np.sqrt(1.0 + self._along[: self.n_components])
-
-    @property
-    def eigenvalues(self) -> FloatArray:
-        """Debiased estimates of the k leading eigenvalues of the exact matrix, (k,).
-
-        ``w_i - sigma**2 / 2 sum_j Delta / (Delta**2 + sigma**2 / 2)``.
-        """
-        return (self._eigen[0] - 0.5 * self._repulsion[0])[: self.n_components]
-
-    @cached_property
-    def direction_quality(self) -> FloatArray:
-        """Estimated cos**2 of the angles between released and exact eigenvectors, (k,), from 0 to 1.
-
-        ``1 - sigma**2 / 2 sum_{j != i} 1 / (Delta**2 + sigma**2 / 2)``, clipped.
-        """
-        return np.clip(1.0 - 0.5 * self._repulsion[1][: self.n_components], 0.0, 1.0)
-
-    @cached_property
-    def loading_std(self) -> FloatArray:
-        """Standard deviations, from the noise, of the loadings of the k leading eigenvectors, (d, k). Approximate.
-
-        Root mean square errors, at most 1: for feature l and component i the square is ``sigma**2 / 2 sum_{j != i}
-        v_lj**2 / (Delta**2 + sigma**2 / 2) + (1 - cos_i)**2 v_li**2``. The first term is of first order in the noise;
-        the second is the loss of a unit vector at the angle of `direction_quality` along the released one. The squares
-        add up to ``2 (1 - cos_i)``, the squared distance of the two. If `direction_quality` is below .9, intervals of
-        1.96 of these cover slightly less than 95 %.
-        """
-        vectors = self._eigen[1]
-        if self.noise_std == 0.0:
-            return np.zeros((len(vectors), self.n_components))
-        turned = 0.5 * self._ratios(self.n_components)[0] ** 2
-        short = 1.0 - np.sqrt(self.direction_quality)
-        return np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, : self.n_components]) ** 2))
+        values, vectors, k = values[::-1], vectors[:, ::-1], self.n_components
+        pushed, blurred, loading_std = np.zeros(values.size), np.zeros(values.size), np.zeros((values.size, k))
+        # 4 p_i**2 for each eigenvector: relative increase of the variance of the noise by the mean.
+        along = pushed if self.mean is None else 4.0 * (vectors.T @ self.mean.ratio) ** 2
+        if self.noise_std > 0.0:
+            # Noise between two eigenvalues, its standard deviation times sqrt(2), over sqrt(Delta**2 + its variance).
+            # The ratio is at most sqrt(2), so that no square overflows or vanishes.
+            sigma = self.noise_std * np.sqrt(1.0 + 0.5 * along[:, None] + 0.5 * along)
+            difference = values[:, None] - values
+            distance = np.hypot(difference, sigma * math.sqrt(0.5))
+            ratio = sigma / distance
+            np.fill_diagonal(ratio, 0.0)
+            pushed = (sigma * ratio * (difference / distance)).sum(axis=1)
+            blurred = (ratio**2).sum(axis=1)
+        quality = np.clip(1.0 - 0.5 * blurred[:k], 0.0, 1.0)
+        if self.noise_std > 0.0:
+            turned, short = 0.5 * ratio[:k] ** 2, 1.0 - np.sqrt(quality)
+            loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))
+        results = {
+            "_spectrum": (values, vectors), "_variances": values - pushed, "variances": (values - pushed)[:k],
+            "std": self.noise_std * np.sqrt(1.0 + along[:k]), "eigenvalues": (values - 0.5 * pushed)[:k],
+            "direction_quality": quality, "loading_std": loading_std,
+        }  # fmt: skip
+        for name, result in results.items():
+            object.__setattr__(self, name, result)
 
     @property
     def predicted_captured(self) -> float:
@@ -230,7 +195,7 @@ class Estimates:
         """
         check_share("level", level)
         k, d = self.n_components, self.gram.shape[0]
-        values, mean = self._eigen[0][:k], 0.0 if self.mean is None else self.mean.most
+        values, mean = self._spectrum[0][:k], 0.0 if self.mean is None else self.mean.most
         if adaptive:
             half = self.noise_std * goe_quantile(d, 1.0 - level, mean, norm=True)
             return values - half, values + half
@@ -266,7 +231,7 @@ class Estimates:
         """
         from scipy.optimize import isotonic_regression
 
-        vectors = self._eigen[1]
+        vectors = self._spectrum[1]
         # Debiasing may exchange neighbors of close values; the order of released eigenvectors is kept.
         shrunk = np.maximum(isotonic_regression(self._variances, increasing=False).x, 0.0)
         matrix: FloatArray = (vectors * shrunk) @ vectors.T

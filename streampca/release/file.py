@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,17 +45,18 @@ class Header:
             raise BadParameterError(f"not the header of a file of releases ({reason(problem)}).") from problem
 
 
+@dataclass(eq=False, repr=False)
 class ReleaseLines:
-    """Reader of the lines of a file of releases.
+    """Reader of the lines of a file of releases, which messages name.
 
     Attributes
     ----------
     header : the latest header line, or None.
     """
 
-    def __init__(self, name: object) -> None:
-        self.header: Header | None = None
-        self._name, self._number = name, 0
+    _name: object
+    header: Header | None = field(default=None, init=False)
+    _number: int = field(default=0, init=False)
 
     def read(self, line: str) -> Release | None:
         """Return the release in the next line; None for a header and an empty line."""

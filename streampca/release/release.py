@@ -241,11 +241,6 @@ class Release:
         return np.asarray(self._details.get("mean", np.zeros(self.n_features)), dtype=np.float64)
 
     @property
-    def has_gram(self) -> bool:
-        """Whether the release holds a private Gram matrix."""
-        return self.packed is not None
-
-    @property
     def gram(self) -> FloatArray:
         """Private Gram matrix (d, d), in units of row_norm**2. Symmetric, not always PSD.
 

@@ -45,12 +45,6 @@ class Scoring(NamedTuple):
         """Return the scoring of the subspace, and of the mean, of a release."""
         return cls.of(release.span, release.mean / release.row_norm if release.is_centered else None)
 
-    @classmethod
-    def first(cls, n_features: int, n_components: int, *, center: bool) -> Scoring:
-        """Return the scoring before any release: the first axes through 0, for admitted rows of ``n_features``."""
-        d = n_features - int(center)
-        return cls.of(np.eye(d, n_components), np.zeros(d) if center else None)
-
 
 def score(rows: FloatArray, scoring: Scoring) -> FloatArray:
     """Return the rewards of admitted rows, (n,), in units of row_norm = 1. Curator only.

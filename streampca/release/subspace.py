@@ -23,16 +23,6 @@ class Subspace:
     basis: FloatArray
 
     @property
-    def n_features(self) -> int:
-        """Dimension d of feature space."""
-        return int(self.basis.shape[0])
-
-    @property
-    def n_components(self) -> int:
-        """Dimension k of the subspace."""
-        return int(self.basis.shape[1])
-
-    @property
     def projector(self) -> FloatArray:
         """Orthogonal projector onto the subspace, (d, d)."""
         return self.basis @ self.basis.T

@@ -90,6 +90,7 @@ class Counts(NamedTuple):
         zeroed, scaled, clamped, high, low, warmup, votes = plain
         outside = None if clamped is None else np.asarray(clamped, dtype=np.int64)
         squares = int(high) * int(UNIT) + int(low)
+        # `plain` has joined the votes of all blocks: where a block began has no effect on the bounds.
         voted = () if votes is None else (np.asarray(votes, dtype=np.uint8),)
         return cls(tuple(map(int, zeroed)), int(scaled), outside, squares, int(warmup), voted)
 
@@ -145,6 +146,7 @@ class Admission:
     is_warming_up : whether private bounds are still unknown.
     middle, factor : parameters of the map ``(row - middle) * factor`` before clamping.
     admitted_features : length of admitted rows, if known.
+    warmup : number of first rows that serve for private bounds; 0 for other bounds, or without a number of features.
 
     Raises
     ------
@@ -163,6 +165,7 @@ class Admission:
     middle: FloatArray | float = field(init=False, default=0.0)
     factor: FloatArray | float = field(init=False, default=1.0)
     admitted_features: int | None = field(init=False, default=None)
+    warmup: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         row_norm, names, count = self.row_norm, self.features, self.n_features
@@ -189,6 +192,8 @@ class Admission:
         if isinstance(self.bounds, Mapping):
             put(self, "bounds", dict(self.bounds))
         bounds = self.found if isinstance(self.bounds, PrivateBounds) else self.bounds
+        if isinstance(self.bounds, PrivateBounds) and count is not None:
+            put(self, "warmup", self.bounds.rows(count))
         put(self, "is_warming_up", bounds is not self.bounds and self.found is None)
         if count is None and isinstance(bounds, tuple) and all(np.ndim(side) == 0 for side in bounds):
             column_bounds(bounds, 1, None)  # scalar bounds can be checked before the number of features is known
@@ -253,11 +258,6 @@ class Admission:
         # Estimated bounds are a function of releases, so that the noise of later releases may be drawn without them.
         return (*parts, label_of(self.bounds)) if isinstance(self.bounds, PrivateBounds) else (*parts, *scaled)
 
-    @property
-    def warmup(self) -> int:
-        """Number of first rows that serve for private bounds; 0 for other bounds."""
-        return self.bounds.rows(self._count()) if isinstance(self.bounds, PrivateBounds) else 0
-
     def row(self, row: Any, number: int) -> tuple[FloatArray, Counts]:
         """Admit one row of any kind; return it as (1, d) with its counts.
 
@@ -294,7 +294,7 @@ class Admission:
         except BadRowError as problem:
             if self.on_bad_row == "raise":
                 raise
-            return bad_values(problem.reason, self._count())
+            return bad_values(problem.reason, self.known_features())
         if self.on_bad_row == "raise" and not np.vdot(values, values) < math.inf:
             self._refuse_infinite(values[None, :], number)
         return values
@@ -358,13 +358,14 @@ class Admission:
             raise BadRowError("block: expected a 2-D array of numbers. Push single rows to find a bad one.") from None
         if rows.ndim != 2:
             raise BadRowError(f"block of shape {rows.shape}: expected (n, n_features).")
-        if rows.shape[1] != self._count():
+        if rows.shape[1] != self.known_features():
             raise BadRowError(f"row {number}: {rows.shape[1]} values, expected {self.n_features}.")
         return rows
 
-    def _count(self) -> int:
+    def known_features(self) -> int:
+        """Return the number of features; `BadParameterError` before the first row determines it."""
         if self.n_features is None:
-            raise BadParameterError("the number of features is not known yet. Pass features=.")
+            raise BadParameterError("the number of features is not known yet. Push a row, or pass features=.")
         return self.n_features
 
     def _refuse_infinite(self, rows: FloatArray, number: int) -> None:
@@ -422,7 +423,7 @@ class Admission:
         if isinstance(row, Mapping):
             row = self._by_name(row, number)
         values = self._numbers(row, number)
-        if values.shape[0] != self._count():
+        if values.shape[0] != self.known_features():
             raise BadRowError(f"row {number}: {values.shape[0]} values, expected {self.n_features}.")
         return values
 

@@ -68,7 +68,7 @@ def release_warnings(release: Release) -> list[str]:
 
     There is no prediction for releases without the law of their noise, or of more than 1024 features.
     """
-    if not release.has_gram or not release.noise_std or release.n_features > _FEATURES:
+    if release.packed is None or not release.noise_std or release.n_features > _FEATURES:
         return []
     estimates, d = release.estimates, release.n_features
     captured, largest = estimates.predicted_captured, float(np.linalg.eigvalsh(release.gram)[-1])

@@ -209,6 +209,7 @@ class PrivateBounds:
         # frexp: 2**(e - 1) <= |x| < 2**e.
         levels = np.clip(np.frexp(rows)[1] + SHIFT, 0, LEVELS)
         bins: Bins = (LEVELS + np.sign(rows) * levels).astype(np.uint8)
+        # A bad row of a warm-up arrives as a row of zeros, and must not vote.
         bins[~rows.any(axis=1)] = NO_VOTE
         return bins
 

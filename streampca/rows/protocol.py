@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streampca.conversion import (
+    NOT_NUMBERS,
     arrow_reader,
     frame_values,
     is_arrow,
     is_frame,
     is_sparse,
-    not_numbers,
     table_columns,
 )  # fmt: skip
-from streampca.errors import SourceError
+from streampca.errors import SourceError, short
 from streampca.linalg.types import FloatArray
 from streampca.rows.names import NAME_THEM, refuse_values
 
@@ -65,12 +67,12 @@ class RowSource(ABC):
         return f"<{type(self).__name__}{name} {len(self.features)} features: {features}{bounds}>"
 
 
+@dataclass(eq=False, repr=False)
 class Reader:
     """Reader of blocks, any number of rows at a time."""
 
-    def __init__(self, blocks: Iterator[FloatArray]) -> None:
-        self._blocks = blocks
-        self._left: FloatArray | None = None
+    _blocks: Iterator[FloatArray]
+    _left: FloatArray | None = field(default=None, init=False)
 
     def take(self, count: int) -> FloatArray:
         """Return the next ``count`` rows; fewer at the end."""
@@ -152,47 +154,44 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
     if isinstance(rows, RowSource):
         return rows
     if is_sparse(rows):
-        return _TableRows((), None, lambda _: sparse_blocks(rows))
+        return Table((), None, partial(sparse_blocks, rows))
+    unread: list[Any] = []
     if is_frame(rows):
+        labels = list(rows.columns)
+    elif is_arrow(rows):
+        unread.append(arrow_reader(rows))  # the first reading uses this reader, as a stream can be read only once
+        labels, kinds = unread[0].schema.names, unread[0].schema.types
+        for name, kind in zip(labels, kinds, strict=True):
+            if not is_number(kind):
+                raise SourceError(NOT_NUMBERS.format(short(name), kind))
+    else:
+        return None
+    if features is None:
+        refuse_values(labels, "the table", NAME_THEM)
+    columns = table_columns(labels, features if labels else None, SourceError)
 
-        def blocks(names: Sequence[str]) -> Iterator[FloatArray]:
-            columns = table_columns(rows.columns, names, SourceError)
+    def read() -> Iterator[FloatArray]:
+        if is_frame(rows):
             for start in range(0, len(rows), _BLOCK):
                 part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
                 yield frame_values(part, columns, SourceError, mixed=mixed)
+        else:
+            for batch in arrow_reader(unread.pop() if unread else rows):
+                yield from arrow_rows(batch, tuple(columns))
 
-        return _TableRows(list(rows.columns), features, blocks)
-    if not is_arrow(rows):
-        return None
-    unread = [arrow_reader(rows)]  # the first reading uses this reader, as a stream can be read only once
-    schema = unread[0].schema
-    for name, kind in zip(schema.names, schema.types, strict=True):
-        if not is_number(kind):
-            raise SourceError(not_numbers(name, kind))
-
-    def read(names: Sequence[str]) -> Iterator[FloatArray]:
-        for batch in arrow_reader(unread.pop() if unread else rows):
-            yield from arrow_rows(batch, names)
-
-    return _TableRows(schema.names, features, read)
+    return Table(tuple(columns), None, read)
 
 
-class _TableRows(RowSource):
-    """Rows of a table with such columns; ``read`` yields the blocks of columns of these names."""
+@dataclass(eq=False, repr=False)
+class Table(RowSource):
+    """Rows of a table, in the blocks that ``read`` returns."""
 
-    bounds = None
-
-    def __init__(
-        self, labels: Sequence[object], features: Sequence[str] | None,
-        read: Callable[[Sequence[str]], Iterator[FloatArray]],
-    ) -> None:  # fmt: skip
-        if features is None:
-            refuse_values(labels, "the table", NAME_THEM)
-        self.features = tuple(table_columns(labels, features if labels else None, SourceError))
-        self._read = read
+    features: tuple[str, ...]
+    bounds: Bounds | None
+    read: Callable[[], Iterator[FloatArray]]
 
     def blocks(self) -> Iterator[FloatArray]:
-        return self._read(self.features)
+        return self.read()
 
 
 def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:

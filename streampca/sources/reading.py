@@ -89,6 +89,7 @@ class Reading:
 
     def only(self, rows: str, *options: str) -> Self:
         """Return these options; `BadParameterError` if one is set that does not apply to such rows."""
+        # An option that is set to its default cannot be told from one that is not set, and changes nothing.
         for option in fields(self):
             value = getattr(self, option.name)
             if option.init and option.name not in options and value != option.default:

@@ -15,6 +15,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -246,11 +247,11 @@ class _Followed(io.FileIO):
         return count
 
 
+@dataclass(eq=False, repr=False)
 class _Unclosed(io.RawIOBase):
     """A binary stream that stays open when its readers are closed."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    _stream: Any
 
     def readable(self) -> bool:
         return True

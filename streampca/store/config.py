@@ -34,11 +34,6 @@ from streampca.stream.stream import Stream
 _CLASS = 2  # type of an extension of msgpack: a configuration, as its name and parameters
 
 
-def dump(config: Mapping[str, Any]) -> bytes:
-    """Return a configuration as bytes. Raises `BadParameterError` if it holds values that `load` cannot read."""
-    return encode(_plain(config))
-
-
 def load(data: bytes) -> dict[str, Any]:
     """Return the configuration in bytes. Raises `StoreCorruptError` if the bytes or its parameters are invalid."""
     return read(_DECODER.decode, data, "the configuration of the run, perhaps of another version,")
@@ -55,9 +50,10 @@ def storable(name: Any) -> type[Any] | None:
     return kind if isinstance(kind, type) and issubclass(kind, kinds) and is_dataclass(kind) else None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a configuration as values for msgpack; `BadParameterError` for an object that `load` would not build."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if not is_dataclass(value):
         return value
     name = type(value).__name__
@@ -66,7 +62,7 @@ def _plain(value: Any) -> Any:
             f"{name} cannot be kept in a store, which holds public algorithms and mechanisms of streampca and their "
             "parameters"
         )
-    return msgspec.msgpack.Ext(_CLASS, encode([name, _plain(state.fields_of(value))]))
+    return msgspec.msgpack.Ext(_CLASS, encode([name, plain(state.fields_of(value))]))
 
 
 def _rebuilt(code: int, data: memoryview) -> Any:
@@ -97,21 +93,22 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> 
     return {"processor": type(algorithm).__name__} | own | more
 
 
-def config_of(engine: Engine) -> dict[str, Any]:
-    """Return the public configuration of a stream: the parameters of `Stream`, without its key."""
+def config_of(engine: Engine) -> bytes:
+    """Return the public configuration of a stream, the parameters of `Stream` without its key, as `load` reads it."""
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
-    return {
+    config = {
         "algorithm": engine.algorithm, "row_norm": admission.row_norm,
         "bounds": admission.bounds if private is None else "private",
         "warmup": None if private is None else private.warmup,
         "features": admission.features or admission.n_features, "on_bad_row": admission.on_bad_row,
         "regret": engine.regret_log, "private_regret": engine.private_log,
     }  # fmt: skip
+    return encode(plain(config))
 
 
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
-    """Return a stream before its first row from the value of `config_of`."""
+    """Return a stream before its first row from its `config_of`."""
     try:
         stream = kind(**config, key=key.key)
         stream.engine.randomness.is_seeded = key.seeded

@@ -143,29 +143,26 @@ class SQLiteFile:
     @exclusive
     def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
         """Run ``work`` as one transaction: everything that it writes is committed, or nothing."""
-        try:
-            if self.db.in_transaction:  # a second interrupt stopped the rollback below
-                self.db.execute("ROLLBACK")
-            # IMMEDIATE acquires the write lock at once. A reading transaction that begins to write could fail halfway.
-            self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            result = work(self.db)
-            self.db.execute("COMMIT")
-            return result
-        finally:
-            if self.db.in_transaction:
-                with suppress(sqlite3.Error):
+        with plain_errors(self.path):
+            try:
+                if self.db.in_transaction:  # a second interrupt stopped the rollback below
                     self.db.execute("ROLLBACK")
+                # IMMEDIATE acquires the write lock at once. A reading transaction that begins to write could fail
+                # halfway.
+                self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                result = work(self.db)
+                self.db.execute("COMMIT")
+                return result
+            finally:
+                if self.db.in_transaction:
+                    with suppress(sqlite3.Error):
+                        self.db.execute("ROLLBACK")
 
     def put(self, **facts: Any) -> None:
         """Write facts, with their checksums, within a transaction."""
         for name, value in facts.items():
             data = encode(value)
             self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, data, checksum(name, data)))
-
-    def put_all(self, **facts: Any) -> None:
-        """Write facts in a transaction of their own."""
-        with plain_errors(self.path):
-            self.transact(lambda _: self.put(**facts))
 
     def get(self, name: str, kind: Any = Any) -> Any:
         """Return a fact of a type, or None."""
@@ -238,8 +235,13 @@ class Database(SQLiteFile):
         super().__init__(path, write=write, timeout=5.0)
 
     def fact(self, name: str) -> Any:
-        """Return a fact that every run has. Raises `StoreCorruptError` if it is missing."""
+        """Return a fact that every run has, such as its public facts, ``"run"``.
+
+        Raises `BadParameterError` if there is no run, and `StoreCorruptError` if another fact is missing.
+        """
         found = self.get(name)
+        if found is None and name == "run":
+            raise BadParameterError(f"{self.path} holds no run yet. Begin one with Stream(..., store=store)")
         if found is None:
             raise damaged(f"{self.path} holds no {name}")
         return found
@@ -249,13 +251,6 @@ class Database(SQLiteFile):
         """Progress of the run."""
         found: Progress | None = self.get("progress", Progress)
         return found or Progress()
-
-    def run(self) -> dict[str, Any]:
-        """Return the public facts of the run. Raises `BadParameterError` if there is none."""
-        found: dict[str, Any] | None = self.get("run")
-        if found is None:
-            raise BadParameterError(f"{self.path} holds no run yet. Begin one with Stream(..., store=store)")
-        return found
 
     def rows(self, table: str, after: int = 0, last: int = 2**62) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table in order of their numbers, above ``after`` and up to ``last``."""

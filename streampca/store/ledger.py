@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -15,7 +16,7 @@ from streampca.errors import BadParameterError, BudgetExhaustedError, StoreForke
 from streampca.privacy.accounting import Event, Promising, basic_epsilon, epsilon_of
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.store.database import SQLiteFile, plain_errors
+from streampca.store.database import SQLiteFile
 from streampca.store.witness import Point
 
 # Solving for mu and back costs about 1e-15 of epsilon, which must not refuse a run that exhausts its budget exactly.
@@ -75,7 +76,7 @@ class Balance:
         )
 
 
-class Ledger:
+class Ledger(AbstractContextManager["Ledger"]):
     """Budgets and debits in one SQLite file. Every debit is on the disk before the call returns.
 
     Use it as a context manager, or call `close`. It holds no rows and no noise. A ledger that is deleted or edited has
@@ -85,9 +86,13 @@ class Ledger:
     ----------
     path : str or path
         The file, created if it is missing.
+    create : bool, default=True
+        If False, the file must exist.
 
     Raises
     ------
+    BadParameterError
+        If the file is missing and ``create`` is False.
     StoreCorruptError
         If the file is damaged or is not a ledger.
     StoreUnwritableError
@@ -100,16 +105,11 @@ class Ledger:
     the file again.
     """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], *, create: bool = True) -> None:
         self.path = fspath(path)
+        if not create and not Path(path).is_file():
+            raise BadParameterError(f"{self.path}: there is no such ledger. Check the path")
         self._open_file = SQLiteFile(self.path)
-
-    @classmethod
-    def existing(cls, path: str | PathLike[str]) -> Self:
-        """Open a ledger that must exist."""
-        if not Path(path).is_file():
-            raise BadParameterError(f"{fspath(path)}: there is no such ledger. Check the path")
-        return cls(path)
 
     # -- budgets --------------------------------------------------------------------
 
@@ -150,9 +150,8 @@ class Ledger:
 
     def balances(self) -> list[Balance]:
         """Return the balances of all data sets, by name."""
-        with plain_errors(self.path):
-            query = "SELECT name FROM facts WHERE substr(name, 1, ?) = ? ORDER BY name"
-            names = self._file.transact(lambda db: db.execute(query, (len(_BALANCE), _BALANCE)).fetchall(), write=False)
+        query = "SELECT name FROM facts WHERE substr(name, 1, ?) = ? ORDER BY name"
+        names = self._file.transact(lambda db: db.execute(query, (len(_BALANCE), _BALANCE)).fetchall(), write=False)
         return [self.balance(name.removeprefix(_BALANCE)) for (name,) in names]
 
     # -- debits ---------------------------------------------------------------------
@@ -224,8 +223,7 @@ class Ledger:
                 self._file.put(**{_BALANCE + data_set: after})
             return is_before
 
-        with plain_errors(self.path):
-            return self._file.transact(work)
+        return self._file.transact(work)
 
     # -- progress of durable runs ---------------------------------------------------
 
@@ -253,8 +251,7 @@ class Ledger:
                 )
             self._file.put(**{f"head {run} {data_set}": after})
 
-        with plain_errors(self.path):
-            self._file.transact(work)
+        self._file.transact(work)
 
     @property
     def _file(self) -> SQLiteFile:
@@ -265,9 +262,6 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -292,7 +286,7 @@ class Account:
                 f"ledger={ledger!r}, data_set={data_set!r}: expected the path of a ledger and the name of the data "
                 "set, or neither."
             )
-        return None if ledger is None or data_set is None else cls(Ledger.existing(ledger), data_set)
+        return None if ledger is None or data_set is None else cls(Ledger(ledger, create=False), data_set)
 
     def debit(self, guarantee: Guarantee, start: bytes) -> None:
         """Book one start of a stream or a release, named by 16 bytes, once.

@@ -25,14 +25,13 @@ from typing import Any, NamedTuple
 
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.rows.protocol import Position
-from streampca.store.config import config_of, dump, label_of
+from streampca.store.config import config_of, label_of
 from streampca.store.database import Database, checksum, plain_errors
 from streampca.store.keys import RunKey
 from streampca.store.ledger import Account
 from streampca.store.records import (
     decode,
     encode,
-    group_words,
     groups_of,
     record_of,
     release_records,
@@ -72,18 +71,20 @@ class Schedule(NamedTuple):
     @classmethod
     def of(cls, commit_every: int | str, snapshot_every: str) -> Schedule:
         """Read the parameters of a store. Raises `BadParameterError` if one is outside its domain."""
+        rows: int | None = None
         if isinstance(commit_every, int) and not isinstance(commit_every, bool) and commit_every >= 1:
-            return cls(commit_every, math.inf, _seconds("snapshot_every", snapshot_every, "a time"))
-        seconds = _seconds("commit_every", commit_every, "a number of rows, or a time")
-        return cls(None, seconds, _seconds("snapshot_every", snapshot_every, "a time"))
-
-
-def _seconds(name: str, value: object, expected: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|min|h)", value) if isinstance(value, str) else None
-    seconds = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
-    if not 0.0 < seconds < math.inf:
-        raise BadParameterError(f"{name}={value!r}: expected {expected} such as '200ms', '2s' or '5min'.")
-    return seconds
+            rows = commit_every
+        times: list[float] = []
+        for name, value in (("commit_every", commit_every), ("snapshot_every", snapshot_every)):
+            if name == "commit_every" and rows is not None:  # commits follow the rows, at no time
+                times.append(math.inf)
+                continue
+            found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|min|h)", value) if isinstance(value, str) else None
+            times.append(0.0 if found is None else float(found[1]) * _UNITS[found[2]])
+            if not 0.0 < times[-1] < math.inf:
+                expected = "a number of rows, or a time" if name == "commit_every" else "a time"
+                raise BadParameterError(f"{name}={value!r}: expected {expected} such as '200ms', '2s' or '5min'.")
+        return cls(rows, *times)
 
 
 @dataclass(slots=True, repr=False)
@@ -146,13 +147,8 @@ class Writer:
         # Rows that only the database has count as waiting: a commit is complete after its note.
         return None if rows is None else max(1, rows - (self._absorbed().rows - self.noted.rows))
 
-    @property
-    def position(self) -> Position | None:
-        return self._absorbed().position
-
-    @property
-    def durable_position(self) -> Position | None:
-        return self.noted.position
+    def position(self, *, durable: bool) -> Position | None:
+        return (self.noted if durable else self._absorbed()).position
 
     def check(self) -> bool:
         if self.lost:
@@ -334,7 +330,7 @@ class Writer:
             return
         before, key, engine = self._progress, self._key, self._engine
         entries = [one.entry for one in kept if one.entry is not None]
-        groups = [(group, group_words(group)) for group in groups_of(entries)]
+        groups = list(groups_of(entries))
         number = before.records + len(groups)
         releases = [entry.release for entry in entries if entry.release is not None]
         progress = before._replace(releases=before.releases + len(releases), records=number)
@@ -364,7 +360,7 @@ class Writer:
         sealed = key.seal("rows", number, encode([rows, stored.position]))
         facts: dict[str, Any] = {"progress": progress, "rows": [number, sealed]}
         if entries and not before.records:  # the first row fixes features and bounds
-            facts["config"] = dump(config_of(engine))
+            facts["config"] = config_of(engine)
             facts["label"] = label_of(engine.algorithm, engine.now.admission)
         if epoch is not None:
             facts["epoch"] = {**epoch, "rows": progress.rows}
@@ -439,5 +435,6 @@ def sealed_facts(database: Database, key: RunKey) -> tuple[TakenRows, Position |
     number, sealed = database.get("rows") or (0, None)
     if sealed is None:
         return TakenRows(), None
+    # Sealed, because digests and positions are functions of raw rows.
     rows, position = decode(key.open("rows", number, sealed))
     return TakenRows(*rows), None if position is None else Position(*position)

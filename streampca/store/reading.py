@@ -26,7 +26,7 @@ def check_witness(path: Path, witness: Path | None = None) -> str:
     where = beside(path, ".witness") if witness is None else witness
     with closing(Database(str(path), write=False)) as database:
         # Before the rows are counted: a running writer notes a commit after it.
-        seen = peek(where, database.run()["run"])
+        seen = peek(where, database.fact("run")["run"])
         if seen is None:
             return f"{where} remembers nothing; commits missing from the end could not be seen"
         check_lineage(database, seen, f"the witness {where}")
@@ -36,7 +36,7 @@ def check_witness(path: Path, witness: Path | None = None) -> str:
 def status(path: Path) -> dict[str, Any]:
     """Return the status of a run. Curator only: the number of rows may be secret."""
     with closing(Database(str(path), write=False)) as database:
-        run, progress = database.run(), database.progress
+        run, progress = database.fact("run"), database.progress
         config = load(database.fact("config"))
     return {
         "run": run["run"], "schema": SCHEMA, "algorithm": repr(config["algorithm"]), "guarantee": run["guarantee"],
@@ -52,7 +52,7 @@ def backup(path: Path, to: Path) -> int:
     if to.exists():
         raise BadParameterError(f"{to} exists. Name another file: a backup overwrites none")
     with closing(Database(str(path), write=False)) as source, plain_errors(to):
-        source.run()
+        source.fact("run")
         part = beside(to, ".part")
         part.unlink(missing_ok=True)
         # Created here, because SQLite would give it the permissions of the umask.
@@ -74,6 +74,7 @@ def published_parameters(database: Database) -> dict[str, Any]:
     """Return the publishable parameters of a run. Neither key nor seed is in the database."""
     config = load(database.fact("config"))
     bounds = config["bounds"]
+    # A mapping lists the features in any order; published bounds are in that of the features.
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
     return public_parameters(config["algorithm"], row_norm=config["row_norm"], bounds=bounds)

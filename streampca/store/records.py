@@ -105,31 +105,26 @@ def size_of(entry: Entry) -> int:
     return 0 if entry.block is None else 2 * entry.block.high.nbytes
 
 
-def groups_of(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield the entries of each record: consecutive entries of rows up to `MOST_BYTES`, or one other entry."""
-    group: list[Entry] = []
+def groups_of(entries: Iterable[Entry]) -> Iterator[tuple[list[Entry], Any]]:
+    """Yield the entries of each record, and their rows in whole numbers of lattice steps, None if there are none.
+
+    A record holds consecutive entries of rows up to `MOST_BYTES`, or one other entry.
+    """
+    groups: list[list[Entry]] = []
     size = 0
     for entry in entries:
-        if group and (entry.rows is None or size + size_of(entry) > MOST_BYTES):
-            yield group
-            group, size = [], 0
-        if entry.rows is None:
-            yield [entry]
-        else:
-            group.append(entry)
-            size += size_of(entry)
-    if group:
-        yield group
-
-
-def group_words(group: Sequence[Entry]) -> Any:
-    """Return the rows of a group of entries in whole numbers of lattice steps; None if it has none."""
-    rows = [entry.rows for entry in group if entry.rows is not None]
-    return words_of(rows[0] if len(rows) == 1 else np.concatenate(rows)) if rows else None
+        if entry.rows is None or not groups or groups[-1][0].rows is None or size + size_of(entry) > MOST_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(entry)
+        size += size_of(entry)
+    for group in groups:
+        rows = [entry.rows for entry in group if entry.rows is not None]
+        yield group, words_of(rows[0] if len(rows) == 1 else np.concatenate(rows)) if rows else None
 
 
 def record_of(group: Sequence[Entry], words: Any) -> bytes:
-    """Return the record of a group of entries and its `group_words`."""
+    """Return the record of a group of entries and its words, both of `groups_of`."""
     last, count = group[-1], sum(entry.count for entry in group)
     fresh = [name for entry in group for name in entry.fresh]
     # Joined entries give the same releases: each uses the fresh bytes that the rows before it have left.

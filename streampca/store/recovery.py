@@ -32,7 +32,7 @@ STD_TOLERANCE = 1e-12
 
 def check_key(database: Database, key: RunKey) -> None:
     """Raise `WrongKeyError` unless the key is that of the run."""
-    run = database.run()
+    run = database.fact("run")
     if run["run"] != key.run or run["check"] != key.check():
         raise WrongKeyError(f"the key is not that of the run in {database.path}. Put the key file of this run back")
 

@@ -14,6 +14,7 @@ factors 2 of d.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,14 +78,16 @@ def digest_of(key: bytes, words: Any, first: int) -> int:
     return total
 
 
+@dataclass(eq=False, repr=False)
 class PassedRows:
     """Check of the first rows of a file, which a resumed run has absorbed already and skips."""
 
     HEAD = HEAD
 
-    def __init__(self, key: bytes, taken: TakenRows) -> None:
-        self._key, self._taken, self._total = key, taken, 0
-        self.count = 0  #: number of rows skipped so far
+    _key: bytes
+    _taken: TakenRows
+    _total: int = field(default=0, init=False)
+    count: int = field(default=0, init=False)  #: number of rows skipped so far
 
     def take(self, admitted: FloatArray) -> None:
         """Skip rows. Raise `BadParameterError` after the last of them if they are not the rows of the run."""

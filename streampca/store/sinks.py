@@ -61,7 +61,7 @@ def deliver(
             raise BadParameterError(f"{where} is not a cursor of a sink. Name another, or remove it") from problem
     while True:
         with closing(Database(os.fspath(store), write=False)) as database:
-            run = str(database.run()["run"])
+            run = str(database.fact("run")["run"])
             if last is not None and last[0] != run:
                 raise BadParameterError(f"the sink has releases of run {last[0]}, this is run {run}. Use another sink")
             # In parts, so that memory stays bounded, and each from a view of its own.

@@ -30,17 +30,17 @@ import sqlite3
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
 from streampca.rows.protocol import Position
-from streampca.store.config import config_of, dump, label_of
+from streampca.store.config import config_of, label_of
 from streampca.store.database import Database, Progress, plain_errors
 from streampca.store.keys import RunKey, read_key, run_of, write_key
 from streampca.store.ledger import Account, Ledger
@@ -58,7 +58,7 @@ logger = logging.getLogger("streampca.store")
 _BEGINNING: Point = 0, ""
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """Makes one run durable: rows, state, releases, key. Curator only.
 
     Parameters
@@ -173,7 +173,7 @@ class Store:
         database, key = self._open_database(), self._key
         if key is not None and source != self.source:
             sealed = None if source is None else key.seal("source", 0, encode(source))
-            database.put_all(source=sealed)
+            database.transact(lambda _: database.put(source=sealed))
 
     @contextmanager
     def in_one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
@@ -231,9 +231,6 @@ class Store:
                 writer.finish()
         finally:
             self._let_go()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __del__(self) -> None:
         # The store was not closed, and its stream is collected with it: a `Writer` holds both.
@@ -294,7 +291,7 @@ class Store:
             raise BadParameterError(
                 f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)"
             )
-        payer, described = engine.account, dump(config_of(engine))
+        payer, described = engine.account, config_of(engine)
         if payer is not None and not isinstance(payer, Account):
             raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
         try:
@@ -313,7 +310,10 @@ class Store:
             if has_key and (before is None or run_of(self._key_file) != before):
                 raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")
             if payer is not None:
-                self._own(payer.ledger.path, payer.data_set, payer.run)
+                # A connection of its own: the caller may close the ledger while the run continues.
+                self._account = Account(
+                    Ledger(os.path.abspath(payer.ledger.path), create=False), payer.data_set, payer.run
+                )
             key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
             paid = None if payer is None else [os.path.abspath(payer.ledger.path), payer.data_set, payer.run]
             guarantee = engine.guarantee_of(engine.now.admission).to_dict()
@@ -330,7 +330,7 @@ class Store:
             with plain_errors(self.path):
                 if self._witness is not None:
                     self._key_file.unlink(missing_ok=True)  # that of the replaced run
-                    self._witness.clear(before)
+                    self._witness.recall(before, clear=True)
                 database.transact(replace)
                 if self._account is not None:
                     self._account.ledger.note(self._account.data_set, key.run, None, _BEGINNING)
@@ -358,15 +358,18 @@ class Store:
             self._writer = None
         try:
             database = self._claim()
-            run = database.run()
+            run = database.fact("run")
             known = self._key if self._in_memory else None
             # The key file is the last step of a beginning. If it is missing beside rows, it was lost or moved.
             if known is None and not (self._key_file.exists() or database.progress.rows):
                 raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
             key = known or read_key(self._key_file, self._passphrase)
             check_key(database, key)
-            account = None if run["account"] is None else self._own(*run["account"])
-            head = None if account is None else account.ledger.head(account.data_set, key.run)
+            account, head = None, None
+            if run["account"] is not None:
+                path, data_set, shown = run["account"]
+                self._account = account = Account(Ledger(path, create=False), data_set, shown)
+                head = account.ledger.head(data_set, key.run)
             if self._witness is not None:
                 if database.progress.rows and not moved and not self._witness_file.exists():
                     raise forked(
@@ -386,7 +389,8 @@ class Store:
                 writer.thread.wait(writer.thread.begin(partial(writer.note, repeat=True)))
             stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows has another start
-                database.put_all(start=key.seal("start", 0, stream.engine.start_id))
+                start = key.seal("start", 0, stream.engine.start_id)
+                database.transact(lambda _: database.put(start=start))
         except BaseException:
             self._let_go()
             raise
@@ -420,11 +424,6 @@ class Store:
         if self._database is None:
             raise BadParameterError("the store is not open. Begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
-
-    def _own(self, ledger: str, data_set: str, run: str | None) -> Account:
-        # A connection of its own: the caller may close the ledger while the run continues.
-        self._account = account = Ledger.existing(os.path.abspath(ledger)).account(data_set, run=run)
-        return account
 
     def _let_go(self) -> None:
         """Close everything. Idempotent, so that a call after an interrupted one closes the rest."""

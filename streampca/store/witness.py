@@ -41,6 +41,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 def sync_folder(path: Path) -> None:
     """Flush the name of a file to the disk."""
+    # A crash of the system may otherwise forget that the file was created or renamed, although its bytes were flushed.
     folder = os.open(path.absolute().parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -53,6 +54,7 @@ class LockFile:
 
     # A file of its own, not the database: SQLite's locks are POSIX locks, which any close in this process would drop.
     _file: FileIO | None = None
+    handle = -1  #: descriptor of the open file; -1, which no call accepts, of a closed one
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,10 +66,11 @@ class LockFile:
 
         if self._file is None or self._file.closed:
             self._file = FileIO(self._path, "r+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o600))
+        self.handle = self._file.fileno()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
-            self._file.close()
+            self.close()
             if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise StoreLockedError(
@@ -75,13 +78,9 @@ class LockFile:
                 "End it, or close it (`close()` or a `with` block), then try again"
             ) from None
 
-    @property
-    def handle(self) -> int:
-        """Descriptor of the open file; -1, which no call accepts, if it was never opened."""
-        return -1 if self._file is None else self._file.fileno()
-
     def close(self) -> None:
         """Release the file. Idempotent."""
+        self.handle = -1  # first: the system may give the number to another file
         if self._file is not None:
             self._file.close()
 
@@ -112,19 +111,19 @@ class Witness(LockFile):
 
     _turn = 0
 
-    def recall(self, run: str | None) -> Point | None:
-        """Lock the file, and return its point; None if it is empty or damaged. `StoreForkedError` for another run."""
+    def recall(self, run: str | None, *, clear: bool = False) -> Point | None:
+        """Lock the file, and return its point; None if it is empty or damaged. `StoreForkedError` for another run.
+
+        With ``clear``, empty it for the run that replaces this one.
+        """
         self.open()
         sync_folder(self._path)  # it may be new
         self._turn, point = _latest(self._path, os.pread(self.handle, 2 * _SLOT, 0), run)
+        if clear:
+            os.ftruncate(self.handle, 0)
+            os.fsync(self.handle)
+            self._turn = 0
         return point
-
-    def clear(self, run: str | None) -> None:
-        """Lock and empty the file, which must be of ``run``, for the run that replaces it."""
-        self.recall(run)
-        os.ftruncate(self.handle, 0)
-        os.fsync(self.handle)
-        self._turn = 0
 
     def remember(self, run: str, point: Point) -> None:
         """Write the latest point, and flush it to the disk."""

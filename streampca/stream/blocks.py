@@ -143,6 +143,7 @@ def admission_mark(admission: Admission) -> str:
 
     The digest covers the version of the admission code: another version may round differently.
     """
+    # `settings` lack the bounds that were found, which are part of the map.
     found = () if admission.found is None else tuple(tuple(side.tolist()) for side in admission.found)
     return blake2b(encoded(admission.settings, admission.features, *found), digest_size=8).hexdigest()
 
@@ -179,13 +180,8 @@ class CommitLog(Protocol):
     def room(self) -> int | None:
         """Number of single rows that may wait before the next commit; None for no limit."""
 
-    @property
-    def position(self) -> Position | None:
-        """Position of the source after the rows in the log; None if unknown."""
-
-    @property
-    def durable_position(self) -> Position | None:
-        """Position of the source after the durable rows."""
+    def position(self, *, durable: bool) -> Position | None:
+        """Return the position of the source after the rows in the log, or after the durable ones; None if unknown."""
 
     def check(self) -> bool:
         """Return whether a commit is overdue; raise if the log accepts no more entries. Called before rows."""

@@ -11,7 +11,7 @@ replays its state.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from streampca.privacy.guarantee import Account, Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.processors.base import Algorithm, Processor, Setting
-from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
+from streampca.regret.private_regret import PrivateRegret
 from streampca.regret.regret import Moment, RegretLog, RegretSums
 from streampca.release.release import Release, Terms
 from streampca.release.scoring import Scoring
@@ -218,7 +218,7 @@ class Engine:
         block.check(admission, now.t + 1)
         begins = now.processor is None
         if begins:  # neither committed nor charged before all checks of the block
-            now = self.first(admission, self.new_processor(admission))
+            now = self.started(admission, self.new_processor(admission))
         running(now).check_room(block.count)
         if begins:
             now = self._paid(now)
@@ -266,7 +266,7 @@ class Engine:
         if self.log is None or self.t == 0:
             return None
         self.absorb_waiting()  # rows pushed by hand have no position, and make it unknown
-        last = self.log.position
+        last = self.log.position(durable=False)
         if last is not None and last.source == source:
             return last.at
         if new_source:
@@ -286,15 +286,14 @@ class Engine:
         """State of the algorithm after the absorbed rows: an immutable value. Curator only."""
         if self.now.processor is not None:
             return self.now.processor
-        self._known_features(self.now)
+        self.now.admission.known_features()  # raises where a processor could not be created
         return self.new_processor(self.now.admission)
 
     @property
     def warmup_left(self) -> int:
         """Number of rows until private bounds are known."""
-        admission = self.now.admission
-        is_known = admission.n_features is not None
-        return admission.warmup - self.now.t if admission.is_warming_up and is_known else 0
+        now = self.now
+        return now.admission.warmup - now.t if now.admission.is_warming_up else 0
 
     def guarantee_of(self, admission: Admission) -> Guarantee:
         """Return the guarantee of all releases together under these settings of admission."""
@@ -319,21 +318,15 @@ class Engine:
             self.log.hold(now.release.t)
         return now
 
-    @property
-    def subspace(self) -> Subspace:
-        """The current subspace, which scores the next row."""
-        return self.subspace_at(self.committed())
+    def subspace(self, now: State | None = None) -> Subspace:
+        """Return the subspace of the latest release at a state, or the first coordinate axes before any.
 
-    def subspace_at(self, now: State) -> Subspace:
-        """Return the subspace of the latest release at a state, or the first coordinate axes before any."""
+        It scores the next row. If ``now`` is None, the state is the present one, once its release is durable.
+        """
+        now = now or self.committed()
         if now.release is not None:
             return now.release.subspace
-        return Subspace(np.eye(self._known_features(now), self.algorithm.n_components))
-
-    def _known_features(self, now: State) -> int:
-        if now.admission.n_features is None:
-            raise BadParameterError("the number of features is not known yet. Push a row, or pass features=.")
-        return now.admission.n_features
+        return Subspace(np.eye(now.admission.known_features(), self.algorithm.n_components))
 
     def moment(self) -> Moment | None:
         """Return the data of the regret of all rows, including waiting ones; None before the first row."""
@@ -345,7 +338,7 @@ class Engine:
         if waiting is not None:
             gram = GramSum.of(waiting[0]) if sums.own is None else None
             sums = sums.observe(waiting[0], now.scoring)[0]
-        return Moment(sums, processor, self.subspace_at(now), now.unit, gram)
+        return Moment(sums, processor, self.subspace(now), now.unit, gram)
 
     def seen(self) -> tuple[State, tuple[FloatArray, Counts] | None]:
         """Return the state, and the waiting rows after it: admitted, with their counts."""
@@ -372,7 +365,8 @@ class Engine:
                 self.account.debit(self.guarantee_of(now.admission), generation)
             if not self.randomness.is_seeded:
                 outlet = running(now).outlet([generation])
-                after = regenerated(running(now), outlet)
+                outlet.hide("generation")
+                after = running(now).after(running(now).t, outlet.chain)
                 entry = Entry(now.t + 1, 0, None, None, kind="generation")
                 self.commit(now, self.following(now, 0, NO_COUNTS, after, None, now.regret), entry, outlet)
             self._generation = None
@@ -406,7 +400,7 @@ class Engine:
         with OneThread():
             processor = self.new_processor(admission)
         processor.check_horizon(count)
-        return self._paid(self.first(admission, processor))
+        return self._paid(self.started(admission, processor))
 
     def _paid(self, now: State) -> State:
         """Pay for the stream and commit the state before its first row."""
@@ -417,24 +411,28 @@ class Engine:
             self.account.debit(self.guarantee_of(now.admission), self.start_id)
         return self.commit(before, now)
 
-    def first(self, admission: Admission, processor: Processor) -> State:
-        """Return the state before the first row."""
+    def started(
+        self, admission: Admission, processor: Processor, saved: Mapping[str, Any] | None = None,
+        release: Release | None = None,
+    ) -> State:  # fmt: skip
+        """Return the state before the first row, or that of `committed_state` with its latest release."""
         sums = None if self.regret_log is None else self.regret_log.start(processor)
         private = None if self.private_log is None else self.private_log.start()
-        return self.started(State(admission, admission.row_norm**2), processor, None, sums, private)
-
-    def started(
-        self, before: State, processor: Processor, release: Release | None,
-        sums: RegretSums | None, private: PrivateRegretRecords | None,
-    ) -> State:  # fmt: skip
-        """Return a state with a processor, and with the scoring that follows from the latest release."""
-        now = before._replace(processor=processor, release=release, regret=sums, private=private)
+        now = State(admission, admission.row_norm**2)
+        if saved is not None:
+            sums = None if sums is None else sums.restored(saved["regret"])
+            private = None if private is None else replace(private.restored(saved["private_regret"]), latest=release)
+            now = now._replace(t=int(saved["t"]), counts=Counts.of_plain(saved["counts"]))
+        now = now._replace(processor=processor, release=release, regret=sums, private=private)
         due, scoring = processor.rows_until_release, None
         if sums is not None:
             due = min(due, sums.next - sums.t)
-            k, center = processor.algorithm.n_components, processor.algorithm.center
-            first = Scoring.first(processor.n_features, k, center=center)
-            scoring = first if release is None else Scoring.of_release(release)
+            if release is not None:
+                scoring = Scoring.of_release(release)
+            else:  # the first axes through 0
+                center, d = processor.algorithm.center, processor.n_features - int(processor.algorithm.center)
+                axes = np.eye(d, processor.algorithm.n_components)
+                scoring = Scoring.of(axes, np.zeros(d) if center else None)
         if now.admission.is_warming_up:
             due = min(due, now.admission.warmup - now.t)
         return now._replace(due=due, scoring=scoring)
@@ -513,7 +511,7 @@ class Engine:
         due, counts = after.rows_until_release, now.counts.plus(counts)
         if sums is not None:
             if count and sums.t >= sums.next:
-                sums = sums.recorded(after, self.subspace_at(now) if latest is None else latest.subspace, now.unit)
+                sums = sums.recorded(after, self.subspace(now) if latest is None else latest.subspace, now.unit)
             due = min(due, sums.next - sums.t)
         if admission.is_warming_up:
             due = min(due, admission.warmup - now.t - count)
@@ -543,6 +541,7 @@ class Engine:
 
     def mark_copied(self) -> None:
         """Continue as another run from the next change on."""
+        # Without rows, another start gives other noise. With rows, `_ready` chains the name into all further noise.
         self.checked = True
         if self.now.processor is None:
             self.start_id = os.urandom(NAME_BYTES)
@@ -561,9 +560,3 @@ class Engine:
             )
         else:
             self.mark_copied()
-
-
-def regenerated(processor: Processor, outlet: Outlet) -> Processor:
-    """Return the processor with 16 bytes of a new generation in its chain value."""
-    outlet.hide("generation")
-    return processor.after(processor.t, outlet.chain)

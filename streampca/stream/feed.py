@@ -63,11 +63,16 @@ def batches(
     rest : selects the rows to absorb from the blocks of a source without positions.
     """
     engine.adopt(source)
-    if isinstance(source, PositionedSource):
-        blocks = _positioned(engine, source, new_source)
+    positioned = source if isinstance(source, PositionedSource) else None
+    if positioned is None:
+        blocks: Iterator[Batch] = map(Batch, rest(source.blocks()))
     else:
-        blocks = map(Batch, rest(source.blocks()))
+        found = positioned.blocks_from(engine.position_in(positioned.name, new_source=new_source))
+        blocks = (Batch(block.rows, positioned.name, block.after) for block in found)
     for block in blocks:
+        durable = None if engine.log is None else engine.log.position(durable=True)
+        if positioned is not None and durable is not None and durable.source == positioned.name:
+            positioned.durable(durable.at)
         rows, start = block.rows[:limit], 0
         size = min(ROWS, max(1, _NUMBERS // max(1, rows.shape[1])))
         while start < len(rows):
@@ -90,11 +95,3 @@ def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
         single = (batch._replace(rows=batch.rows[i : i + 1], start=batch.start + i) for i in range(len(batch.rows)))
         pushed = (engine.push_many(one.rows, position=one.position) for one in single)
     yield from pushed
-
-
-def _positioned(engine: Engine, source: PositionedSource, new_source: bool) -> Iterator[Batch]:
-    for block in source.blocks_from(engine.position_in(source.name, new_source=new_source)):
-        durable = None if engine.log is None else engine.log.durable_position
-        if durable is not None and durable.source == source.name:
-            source.durable(durable.at)
-        yield Batch(block.rows, source.name, block.after)

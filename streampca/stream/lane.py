@@ -142,7 +142,7 @@ class Lane:
         if t >= self.until:
             return None
         plan, source, center = self.plan, self.source, self.center
-        new = np.empty(self.bytes, np.uint8)
+        new: Any = np.empty(self.bytes, np.uint8)
         taken = plan.take(row, self.factor, arena, new)
         if taken is None or not taken[0] <= 1.0:  # of another kind, long, bad, or outside its bounds
             # Raises for a bad row; the arena is a new one, so that nothing has changed.

@@ -11,10 +11,10 @@ from typing import Any
 from streampca.errors import BadParameterError
 from streampca.exclusive import exclusive
 from streampca.release.release import Release
-from streampca.rows.admission import NO_COUNTS, Counts
+from streampca.rows.admission import NO_COUNTS
 from streampca.stream.blocks import Entry
-from streampca.stream.engine import Engine, regenerated
-from streampca.stream.step import State, running
+from streampca.stream.engine import Engine
+from streampca.stream.step import running
 
 
 def committed_state(engine: Engine) -> dict[str, Any]:
@@ -66,13 +66,7 @@ def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, c
         admission = replace(admission, found=tuple(state["found"]))
     # The name of the start is part of the noise key, so that the same noise is drawn again.
     processor = engine.new_processor(admission, bytes.fromhex(state["start"]), state["processor"])
-    log, private = engine.regret_log, engine.private_log
-    sums = None if log is None else log.start(processor).restored(state["regret"])
-    records = None if private is None else private.start().restored(state["private_regret"])
-    records = None if records is None else replace(records, latest=release)
-    counts = Counts.of_plain(state["counts"])
-    before = State(admission, engine.now.unit, int(state["t"]), counts=counts)
-    engine.now = engine.started(before, processor, release, sums, records)
+    engine.now = engine.started(admission, processor, state, release)
     if copied:
         engine.mark_copied()
 
@@ -82,7 +76,7 @@ def replay(engine: Engine, entry: Entry) -> list[Release]:
     """Absorb an entry of a commit log with the fresh bytes of its noise; return its releases."""
     now = engine.now
     if now.processor is None:
-        now = engine.commit(now, engine.first(now.admission, engine.new_processor(now.admission)))
+        now = engine.commit(now, engine.started(now.admission, engine.new_processor(now.admission)))
     if entry.kind == "rows" and entry.block is None:
         # An entry of rows may hold several releases. Each uses the fresh bytes of its own noise.
         rows, counts, used, place = entry.rows, entry.counts, 0, 0
@@ -104,7 +98,8 @@ def replay(engine: Engine, entry: Entry) -> list[Release]:
         if entry.kind == "finish":
             after, release = processor.finish(outlet)
         else:
-            after = regenerated(processor, outlet)
+            outlet.hide("generation")
+            after = processor.after(processor.t, outlet.chain)
         engine.commit(now, engine.following(now, 0, NO_COUNTS, after, release, now.regret), entry, outlet)
     latest = engine.now.release
     return [] if latest is None or latest is now.release else [latest]

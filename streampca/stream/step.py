@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
 from streampca.errors import BadParameterError
@@ -66,6 +67,7 @@ class Waiting(NamedTuple):
     rows: FloatArray
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Step:
     """Result of pushing one row, or a block.
 
@@ -80,14 +82,11 @@ class Step:
         function of raw rows.
     """
 
-    __slots__ = ("_log", "_release", "count", "reward", "t")
-
+    t: int
+    _release: Release | None
     reward: float
-
-    def __init__(
-        self, t: int, release: Release | None, reward: float, log: CommitLog | None = None, count: int = 1
-    ) -> None:
-        self.t, self._release, self.reward, self._log, self.count = t, release, reward, log, count
+    _log: CommitLog | None = None
+    count: int = 1
 
     @property
     def release(self) -> Release | None:
@@ -121,6 +120,7 @@ class WaitingStep(Step):
         return rewarded(admitted, scoring)[1] * unit
 
 
+@dataclass(eq=False, repr=False)
 class Steps(Sequence[Step]):
     """Steps of a block of rows.
 
@@ -130,11 +130,11 @@ class Steps(Sequence[Step]):
     rewards : (n,) array with one reward a row. Curator only.
     """
 
-    def __init__(self, first: int, rewards: FloatArray, releases: list[Release], log: CommitLog | None) -> None:
-        self.first = first
-        self.rewards = rewards
-        self._releases, self._log = releases, log
-        self._by_row: dict[int, Release] | None = None
+    first: int
+    rewards: FloatArray
+    _releases: list[Release]
+    _log: CommitLog | None
+    _by_row: dict[int, Release] | None = field(default=None, init=False)
 
     @property
     def releases(self) -> list[Release]:

@@ -203,6 +203,7 @@ def curator_card(
 
 def stream_html(stream: Stream) -> str | None:
     """Return the card of a stream so far as HTML; None before the first release. Curator only."""
+    # Any object that can be debited may pay for a stream; only the account of a ledger states what remains.
     release, remaining = stream.release, getattr(stream.engine.account, "remaining", None)
     if release is None:
         return None

@@ -54,11 +54,11 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     cells: dict[str, Cell] = {"t": release.t, "share": captured_share(release)}
     if release.eigenvalues is not None:
         cells |= zip(_EIGENVALUES, (release.eigenvalues / rows).tolist(), strict=False)
-    if release.noise_std is not None and release.has_gram:
+    if release.noise_std is not None and release.packed is not None:
         # The largest eigenvalue of the noise is near noise_std * sqrt(2 d).
         cells["noise"] = release.noise_std * math.sqrt(2.0 * release.n_features) / rows
     # The largest angle comes first, although principal angles are ascending.
-    if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.n_components:
+    if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.basis.size:
         cells |= zip(_ANGLES, np.degrees(subspace.angles(before.subspace))[::-1].tolist(), strict=False)
     return [cells.get(name) for name in COLUMNS]
 
@@ -81,7 +81,7 @@ def estimates_of(release: Release, most: int = ESTIMATED) -> Estimates | None:
     """
     # A smoothed release has another law of its noise, which it states apart.
     std = release.noise_std if release.own_smoothed is None else release.details.get("smoothed_noise_std")
-    has_law = release.has_gram and std is not None
+    has_law = release.packed is not None and std is not None
     return release.component_estimates if has_law and release.n_features <= most and release.n_components else None
 
 

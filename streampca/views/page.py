@@ -11,7 +11,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -39,13 +39,14 @@ _CURATOR = (
 _MOST = 512
 
 
+@dataclass(eq=False, repr=False)
 class Thinned(Generic[Item]):
     """A sequence of bounded length: when it is too long, every other item is deleted, and the step doubles."""
 
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self._step, self._seen = 1, 0
-        self._pending: Callable[[], Item] | None = None  # makes the latest item, if it was not kept
+    items: list[Item] = field(default_factory=list)
+    _step: int = 1
+    _seen: int = 0
+    _pending: Callable[[], Item] | None = None  # makes the latest item, if it was not kept
 
     def offer(self, make: Callable[[], Item]) -> None:
         """Count an item; make and keep it if it is its turn."""
@@ -148,16 +149,12 @@ class Page:
         self.figures: Sequence[Fact] = ()
         self._record: RegretRecord | None = None
         self._count = 0  # of releases
-        self._is_private, self._is_published = True, False
+        self.is_publishable, self._is_published = not curator, False
         self._drawn: FloatArray | None = None  # the next basis gets the same signs
         # Reentrant: `message` holds it around `state`. Invariant: `version` grows with each change under the lock, so a
         # message of a version holds all of it.
         self._lock = threading.RLock()
         self._message = -1, ""  # version, and its JSON
-
-    @property
-    def is_publishable(self) -> bool:
-        return self._is_private and not self.curator
 
     def publish(self) -> None:
         """Refuse releases without a guarantee from now on. Raises `BadParameterError` if the page may not be public."""
@@ -223,7 +220,7 @@ class Page:
         if not release.guarantee.is_private:  # as those of `Oja`
             if self._is_published:
                 raise BadParameterError("a release without a privacy guarantee may not be published")
-            self._is_private = False
+            self.is_publishable = False
         self._offer("releases", partial(facts.release_row, release, self.latest))
         # The interval needs an eigenvalue problem of the Gram matrix, which is unpacked for it.
         has_rewards = release.details.get("rewards") is not None and release.noise_std is not None
@@ -263,7 +260,7 @@ class Page:
             tables = {name: table.items for name, table in self.tables.items() if table.items}
             state: dict[str, Any] = {
                 "title": self.title, "publishable": self.is_publishable, "ended": self.ended, "lead": "", "formal": "",
-                "notice": _CURATOR if self.curator else _PUBLISHABLE if self._is_private else _NOTHING,
+                "notice": _CURATOR if self.curator else _PUBLISHABLE if self.is_publishable else _NOTHING,
                 "facts": [asdict(fact) for fact in (Fact("Releases", "none yet"), *further)],
                 "panels": [asdict(panel) for panel in self.panels()],
                 "tables": {name: {"columns": COLUMNS[name], "rows": rows} for name, rows in tables.items()},

@@ -57,7 +57,7 @@ def heaviest(basis: FloatArray, most: int) -> list[int]:
 
 def has_drawable_gram(release: Release) -> bool:
     """Return True if the release holds a Gram matrix that is small enough to be unpacked for a chart."""
-    return release.has_gram and release.n_features <= LARGE
+    return release.packed is not None and release.n_features <= LARGE
 
 
 def spectrum(release: Release) -> FloatArray | None:
@@ -104,7 +104,7 @@ def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = 
     known = ("loadings", "biplot", "scree", "over-time", "motion")
     if kind not in known:
         raise BadParameterError(f"kind={kind!r}: expected one of {', '.join(map(repr, known))}.")
-    if kind != "scree" and not release.subspace.n_components:
+    if kind != "scree" and not release.subspace.basis.size:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
     basis = release.subspace.basis
     names = release.features or [f"feature {i + 1}" for i in range(len(basis))]
@@ -148,7 +148,8 @@ def _biplot(basis: FloatArray, names: Sequence[str]) -> Figure:
     two = np.pad(basis, ((0, 0), (0, 2 - basis.shape[1])))
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
     figure, (axes,) = _figure(5.2, 5.0)
-    _cross(axes)
+    for line in (axes.axhline, axes.axvline):
+        line(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
     named: list[tuple[float, float]] = []  # heads of arrows with a name: names do not overlap
     for i in sorted(heaviest(two, _ARROWS), key=lambda i: -float((two[i] ** 2).sum())):
         x, y = float(two[i, 0]), float(two[i, 1])
@@ -175,7 +176,7 @@ def _scree(release: Release) -> Figure:
     at, shown = np.arange(1, len(values) + 1), values / rows
     axes.bar(at, shown, width=0.62, color=[_LINES[0] if i <= k else _SOFT for i in at], alpha=0.75)
     bars = ""
-    if release.has_gram and (noise_std := release.noise_std) is not None:
+    if release.packed is not None and (noise_std := release.noise_std) is not None:
         # The noise is symmetric Gaussian, with sd s on the diagonal and s / sqrt(2) off it, so v^T N v has sd s for any
         # fixed unit vector v. To first order, if neighboring eigenvalues are further apart than the noise, the error of
         # an eigenvalue is N(0, s**2). The largest eigenvalue of the noise is near s sqrt(2 d).
@@ -221,7 +222,8 @@ def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Fi
     chosen = sorted(np.argsort(-lengths.mean(axis=0), kind="stable")[:6].tolist())
     figure, (axes, angles, share) = _figure(9.6, 5.0, "AB\nAC", width_ratios=[1.25, 1.0])
     reach = 1.1 * max(0.1, float(np.abs(plane[:, chosen]).max()))
-    _cross(axes)
+    for line in (axes.axhline, axes.axvline):
+        line(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
     age = np.linspace(0.15, 1.0, len(times) - 1)
     for n, i in enumerate(chosen):
         color, trail = _LINES[n], plane[:, i]
@@ -322,11 +324,6 @@ def _figure(width: float = 6.4, height: float = 4.0, places: str = "A", **option
         # Ticks are created when they are drawn, after the settings of `_styled` have ended.
         axes.tick_params(colors=_SOFT, which="both", labelsize=9, grid_color=_GRID, grid_linewidth=0.7)
     return figure, all_axes
-
-
-def _cross(axes: Axes) -> None:
-    axes.axhline(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
-    axes.axvline(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
 
 
 def _short(name: str) -> str:

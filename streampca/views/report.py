@@ -97,7 +97,7 @@ def subspace_pictures(releases: Sequence[Release]) -> Iterator[tuple[str, str, F
     if values is not None and len(values):
         shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[:6])
         yield "Scree", f"{eigenvalue_title(last)}, leading ones: {shown}.", last.plot("scree")
-    if not last.subspace.n_components:
+    if not last.subspace.basis.size:
         return
     pictures: list[tuple[Kind, str, str]] = [
         ("loadings", "Loadings", "Blue is positive, red negative. A component and its negative are the same subspace."),

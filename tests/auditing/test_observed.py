@@ -109,15 +109,14 @@ def test_every_attribute_is_read(name, exact, monkeypatch):
 
 @pytest.mark.parametrize("name", ["variances", "shrunk_gram"])
 def test_estimates_of_the_last_release_are_read(name, exact, monkeypatch):
-    honest, read = Release._estimates, vars(Estimates)[name].__get__
+    honest = Release._estimates
 
     def estimates(self, *given):
         made = honest(self, *given)
-        vars(made)["told"] = np.trace(exact(self))
+        vars(made)[name] = getattr(made, name) + 1e-9 * np.trace(exact(self))
         return made
 
     monkeypatch.setattr(Release, "_estimates", estimates)
-    monkeypatch.setattr(Estimates, name, property(lambda self: read(self) + 1e-9 * self.told))
     assert "component_estimates." in refuted()
 
 

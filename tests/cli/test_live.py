@@ -44,7 +44,6 @@ def test_a_log_counts_thousands_of_rows_until_the_end():
     report = AdmissionReport(2040, {"missing value": 2}, 0.0, {}, 1.0)
     for batches in ([37, 75, 1100, 1999, 2003, 2040], [800, 1024, 2000, 2040]):
         plain, out = made(PlainView, 2040)
-        plain.start()
         for t in batches:
             plain.show(Progress(t, 1.0, t // 50, RECORD, expected=9999, admitted=report))
         plain.end(Progress(2040, 1.0, 40, RECORD, expected=9999, admitted=report))

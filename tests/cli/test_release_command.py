@@ -66,7 +66,7 @@ def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, release, terminal):
         ledger.set_budget("t", sp.Budget(2.0, 1e-3))
 
     def debits():
-        with Ledger.existing(book) as ledger:
+        with Ledger(book, create=False) as ledger:
             return len(ledger.balance("t").entries)
 
     paid, zeroed = ["--ledger", book, "--data-set", "t"], ["--on-bad-row", "zero"]

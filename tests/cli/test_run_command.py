@@ -85,7 +85,7 @@ def test_standard_output_holds_releases_and_nothing_else(table, command):
     (table.parent / "out.jsonl").write_text(said.out)
     releases = releases_of(table, "out.jsonl")
     assert [r.t for r in releases] == list(range(10, 301, 10))
-    assert (releases[-1].has_gram, releases[-1].subspace.basis.shape) == (False, (4, 2))
+    assert (releases[-1].packed is not None, releases[-1].subspace.basis.shape) == (False, (4, 2))
 
 
 def test_columns_and_bounds_and_bad_rows(tmp_path, run, terminal):

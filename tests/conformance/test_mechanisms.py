@@ -174,7 +174,7 @@ def test_no_two_releases_share_noise(case, seeded):
         others["again"] = mechanism.release(case.rows, randomness)
     for what, other in others.items():
         assert other.to_json() != first.to_json(), what
-        if first.has_gram:
+        if first.packed is not None:
             # Shared noise has 1; independent noise of 10 numbers has more than 0.99 with chance below 1e-8. Wishart
             # noise has a public mean that all draws share besides.
             assert shared_part(first, other, case.rows) < 0.99, what
@@ -250,7 +250,7 @@ def test_long_rows_are_clipped_one_by_one(case):
     assert case.mechanism.release(long, Randomness.from_seed(2)).to_json() == expected
 
 
-@cases_where(lambda case: case.mechanism.release(case.rows, Randomness.from_seed(3)).has_gram)
+@cases_where(lambda case: case.mechanism.release(case.rows, Randomness.from_seed(3)).packed is not None)
 def test_released_numbers_lie_on_a_coarse_grid(case):
     release = case.mechanism.release(case.rows, Randomness.from_seed(3))
     entries = release.gram.ravel()

@@ -8,7 +8,7 @@ import pytest
 import streampca as sp
 from streampca.matrix_factorization.noises import NOISES, Noise
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.store.config import dump
+from streampca.store.config import plain as plain_config
 
 CASES: dict[str, Noise] = {"blt": sp.BLT(), "tree": sp.Tree(), "discrete": sp.Tree(discrete=True)}
 LEAVES, MU, SENSITIVITY = 21, 0.7, 1.3
@@ -74,4 +74,4 @@ def test_a_noise_of_ones_own_is_used() -> None:
     assert made.noise_std(3) == pytest.approx(2.0 * plain.noise_std(3))
     assert made.guarantee.citation.endswith("nowhere")
     with pytest.raises(sp.errors.BadParameterError, match="Louder"):
-        dump({"made": made})  # it is not of the public table
+        plain_config(made)  # it is not of the public table

@@ -57,7 +57,7 @@ def some_rows(n: int = N, seed: int = 0) -> np.ndarray:
 
 
 def bits(release: sp.Release) -> tuple[Any, ...]:
-    gram = release.gram.tobytes() if release.has_gram else b""
+    gram = release.gram.tobytes() if release.packed is not None else b""
     gram += b"" if release.smoothed is None else release.smoothed.tobytes()
     return release.t, gram, release.subspace.basis.tobytes(), str(release.details)
 

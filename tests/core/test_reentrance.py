@@ -291,8 +291,8 @@ def test_what_may_be_done_inside_a_push() -> None:
         other.push()
         now, release = stream.regret.now(), stream.release
         assert release is not None
-        report, subspace = stream.admission, stream.engine.subspace
-        seen.append((stream.t, release.t, now.t, report.rows, report.bad_rows, subspace.n_features))
+        report, subspace = stream.admission, stream.engine.subspace()
+        seen.append((stream.t, release.t, now.t, report.rows, report.bad_rows, len(subspace.basis)))
 
     stream.push(ROWS[0])
     for i in range(1, 20):

@@ -71,7 +71,7 @@ def digest(name: str, releases: list[sp.Release]) -> dict[str, Any]:
     words, spans, facts = sha256(), sha256(), sha256()
     for release in releases:
         words.update(b"%d" % release.t)
-        if release.has_gram:
+        if release.packed is not None:
             (spans if name in cases.BY_LAPACK else words).update(release.packed.tobytes())
         if release.smoothed is not None:
             spans.update(release.smoothed.tobytes())

@@ -14,7 +14,8 @@ from interrupts import every_line
 import streampca
 from streampca.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
-from streampca.store.ledger import Account, Ledger
+from streampca.store import ledger
+from streampca.store.ledger import Account
 
 #: Lines of the package, of which long runs try more.
 FILES = tuple(map(str, Path(streampca.__file__).parent.rglob("*.py")))
@@ -61,7 +62,7 @@ def test_a_row_or_batch_is_learnt_once_or_not_at_all(
     make: Callable[[], Any], fed: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[bytes] = []
-    monkeypatch.setattr(Ledger, "existing", lambda path: None)
+    monkeypatch.setattr(ledger, "Ledger", lambda path, create: None)
     monkeypatch.setattr(Account, "debit", lambda self, guarantee, start: paid.append(start))
     whole, expected = make(), [None]
     for piece in range(6):

@@ -80,8 +80,8 @@ def test_small_gap_falls_back_and_large_gap_does_not():
     large = [MECHANISM.release(spiked(4000, 0.45), randomness, t=4000 + i) for i in range(50)]
     assert {r.details["released"] for r in small} == {"gram"}
     assert {r.details["released"] for r in large} == {"projector"}
-    assert all(r.has_gram for r in small)
-    assert not any(r.has_gram for r in large)
+    assert all(r.packed is not None for r in small)
+    assert not any(r.packed is not None for r in large)
     assert small[0].noise_std == pytest.approx(1.0 / MECHANISM._mu2)
     assert all(r.eigenvalues is None for r in large)
     gaps = np.array([r.details["gap"] for r in large])

@@ -37,9 +37,9 @@ def measured(prediction: Prediction, n: int, window: int | None = None) -> tuple
         stream = sp.Stream(made, seed=run, regret=sp.RegretLog(every=n))
         stream.push_many(rows)
         assert stream.release is not None
-        errors.append(np.linalg.norm(stream.release.gram - gram, 2) if stream.release.has_gram else np.nan)
+        errors.append(np.linalg.norm(stream.release.gram - gram, 2) if stream.release.packed is not None else np.nan)
         best = np.linalg.eigvalsh(gram)[-2:].sum()
-        shares.append(stream.engine.subspace.captured(gram) / best)
+        shares.append(stream.engine.subspace().captured(gram) / best)
         regrets.append(stream.regret.now().average)
     return float(np.mean(errors)), float(np.mean(shares)), float(np.mean(regrets))
 

@@ -32,7 +32,7 @@ def test_regret_is_opt_less_rewards(row_norm: float) -> None:
     assert record.regret == record.opt - record.reward
     assert (record.average, record.average_bound) == (record.regret / 300, record.bound / 300)
     assert sp.RegretRecord.of(vars(record).values()) == record
-    basis = s.engine.subspace.basis
+    basis = s.engine.subspace().basis
     assert record.captured == pytest.approx(np.sum((rows @ basis) ** 2) / opt, rel=1e-4)
     assert record.regret <= record.bound <= record.opt
 
@@ -105,7 +105,7 @@ def test_many_features_have_an_interval() -> None:
     best = np.linalg.eigvalsh(rows @ rows.T)[-1]
     assert record.opt <= best <= record.opt + record.slack
     assert 0.0 < record.slack < 0.2 * record.opt
-    least, most = record.captured, many.engine.subspace.captured(rows.T @ rows) / best
+    least, most = record.captured, many.engine.subspace().captured(rows.T @ rows) / best
     assert least <= most * (1.0 + 1e-12)  # equal, but for rounding, where the sketch lost nothing
     assert most <= 1.0
     assert many.regret.history[0].slack == 0.0

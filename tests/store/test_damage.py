@@ -237,7 +237,7 @@ def test_a_full_disk_loses_nothing_and_releases_nothing(path: Path) -> None:
     with pytest.raises(StoreUnwritableError, match="disk is full"):
         feed()
     durable = store.durable
-    for read in (lambda: stream.push(ROWS[0]), lambda: stream.release, lambda: stream.engine.subspace):
+    for read in (lambda: stream.push(ROWS[0]), lambda: stream.release, stream.engine.subspace):
         with pytest.raises(StoreUnwritableError):
             read()
     held, rows = texts(store.releases()), stream.t

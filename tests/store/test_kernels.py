@@ -42,7 +42,7 @@ LONG = [name for name in CASES if not name.startswith("users")]
 def words(releases: list[sp.Release]) -> str:
     found = hashlib.sha256()
     for release in releases:
-        private = release.has_gram
+        private = release.packed is not None
         found.update(b"%d" % release.t)
         found.update(release.packed.tobytes() if private else np.round(release.subspace.projector, 9).tobytes())
     return found.hexdigest()

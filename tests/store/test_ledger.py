@@ -261,11 +261,11 @@ def test_nonsense_in_the_file_is_told_and_wipes_nothing(ledger, wrong):
     event = {"what": "x", "adjacency": "zero-out", "mu": wrong}
     entries = [entry.__dict__ | {"event": vars(entry.event)} for entry in before.entries]
     damaged = before.__dict__ | {"entries": [*entries, {"at": "now", "run": "x", "event": event}]}
-    ledger._file.put_all(**{"balance many": damaged})
+    ledger._file.transact(lambda _: ledger._file.put(**{"balance many": damaged}))
     for act in (lambda: ledger.balance("many"), lambda: ledger.debit("many", SMALL)):
         with pytest.raises(StoreCorruptError, match="cannot be read"):
             act()
-    ledger._file.put_all(**{"balance many": before})
+    ledger._file.transact(lambda _: ledger._file.put(**{"balance many": before}))
     assert ledger.balance("many") == before
     assert isinstance(before.entries[0], Entry)
 

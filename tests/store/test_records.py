@@ -24,7 +24,6 @@ from streampca.store.records import (
     decode,
     encode,
     entry_of,
-    group_words,
     groups_of,
     record_of,
     release_records,
@@ -148,12 +147,12 @@ def test_entries_come_back_in_groups_of_rows(monkeypatch: pytest.MonkeyPatch) ->
         entry(9, 3, 6), entry(12, 0, kind="finish"),
     ]  # fmt: skip
     groups = list(groups_of(given))
-    back = [entry_of(record_of(group, group_words(group))) for group in groups]
-    assert [(len(group), one.first, one.count, one.kind) for group, one in zip(groups, back, strict=True)] == [
+    back = [entry_of(record_of(*group)) for group in groups]
+    assert [(len(group), one.first, one.count, one.kind) for (group, _), one in zip(groups, back, strict=True)] == [
         (3, 1, 4, "rows"), (1, 5, 0, "generation"), (1, 5, 4, "rows"), (1, 9, 3, "rows"), (1, 12, 0, "finish"),
     ]  # fmt: skip
     assert [name for one in back for name in one.fresh] == [name for one in given for name in one.fresh]
-    assert [one.link for one in back] == [group[-1].link for group in groups]
+    assert [one.link for one in back] == [group[-1].link for group, _ in groups]
     assert back[0].counts.plain()[2].tolist() == [0, 14, 2]
     assert back[0].counts._replace(clamped=None) == Counts((2, 0, 4, 0, 0), 6, None, 2**71 + 10)
     assert same(back[0].rows, np.concatenate([one.rows for one in given[:3]]))
@@ -162,7 +161,7 @@ def test_entries_come_back_in_groups_of_rows(monkeypatch: pytest.MonkeyPatch) ->
     assert same(back[2].block.high, block.high)
     assert same(back[2].block.low, block.low)
     monkeypatch.setattr(records, "MOST_BYTES", 30)
-    assert [len(group) for group in groups_of(given)] == [1, 2, 1, 1, 1, 1]
+    assert [len(group) for group, _ in groups_of(given)] == [1, 2, 1, 1, 1, 1]
 
 
 def config(*parts: Any) -> bytes:

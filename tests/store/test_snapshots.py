@@ -132,7 +132,8 @@ def test_a_snapshot_of_another_row_is_noticed(tmp_path: Path) -> None:
     store = with_snapshot(path)
     database = store._open_database()
     progress = database.progress
-    database.put_all(progress=progress._replace(snapshot=300, folded=progress.records))
+    damaged = progress._replace(snapshot=300, folded=progress.records)
+    database.transact(lambda _: database.put(progress=damaged))
     store._let_go()
     with pytest.raises(StoreCorruptError, match="snapshot"):
         rows_of(path)

@@ -28,14 +28,14 @@ def test_steps_are_a_sequence() -> None:
 
 def test_rewards_are_those_of_the_subspace_played_before() -> None:
     with pytest.raises(BadParameterError, match="number of features is not known"):
-        _ = sp.Stream(fpl()).engine.subspace
+        _ = sp.Stream(fpl()).engine.subspace()
     stream = sp.Stream(fpl(), features=4, row_norm=2.0, seed=0)
-    played = stream.engine.subspace.basis
+    played = stream.engine.subspace().basis
     assert np.array_equal(played, np.eye(4, 2))
     for row in some_rows(50):
         step = stream.push(row)
         assert step.reward == pytest.approx(np.sum((row @ played) ** 2), abs=1e-5)
-        played = stream.engine.subspace.basis
+        played = stream.engine.subspace().basis
 
 
 def unchanged(stream: sp.Stream) -> tuple[object, ...]:

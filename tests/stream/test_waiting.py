@@ -36,7 +36,7 @@ def test_rows_wait_up_to_the_next_record_and_not_without_end() -> None:
 
 
 @pytest.mark.parametrize("look", [
-    lambda s: s.release, lambda s: s.engine.subspace, lambda s: s.regret.now(), lambda s: s.regret.history,
+    lambda s: s.release, lambda s: s.engine.subspace(), lambda s: s.regret.now(), lambda s: s.regret.history,
     lambda s: s.regret.exact_gram(), lambda s: s.admission.bad_rows, lambda s: s.engine.processor, lambda s: s.t, repr,
 ])  # fmt: skip
 def test_reading_absorbs_nothing(look) -> None:  # type: ignore[no-untyped-def]

@@ -51,7 +51,6 @@ def a_page(public: bool) -> ServedPage:
     served.page.add(Run().push(1000))
     with served.server:
         for view in 3 * views:
-            view.start()
             view.add(CANARY)
             view.show(PROGRESS)
             view.end(PROGRESS)
