@@ -23,7 +23,7 @@ from scipy.linalg import solve_triangular
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lazy import cached_property
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.outlet import Exact, NoiseSource
 from streampca.privacy.randomness import Draws
 from streampca.state import State
@@ -52,9 +52,9 @@ class MatrixFactorization(ABC):
         """`std`, for sums in order."""
         return InChunks(self.stds, self.horizon)
 
-    def stds(self, first: int, last: int) -> FloatArray:
-        """`std` of the sums first..last."""
-        return np.array([self.std(n) for n in range(first, last + 1)])
+    def stds(self, sums: IntArray) -> FloatArray:
+        """`std` of several sums, (n,)."""
+        return np.array([self.std(n) for n in sums.tolist()])
 
     @abstractmethod
     def constants(self) -> tuple[object, ...]:
@@ -105,10 +105,10 @@ class RunningNoise(State, ABC):
 class InChunks:
     """A function of 1..last (None if endless), 64 values at a time from aligned starts, which fixes their bits.
 
-    ``make`` returns the values at first..last.
+    ``make`` returns the values at an array of numbers.
     """
 
-    def __init__(self, make: Callable[[int, int], FloatArray], last: int | None) -> None:
+    def __init__(self, make: Callable[[IntArray], FloatArray], last: int | None) -> None:
         self._make, self._last = make, last
         # The first n of the latest chunk, and its values. One tuple, so that threads read a consistent pair.
         self.latest: tuple[int, list[float]] = (1, [])
@@ -118,8 +118,8 @@ class InChunks:
         first, values = self.latest
         if not 0 <= n - first < len(values):
             first = (n - 1) // _CHUNK * _CHUNK + 1
-            last = first + _CHUNK - 1
-            values = self._make(first, last if self._last is None else min(last, self._last)).tolist()
+            end = first + _CHUNK if self._last is None else min(first + _CHUNK, self._last + 1)
+            values = self._make(np.arange(first, end)).tolist()
             self.latest = first, values
         return values[n - first]
 

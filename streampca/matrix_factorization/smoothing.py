@@ -225,7 +225,7 @@ class WindowSmoothing:
         """K_N of the last increments after n releases, (min(n, 2W), min(n, 2W))."""
         buffers, scale = self.mechanism.buffers, self.mechanism.scale
         if n <= self.length:
-            inverse = toeplitz(buffers.inverse_coefficients(n), np.zeros(n))
+            inverse = toeplitz(buffers.coefficients(n, inverse=True), np.zeros(n))
             return scale**2 * (inverse @ inverse.T)
         # From n = 2W on: the stationary autocovariance of C^-1 z, by lag.
         lags = np.arange(1.0, self.length)

@@ -230,9 +230,9 @@ class WindowProcessor(Processor):
         return std
 
     @classmethod
-    @abstractmethod
     def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
         """Bound on the spectral norm of the noise in a release and in the sums that determine it."""
+        return algorithm.norm(algorithm.mechanism.limit_std, n_features)
 
     @classmethod
     def additive_error(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
@@ -299,10 +299,6 @@ class RingProcessor(WindowProcessor):
     ring: Recent
     window: GramSum
     leaf: GramSum | None
-
-    @classmethod
-    def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
-        return algorithm.norm(algorithm.mechanism.lag_std(algorithm.leaves), n_features)
 
     def begin(self) -> None:
         algorithm, d = self.algorithm, self.n_features
@@ -411,10 +407,6 @@ class ForgettingProcessor(WindowProcessor):
         super().check_parameters(algorithm)
         if algorithm.window > LONGEST:
             raise BadParameterError(f"window={algorithm.window}: expected at most {LONGEST} with method='forgetting'.")
-
-    @classmethod
-    def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
-        return algorithm.norm(algorithm.mechanism.limit_std, n_features)
 
     def begin(self) -> None:
         self.fading, self.leaf = FadingSum(self.n_features), GramSum(self.n_features)

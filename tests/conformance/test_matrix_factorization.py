@@ -101,7 +101,7 @@ def test_std_is_the_row_norm_of_the_decoder(name):
     mechanism = CASES[name]
     n = length(mechanism)
     rows = np.linalg.norm(mechanism.reconstruction(n), axis=1)
-    np.testing.assert_allclose(mechanism.stds(1, n), rows, rtol=1e-12)
+    np.testing.assert_allclose(mechanism.stds(np.arange(1, n + 1)), rows, rtol=1e-12)
     np.testing.assert_allclose([mechanism.std(i) for i in range(1, n + 1)], rows, rtol=1e-12)
 
 

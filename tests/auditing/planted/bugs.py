@@ -339,7 +339,8 @@ bug("rewards with no noise of their own", "PrivateFPL-rewards",
     (RewardSum, "noisy", lambda noisy: lambda self, noise, std: noisy(self, 0.0, std)))
 bug("rewards forgotten in the sensitivity", "PrivateFPL-rewards PrivateFPL-rewards-replace",
     put(private_fpl, "joint_sensitivity", lambda gram: gram))
-bug("column norms forgotten", "PrivateFPL", put(GeometricBLT, "_norms", lambda self, n: np.ones(len(n))))
+bug("column norms forgotten", "PrivateFPL", put(
+    GeometricBLT, "_scales", lambda self, n: np.full(len(n), self.sensitivity / self.mu)))
 bug("sum of rows forgotten in the sensitivity", "PrivateFPL-centered PrivateFPL-centered-replace",
     put(budget, "joint_factor", lambda **given: 1.0))
 bug("no constant in the place of bad rows", "PrivateFPL-centered", after(
