@@ -354,10 +354,10 @@ def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowP
     # Response of the filter to the inputs, to the noise, and to the scatter of the rows.
     every, leaves = algorithm.release_every, algorithm.leaves
     smoothing = WindowSmoothing(algorithm.mechanism, question.n_features, question.n_components, every)
-    weights, window = smoothing.solve(releases)[0], np.zeros(min(releases, smoothing.length))
+    weights, window = smoothing.solve(releases)[0], np.zeros(min(releases, 2 * leaves))
     window[-leaves:] = 1.0
     rows = every * window.sum()
-    std = math.sqrt(weights @ smoothing.noise_covariance(min(releases, smoothing.length + 1)) @ weights)
+    std = math.sqrt(weights @ smoothing.noise_covariance(min(releases, 2 * leaves + 1)) @ weights)
     noise_std = float(question.spread(std, rows)) / rows
     scatter_std = math.sqrt(2.0 * every * float(np.sum((weights - window) ** 2))) / rows
     return curve.share_of(float(weights.sum() / window.sum()), noise_std, scatter_std)

@@ -75,8 +75,8 @@ class RunningNoise(Protocol):
     def noise(self) -> FloatArray:
         """The noise of the latest sum."""
 
-    def released(self: Noise, draws: Draws, exact: Exact[Value], std: float) -> tuple[Noise, Value]:
-        """Return the noise after one sum more, with its fresh vector, and that sum with the noise."""
+    def advance(self: Noise, draws: Draws) -> Noise:
+        """Return the noise after one sum more, with its fresh vector."""
 
 
 class LatticeSum:
@@ -204,7 +204,8 @@ class Outlet:
         deviation of the noise in this sum, for the grid of the release.
         """
         draws, tape = self.hide(kind, *exact.hidden), self._source.tape
-        after, value = noise.released(draws, exact, std)
+        after = noise.advance(draws)
+        value = exact.noisy(after.noise, std)
         return after, value if tape is None else tape.released(draws, exact, after.noise, value, std)
 
     def gaussian(self, kind: str, values: FloatArray, std: float, grid: float) -> FloatArray:

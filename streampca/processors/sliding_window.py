@@ -368,7 +368,7 @@ class SmoothedProcessor(RingProcessor):
         algorithm, size = self.algorithm, svec_size(self.n_features)
         d = self.n_features - int(algorithm.center)
         self.smoothing = WindowSmoothing(algorithm.mechanism, d, algorithm.n_components, algorithm.release_every)
-        self.increments, self.released = Recent(self.smoothing.length, (size,), np.float64), np.zeros(size)
+        self.increments, self.released = Recent(2 * algorithm.leaves, (size,), np.float64), np.zeros(size)
 
     def close(self, outlet: Outlet) -> View:
         view, increments = super().close(outlet), self.increments

@@ -140,7 +140,9 @@ class SmoothedReading(Reading):
     sums: SmoothedSum
 
     def __post_init__(self) -> None:
-        self.estimate, self.noise_std = self.sums.sum, self.sums.noise_std
+        self.estimate = self.sums.sum
+        # Exact for the noise of the releases. The rest of its error is its bias, which depends on the exact inputs.
+        self.noise_std = math.sqrt(max(float(self.sums.response[-1, -1]), 0.0))
 
     def observe(self, packed: FloatArray, share: float) -> SmoothedReading:
         return SmoothedReading(self.sums.after(packed, share))
