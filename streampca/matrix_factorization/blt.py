@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import lapack, toeplitz
 
 from streampca import _native
@@ -160,7 +161,7 @@ class GeometricBLT(BufferedFactorization):
         check_count("horizon", self.horizon, most=LONGEST)
         self._complete(fit_buffers(self.horizon), InChunks(self._scales, self.horizon))  # a method can be pickled
 
-    def _scales(self, n: IntArray | FloatArray) -> FloatArray:
+    def _scales(self, n: npt.NDArray[Any]) -> FloatArray:
         """Factors of the steps n: the norms of the columns n of C, at the scale of the noise."""
         return self.sensitivity / self.mu * np.sqrt(self.buffers.column_square(self.horizon + 1.0 - n) * INFLATION)
 

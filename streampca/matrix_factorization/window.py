@@ -48,6 +48,7 @@ class StationaryBLT(BufferedFactorization):
     window: int
     mu: float
     sensitivity: float = 1.0
+    scale: float = field(init=False, repr=False, compare=False)
     limit_std: float = field(init=False, repr=False, compare=False)  # `lag_std` of a window
 
     horizon = None
@@ -123,6 +124,7 @@ class ForgettingBLT(BufferedFactorization):
     horizon = None
 
     decay: float = field(init=False, repr=False, compare=False)  # factor of a sum in each step, gamma
+    scale: float = field(init=False, repr=False, compare=False)
     limit_std: float = field(init=False, repr=False, compare=False)  # limit of `std` for large n, its largest value
     _fade: float = field(init=False, repr=False, compare=False)  # 1 - gamma**2, without cancellation
 

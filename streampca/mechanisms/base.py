@@ -10,6 +10,7 @@ import numpy as np
 
 from streampca.conversion import as_block, as_floats
 from streampca.errors import BadParameterError, BadRowError, reason
+from streampca.linalg.centering import with_constant
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lattice import check_memory, onto_ball
 from streampca.linalg.types import FloatArray
@@ -50,6 +51,11 @@ class Mechanism(ABC):
     is_gaussian: ClassVar[bool] = False
     theorem: ClassVar[str]
     citation: ClassVar[str]
+    slack: float = 0.0  # of the guarantee, as the next one
+    floating_delta: float | None = 0.0
+    #: Whether rows keep their exact value; others are scaled onto the unit ball and rounded to the lattice.
+    is_exact: ClassVar[bool] = False
+    center: bool = False  # whether rows get the constant of `linalg.centering`
     #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
     square_bytes: ClassVar[float] = 0.0
 
@@ -64,7 +70,10 @@ class Mechanism(ABC):
     def guarantee(self) -> Guarantee:
         """Guarantee of one release, before any row."""
         budget, mu = self.budget, self.mu if self.is_gaussian else None
-        return Guarantee(budget.epsilon, budget.delta, budget.adjacency, SCOPE, self.theorem, self.citation, mu=mu)
+        return Guarantee(
+            budget.epsilon, budget.delta, budget.adjacency, SCOPE, self.theorem, self.citation, mu=mu,
+            slack=self.slack, floating_delta=self.floating_delta,
+        )  # fmt: skip
 
     def guarantee_for(self, n_features: int) -> Guarantee:
         """Return the guarantee of one release of rows with this number of features."""
@@ -85,10 +94,6 @@ class Mechanism(ABC):
         terms : of the release, or of the releases of a longer run (`Tumbling`).
         t : rows of the run so far, counting these.
         """
-
-    def _admit(self, rows: FloatArray) -> FloatArray:
-        """Map each finite row into the mechanism's domain, independently of the others. Idempotent."""
-        return onto_ball(rows)
 
     def check(self, n_features: int) -> None:
         """Raise `BadParameterError` unless rows with this number of features fit the parameters and the memory."""
@@ -145,8 +150,11 @@ class Mechanism(ABC):
             raise BadParameterError(
                 f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, an integer seed, or neither."
             )
-        # The number of features is that before a constant is appended (`center`).
-        rows, d = self._admit(rows), rows.shape[1]
+        d = rows.shape[1]  # before a constant is appended
+        # Each row depends on itself only. Minus zero becomes zero, so that equal rows have equal bits.
+        rows = rows + 0.0 if self.is_exact else onto_ball(rows)
+        if self.center:
+            rows = with_constant(rows)
         guarantee = self.guarantee_for(d)
         # Debit before any noise exists: a failure in between loses budget, never privacy.
         if ledger is not None:
@@ -172,6 +180,7 @@ class SubspaceFinder(Mechanism):
     block_rows: int | None
     _largest: int  # largest dimension considered
     finds_components = True
+    is_exact = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,9 +189,6 @@ class SubspaceFinder(Mechanism):
         object.__setattr__(self, "_largest", self.n_components or self.max_components)
         if self.block_rows is not None and self.block_rows < self._largest:
             raise BadParameterError(f"block_rows={self.block_rows}: expected at least {self._largest}, the dimension.")
-
-    def _admit(self, rows: FloatArray) -> FloatArray:
-        return rows + 0.0
 
 
 def _checked(rows: Any) -> FloatArray:
