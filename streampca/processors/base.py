@@ -16,7 +16,6 @@ from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lattice import GramSum, check_memory, is_admitted, is_plausible
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.budget import Adjacency, Budget
@@ -52,32 +51,38 @@ class Algorithm(ABC):
 
     n_components: int
     release_every: Any  # rows between releases; what None means is defined by the algorithm
-    epsilon: float  # of algorithms that are private, as the next two
+    epsilon: float  # of algorithms that are private, as the next three
     delta: float
     adjacency: Adjacency
+    budget: Budget  # of all releases together
+    scope: str  # of the guarantee, as the next three
+    theorem: str
+    citation: str
+    unit: str = "one row"
+    is_gaussian: ClassVar[bool] = True  # whether all releases together are mu-GDP at the mu of the budget
     center: bool = False
     absorbs_grams: bool = False
     square_bytes: float = 0.0
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
 
     def __post_init__(self) -> None:
-        """Check what most algorithms have: dimensions, and counts of rows."""
+        """Check what most algorithms have: dimensions, counts of rows, and a budget."""
         use_plain_numbers(self)
         check_components(self.n_components)
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
                 check_count(field.name, value, optional=field.default is None)
-
-    @cached_property
-    def budget(self) -> Budget:
-        """Privacy budget of all releases together."""
-        return Budget(self.epsilon, self.delta, self.adjacency)
+        if hasattr(self, "epsilon"):
+            object.__setattr__(self, "budget", Budget(self.epsilon, self.delta, self.adjacency))
 
     @property
-    @abstractmethod
     def guarantee(self) -> Guarantee:
         """Guarantee of all releases together. Known before any row."""
+        return Guarantee(
+            self.epsilon, self.delta, self.adjacency, self.scope, self.theorem, self.citation, self.unit,
+            self.budget.mu if self.is_gaussian else None,
+        )  # fmt: skip
 
     def guarantee_for(self, n_features: int) -> Guarantee:
         """Guarantee of all releases of rows with ``n_features`` features."""

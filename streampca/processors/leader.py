@@ -14,6 +14,7 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray, IntArray
+from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
@@ -47,6 +48,7 @@ class Leader(Algorithm):
     horizon: int | None
     #: True if the regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time.
     is_bounded: bool = True
+    mechanism: MatrixFactorization  # of all releases together
     #: True if every block of rows ends with a release, for any length of the block.
     batches: ClassVar[bool] = False
     absorbs_grams = True
@@ -56,9 +58,9 @@ class Leader(Algorithm):
         """Releases in a stream of ``rows`` rows, counting a shorter last block at the horizon."""
         return -(-rows // self.release_every)
 
-    @abstractmethod
     def std(self, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
+        return self.mechanism.std(n)
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.

@@ -15,14 +15,12 @@ from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
 from streampca.linalg.lattice import STEP, GramInParts, GramSum, difference, sum_of_rows
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.processors.spectral_histogram import Rules, SpectralHistogram
@@ -101,8 +99,12 @@ class SlidingWindowPCA(Algorithm):
     center: bool = field(default=False, repr=False)
     #: Releases in a window, rounded up.
     leaves: int = field(init=False, repr=False, compare=False)
+    #: Relative error by which the released matrix may exceed the window's; see `additive_error`.
+    multiplicative_error: float = field(init=False, repr=False, compare=False)
+    mechanism: Any = field(init=False, repr=False, compare=False)  # matrix factorization of all releases together
     processor: type[WindowProcessor] = field(init=False, repr=False, compare=False)  # type: ignore[misc]
 
+    scope = "all releases of an endless stream"
     square_bytes = 85.0
 
     def __post_init__(self) -> None:
@@ -115,21 +117,16 @@ class SlidingWindowPCA(Algorithm):
         if self.method not in METHODS:
             raise BadParameterError(f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}.")
         object.__setattr__(self, "leaves", -(-self.window // self.release_every))
-        object.__setattr__(self, "processor", METHODS[self.method])
-        self.processor.check_parameters(self)
-
-    @cached_property
-    def mechanism(self) -> Any:
-        """Matrix factorization of all releases together."""
-        sensitivity = self.budget.sensitivity(center=self.center) + self.processor.rounding
-        return self.processor.factorization(self.leaves, self.budget.mu, sensitivity)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, "all releases of an endless stream",
-            self.processor.theorem, self.processor.citation, mu=self.budget.mu,
-        )  # fmt: skip
+        processor = METHODS[self.method]
+        processor.check_parameters(self)
+        sensitivity = self.budget.sensitivity(center=self.center) + processor.rounding
+        derived = {
+            "processor": processor, "theorem": processor.theorem, "citation": processor.citation,
+            "mechanism": processor.factorization(self.leaves, self.budget.mu, sensitivity),
+            "multiplicative_error": 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0,
+        }  # fmt: skip
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -157,11 +154,6 @@ class SlidingWindowPCA(Algorithm):
         It holds with probability 1 - failure_rate at any one time.
         """
         return self.processor.noise_bound(self, n_features)
-
-    @property
-    def multiplicative_error(self) -> float:
-        """Relative error by which the released matrix may exceed the window's; see `additive_error`."""
-        return 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0
 
     def additive_error(self, n_features: int) -> float:
         """Absolute error of the released matrix against the window's, in units of row_norm**2.
