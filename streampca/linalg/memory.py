@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,12 @@ def available_memory() -> float:
     return free
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Shared:
     """Memory that successive values share, and its filled length."""
 
-    __slots__ = ("array", "filled")
-
-    def __init__(self, array: Array, filled: int) -> None:
-        self.array, self.filled = array, filled
+    array: Array
+    filled: int
 
 
 class Rows(State):
@@ -88,10 +88,6 @@ class Recent(State):
             blocks = (_Shared(np.empty((size, *shape), dtype=dtype), n % size),)
         self._blocks = blocks
         self.length, self.n = length, n
-
-    def append(self, item: Array) -> Recent:
-        """Return the sequence with one more item."""
-        return self.extend(item[None])
 
     def extend(self, items: Array) -> Recent:
         """Return the sequence with more items, (count, *shape)."""

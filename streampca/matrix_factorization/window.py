@@ -173,5 +173,5 @@ class TwinNoise(RunningNoise):
             gone = self.source.draws(int.from_bytes(item[:8], "little"), item[8:])
             lag, noise = rule.step(gone.normal(noise.size), lag, noise, -scale)
         item = draws.n.to_bytes(8, "little") + draws.name
-        names = self.names.append(np.frombuffer(item, dtype=np.uint8))
+        names = self.names.extend(np.frombuffer(item, dtype=np.uint8)[None])
         return TwinNoise(rule, self.source, n, lead, lag, noise, names)

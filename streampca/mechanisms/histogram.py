@@ -53,6 +53,8 @@ class StabilityHistogram:
     scale: float = field(init=False, repr=False, compare=False)
     #: Noisy counts above it are released: 1 + scale * ln(1 / (2 delta)).
     threshold: float = field(init=False, repr=False, compare=False)
+    #: (epsilon, delta), tight; the unit is one vote.
+    guarantee: Guarantee = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < math.inf:
@@ -61,12 +63,9 @@ class StabilityHistogram:
             raise BadParameterError(f"delta={self.delta!r}: expected a number in (0, 0.5), e.g. 1e-6.")
         object.__setattr__(self, "scale", 2.0 / self.epsilon)
         object.__setattr__(self, "threshold", 1.0 + self.scale * math.log(0.5 / self.delta))
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta), tight; the unit is one vote."""
         theorem = "Laplace counts above 1 + b ln(1/2delta), tight"
-        return Guarantee(self.epsilon, self.delta, "replace", "one histogram", theorem, CITATION, unit="one vote")
+        claim = Guarantee(self.epsilon, self.delta, "replace", "one histogram", theorem, CITATION, unit="one vote")
+        object.__setattr__(self, "guarantee", claim)
 
     def count_needed(self, failure: float) -> float:
         """Return the count at which a bin is released with probability at least 1 - failure, for failure up to 1/2."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -71,9 +72,7 @@ class Exact(Protocol[Value]):
 class RunningNoise(Protocol):
     """Correlated noise after some sums: an immutable value (`streampca.matrix_factorization.base`)."""
 
-    @property
-    def noise(self) -> FloatArray:
-        """The noise of the latest sum."""
+    noise: FloatArray  # of the latest sum
 
     def advance(self: Noise, draws: Draws) -> Noise:
         """Return the noise after one sum more, with its fresh vector."""
@@ -158,19 +157,14 @@ class NoiseSource:
         return _new(Chain, (n, digest[:_LINK_BYTES])), digest[_LINK_BYTES:]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Outlet:
-    """The place where exact values meet noise, for one block of rows. Used once, by one thread.
+    """The place where exact values meet noise, for one block of rows. Used once, by one thread."""
 
-    ``chain`` is the chain value after the vectors drawn so far, and ``fresh`` has the fresh bytes of each.
-    """
-
-    __slots__ = ("_recorded", "_source", "chain", "fresh")
-
-    def __init__(self, source: NoiseSource, chain: Chain, recorded: Sequence[bytes] | None = None) -> None:
-        self._source = source
-        self._recorded = recorded
-        self.chain = chain
-        self.fresh: list[bytes] = []
+    _source: NoiseSource
+    chain: Chain  # the chain value after the vectors drawn so far
+    _recorded: Sequence[bytes] | None = None  # fresh bytes of a replay
+    fresh: list[bytes] = field(default_factory=list)  # of each vector drawn so far
 
     def hide(self, kind: str, *exact: Any) -> Draws:
         """Return the next vector of noise, fresh and bound to the exact values that it will hide.

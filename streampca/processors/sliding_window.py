@@ -321,7 +321,7 @@ class RingProcessor(WindowProcessor):
         if last > 0:
             self.window = without(self.window, GramSum(self.n_features, self.ring.item(last // every)))
         # The oldest sum has been read, so that the newest one may take its place.
-        self.ring, self.leaf = self.ring.append(self.leaf.parts), GramSum(self.n_features)
+        self.ring, self.leaf = self.ring.extend(self.leaf.parts[None]), GramSum(self.n_features)
 
     def close(self, outlet: Outlet) -> View:
         self._shift()
@@ -370,7 +370,7 @@ class SmoothedProcessor(RingProcessor):
         leaving = increments.n + 1 - self.algorithm.leaves
         if leaving > 0:
             increment += increments.item(leaving)
-        self.increments, self.released = increments.append(increment), view.packed
+        self.increments, self.released = increments.extend(increment[None]), view.packed
         weights, noise_std = self.smoothing.solve(self.increments.n)
         total, std = sum_of_rows(self.increments.latest * weights[:, None]), noise_std * self.terms.row_norm**2
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})

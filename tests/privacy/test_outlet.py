@@ -19,7 +19,6 @@ from streampca import _native
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec_size
-from streampca.matrix_factorization.base import RunningNoise
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy import outlet as module
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise
@@ -57,8 +56,6 @@ class Summed:
 
     def advance(self, draws):
         return Summed(self.noise + STD * draws.normal(SIZE))
-
-    released = RunningNoise.released
 
 
 # Each way out: what is released of some rows, and what of it is exact.
