@@ -83,6 +83,7 @@ class BufferedNoise(RunningNoise):
     def advance(self, draws: Draws) -> BufferedNoise:
         rule, buffers = self.rule, self.buffers
         n = next_sum(self.n, rule.horizon)
+        # A fresh sequence is added to the noise so far, which stays: the sequences are independent.
         if rule.restart_after is not None and (n - 1) % rule.restart_after == 0:
             buffers = np.zeros(buffers.shape)
         fresh = draws.normal(self.noise.size)

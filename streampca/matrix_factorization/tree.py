@@ -124,6 +124,7 @@ class TreeNoise(RunningNoise):
 def _ends(n: int) -> list[int]:
     """Return the ends of the nodes whose sum is prefix n, the smallest node first."""
     ends = []
+    # The node that ends at n has as many inputs as the lowest bit of n; the larger ones end at n without that bit.
     while n:
         ends.append(n)
         n &= n - 1

@@ -73,6 +73,7 @@ class StationaryBLT(BufferedFactorization):
         self._check(n)
         if n < lag:
             return self.scale * math.sqrt(float(self.buffers.row_square(n)))
+        # The limit of many steps before the lag, less what the exponentials lack at n - lag of them.
         limit, weights, rates = _lagged_square(self.window, lag)
         return self.scale * math.sqrt(limit - float((weights * np.exp((n - lag) * rates)).sum()))
 

@@ -162,7 +162,7 @@ class Mechanism(ABC):
         terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee)
         t = rows.shape[0] if t is None else int(t)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
-        return self.released(rows, source.outlet(source.first), terms, t)
+        return self.released(rows, Outlet(source, source.first), terms, t)
 
 
 class SubspaceFinder(Mechanism):
@@ -187,6 +187,7 @@ class SubspaceFinder(Mechanism):
         check_count("max_components", self.max_components)
         check_count("block_rows", self.block_rows, optional=True)
         object.__setattr__(self, "_largest", self.n_components or self.max_components)
+        # A smaller block spans fewer dimensions, so that it could not vote for a subspace of the largest one.
         if self.block_rows is not None and self.block_rows < self._largest:
             raise BadParameterError(f"block_rows={self.block_rows}: expected at least {self._largest}, the dimension.")
 

@@ -53,6 +53,7 @@ class PrivateRange(StabilityHistogram):
         if not shown:
             return None
         winner = shown[0][0]
+        # A bin is an octave of squares, by its lower end; zeros have none, and a bin of their own.
         return 0.0 if winner == _ZERO else float(2.0 ** (winner + 1))
 
 

@@ -96,12 +96,12 @@ class ApproximateSubspace(SubspaceFinder):
         blocks = rows[: n // size * size].reshape(-1, size, d)
         # The public coins are drawn after the rows are bound to the chain, so rows cannot be chosen to fit the grid.
         outlet.hide("rows", rows)
-        points = outlet.coins("reference points").normal(PER_COMPONENT * self._largest * d).reshape(d, -1)
+        points = outlet.hide("reference points").normal(PER_COMPONENT * self._largest * d).reshape(d, -1)
         # SS21, Algorithm 2: Y_j = P_j X for the reference points X, and the cell of the vector Y_j.
         ranks, projections = self._votes(blocks, points)
         details = {"mechanism": type(self).__name__, "rows": n, "blocks": len(blocks), "block_rows": size}
         for width in self._sorted_widths(d):
-            offset = outlet.coins("offset").uniform(points.size)
+            offset = outlet.hide("offset").uniform(points.size)
             cells = np.floor(projections / width + offset).astype(np.int64)  # one a block, in the public grid
             votes = [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
             shown = self.histogram.release(votes, outlet, "votes")

@@ -122,10 +122,6 @@ class NoiseSource:
         #: Number of the epoch of the latest vectors, and its keys: one object, so that they belong together.
         self.epoch = (-1, DrawKeys(self._draw_key))
 
-    def outlet(self, chain: Chain, recorded: Sequence[bytes] | None = None) -> Outlet:
-        """Return an outlet that continues from a chain value; ``recorded`` are the fresh bytes of a replay."""
-        return Outlet(self, chain, recorded)
-
     def draws(self, n: int, name: bytes) -> Draws:
         """Return vector n, named by its 16 bytes: a function of both and of the keys."""
         number, epoch = n >> EPOCH_BITS, self.epoch
@@ -169,7 +165,8 @@ class Outlet:
     def hide(self, kind: str, *exact: Any) -> Draws:
         """Return the next vector of noise, fresh and bound to the exact values that it will hide.
 
-        ``kind`` names the values, which are arrays or bytes, with equal bytes for equal values.
+        ``kind`` names the values, which are arrays or bytes, with equal bytes for equal values. Without values, the
+        vector is for public random numbers, independent of all rows so far.
         """
         source, recorded = self._source, self._recorded
         n, kept = self.chain.n + 1, len(self.fresh)
@@ -186,10 +183,6 @@ class Outlet:
             return source.tape.drawn(kind, source.draws(n, name))
         epoch = source.epoch
         return Draws(epoch[1], n, name) if epoch[0] == n >> EPOCH_BITS else source.draws(n, name)
-
-    def coins(self, kind: str) -> Draws:
-        """Return public random numbers that are independent of all rows so far."""
-        return self.hide(kind)
 
     def running(self, kind: str, exact: Exact[Value], noise: Noise, std: float) -> tuple[Noise, Value]:
         """Release a running sum with noise correlated to ``noise``, that of the sums before.

@@ -299,6 +299,7 @@ class Processor(State, ABC):
     def check_room(self, count: int) -> None:
         """Raise unless ``count`` rows fit before the next release and the horizon."""
         due = self.rows_until_release
+        # No release is due at the horizon: the error for it names the horizon, not a block to cut.
         if due == 0:
             self.check_horizon(count)
         if count > due:

@@ -96,7 +96,7 @@ class PrivateFPL(Leader):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_strategy(self, "noise", NOISES, Noise)  # type: ignore[type-abstract]
-        check_strategy(self, "solver", SOLVERS, Solver)  # type: ignore[type-abstract]
+        check_strategy(self, "solver", SOLVERS, Solver)
         smoothed = isinstance(self.solver, Smoothed)
         options = {
             "horizon=None": self.horizon is None, "solver=Smoothed()": smoothed,
@@ -171,7 +171,7 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
             noise, packed = outlet.running("gram", gram if arithmetic is None else arithmetic(gram), self.noise, std)
         else:
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
-            details["rewards"] = {**noisy, "split": int(outlet.coins("split").words(1)[0] >> np.uint64(11))}
+            details["rewards"] = {**noisy, "split": int(outlet.hide("split").words(1)[0] >> np.uint64(11))}
         count = self.terms.count(1, t) if algorithm.center else t
         if algorithm.center:
             # The number of rows is public, so the entry of the constants is replaced without noise.

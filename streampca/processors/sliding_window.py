@@ -196,6 +196,7 @@ class WindowProcessor(Processor):
 
     factorization: ClassVar[Any]  # class of the mechanism, of (leaves, mu, sensitivity)
     rounding: ClassVar[float] = 0.0  # of the sums, which adds to their sensitivity
+    longest: ClassVar[float] = math.inf  # window whose sums fit the integers of the method, in rows
     theorem: ClassVar[str]
     citation: ClassVar[str] = f"{DMRST22}; {BLT24}"
 
@@ -213,6 +214,10 @@ class WindowProcessor(Processor):
             raise BadParameterError(
                 f"window={algorithm.window}: expected a multiple of release_every={every} "
                 f"with method={algorithm.method!r}."
+            )
+        if algorithm.window > cls.longest:
+            raise BadParameterError(
+                f"window={algorithm.window}: expected at most {cls.longest} with method={algorithm.method!r}."
             )
 
     @classmethod
@@ -392,13 +397,8 @@ class ForgettingProcessor(WindowProcessor):
 
     factorization = ForgettingBLT
     rounding = ROUNDING  # the fading sum is rounded at every leaf
+    longest = LONGEST
     theorem = "Gaussian matrix mechanism on fading Gram matrices, adaptive rows; subspaces are post-processing"
-
-    @classmethod
-    def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
-        super().check_parameters(algorithm)
-        if algorithm.window > LONGEST:
-            raise BadParameterError(f"window={algorithm.window}: expected at most {LONGEST} with method='forgetting'.")
 
     def begin(self) -> None:
         self.fading, self.leaf = FadingSum(self.n_features), GramSum(self.n_features)

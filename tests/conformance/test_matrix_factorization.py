@@ -14,7 +14,7 @@ from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
-from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness, encoded
 
 MU, SENSITIVITY = 0.7, 1.5
@@ -60,7 +60,7 @@ class Vectors:
 
 def sums(mechanism, size, n=None, seed=0, label="noise"):
     source = NoiseSource(Randomness.from_seed(seed), label)
-    outlet = source.outlet(source.first)
+    outlet = Outlet(source, source.first)
     values = [mechanism.start(size, source)]
     for _ in range(n or length(mechanism)):
         values.append(values[-1].advance(outlet.hide("sum")))
@@ -137,7 +137,7 @@ def test_restored_noise_continues_bit_for_bit(name):
     whole = np.array([value.noise for value in values])
     for cut in {0, 1, 8, 11, 16, 27, n} & set(range(n + 1)):
         snapshot = pickle.loads(pickle.dumps(values[cut].snapshot()))
-        outlet = source.outlet(source.first)
+        outlet = Outlet(source, source.first)
         vectors = [outlet.hide("sum") for _ in range(n)]
         value = mechanism.start(5, source).restored(snapshot, source)
         assert value.n == cut
@@ -183,7 +183,7 @@ def test_compiled_and_plain_releases_have_equal_bits(name, std):
         for compiled in (True, False):
             _native.use(compiled)
             source = NoiseSource(Randomness.from_seed(0), "noise")
-            outlet = source.outlet(source.first)
+            outlet = Outlet(source, source.first)
             noise = mechanism.start(10, source)
             for _ in range(15):
                 noise = noise.advance(outlet.hide("sum"))
