@@ -49,6 +49,8 @@ class Buffers:
 
     def column_square(self, n: FloatArray | float) -> FloatArray:
         """S(n), the squared norm of the first n coefficients of C, for each n, also infinity."""
+        # c_0 = 1 and c_k = sum_i omega_i theta_i**(k - 1), so that each pair of buffers adds a geometric series,
+        # omega_i omega_j (1 - (theta_i theta_j)**(n - 1)) / (1 - theta_i theta_j).
         steps = np.asarray(n, dtype=np.float64)[..., None, None] - 1.0
         faded = -np.expm1(steps * (self.log_theta[:, None] + self.log_theta))
         squares: FloatArray = 1.0 + (faded * (self.omega[:, None] * self.omega / self.gaps)).sum(axis=(-2, -1))

@@ -54,8 +54,8 @@ class CovarianceMechanism(Mechanism):
         details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": count}
         details |= {name: getattr(self, name)(d) for name in self.shown}
         # Gaussian noise is independent in svec coordinates, so that one number describes it.
-        one = std if self.is_gaussian else None
-        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": one, "details": details}
+        stated = std if self.is_gaussian else None
+        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": stated, "details": details}
         if self.center:
             fields = centered_fields(packed, count, std, terms, details, None)
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)

@@ -92,6 +92,8 @@ class ClippedMean:
 
     def products(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Return the exact (d, k) sum of the clipped products of rows of (n, d) and (n, k). Curator only."""
+        # |a b^T| = |a| |b| in Frobenius norm, so a row's product is clipped by a weight, and never formed. The sum is
+        # rounded once, for which `std` allows.
         squares = np.einsum("ij,ij->i", left, left) * np.einsum("ij,ij->i", right, right)
         weights = self.radius / np.maximum(np.sqrt(squares), self.radius)
         total: FloatArray = np.rint(left.T @ (right * weights[:, None]) / self.grid) * self.grid

@@ -130,6 +130,7 @@ class Randomness:
         """Return reproducible randomness for tests and scenarios; marks guarantees as seeded."""
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
             raise BadParameterError(f"seed={seed!r}: expected an integer, or None for noise from the system.")
+        # A digest, because a key has 32 bytes, and seeds are small numbers that differ in few digits.
         seeded = cls(blake2b(str(int(seed)).encode(), digest_size=KEY_BYTES, person=b"streampca seed").digest())
         seeded.is_seeded = True
         return seeded
@@ -140,7 +141,7 @@ class Randomness:
 
     def stream(self, *label: str | int) -> NoiseStream:
         """Return numbers for simulations and tests, named by a label and an index. Never noise that hides rows."""
-        return NoiseStream(self.derived("stream", *label))
+        return NoiseStream(DrawKeys(self.derived("stream", *label)))
 
     def __repr__(self) -> str:
         return f"Randomness({'seeded' if self.is_seeded else 'secret'})"
@@ -180,6 +181,8 @@ class Draws:
 
     def more(self, coordinate: int) -> Iterator[int]:
         """Yield further words for one coordinate without end, two for each attempt."""
+        # The blocks of two coordinates differ in their first half, so that no coordinate depends on the number of words
+        # that another one needs.
         encrypt = self._keys.more
         low, high = _PAIR.unpack(self.name)
         for attempt in count_up():
@@ -251,6 +254,7 @@ class Tape:
     @contextmanager
     def recording(self) -> Iterator[Tape]:
         """Record the runs of all keys created in the ``with`` block."""
+        # The tape of before, if there is one, records again afterwards: blocks may be nested.
         token = _RECORDING.set(self)
         try:
             yield self
@@ -321,11 +325,11 @@ def recording_tape() -> Tape | None:
     return _RECORDING.get()
 
 
+@dataclass(eq=False, repr=False)
 class NoiseStream:
     """Random numbers for simulations and tests, as those of `Draws`: equal indices give equal numbers."""
 
-    def __init__(self, key: bytes) -> None:
-        self._keys = DrawKeys(key)
+    _keys: DrawKeys
 
     def draws(self, index: int) -> Draws:
         """Return the numbers of an index."""

@@ -309,6 +309,8 @@ class RingProcessor(WindowProcessor):
             self.ring = Recent(algorithm.window + algorithm.release_every, (d,), np.int32)
 
     def take(self, rows: FloatArray) -> None:
+        # A ring of leaves adds its open leaf to the window when that closes. A ring of rows has none: its window
+        # keeps the oldest leaf until then.
         if self.leaf is not None:
             self.leaf = self.leaf.add(rows)
         else:

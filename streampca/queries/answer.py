@@ -109,6 +109,7 @@ class Answer:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return an interval that covers the noise-free answer with probability ``level`` (pointwise)."""
+        # A bad level is an error for every answer, so it is checked before the noise.
         z = two_sided(level)
         if self.std is None:
             raise NoReleaseError(UNKNOWN)
