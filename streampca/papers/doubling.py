@@ -61,7 +61,7 @@ class DoublingFPL(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        mechanism = GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity())
+        mechanism = GeometricBLT(self.leaves(self.horizon), self.mu, self.budget.sensitivity())
         object.__setattr__(self, "mechanism", mechanism)
         object.__setattr__(self, "scope", f"all releases of a stream of up to {self.horizon} rows")
 
@@ -79,7 +79,7 @@ class DoublingFPL(Leader):
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         first = self.first_epoch(n_features)
-        return (*first.mechanism.constants(), first.opt_guess, self.budget.mu)
+        return (*first.mechanism.constants(), first.opt_guess, self.mu)
 
 
 class DoublingProcessor(LeaderProcessor, of=DoublingFPL):

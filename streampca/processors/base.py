@@ -14,12 +14,11 @@ from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
-from streampca.linalg.lattice import GramSum, check_memory, is_admitted, is_plausible
+from streampca.linalg.counts import check_count
+from streampca.linalg.lattice import GramSum, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.configuration import Configuration
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release, Terms
@@ -37,12 +36,11 @@ class Setting:
     label: tuple[object, ...] = ()  # further public parameters; runs that differ in one have independent noise
 
 
-class Algorithm(ABC):
+class Algorithm(Configuration):
     """A streaming algorithm: a frozen dataclass of public parameters, for any number of streams.
 
     Attributes
     ----------
-    n_components : dimension of the released subspaces.
     center : whether Gram matrices are released about the mean. The processors then absorb rows with a constant
         appended (`linalg.centering`).
     absorbs_grams : whether only the exact Gram matrix of the rows is used (`Processor.step_gram`).
@@ -51,54 +49,17 @@ class Algorithm(ABC):
 
     n_components: int
     release_every: Any  # rows between releases; what None means is defined by the algorithm
-    epsilon: float  # of algorithms that are private, as the next three
     delta: float
-    adjacency: Adjacency
-    budget: Budget  # of all releases together
-    scope: str  # of the guarantee, as the next three
-    theorem: str
-    citation: str
-    unit: str = "one row"
-    is_gaussian: ClassVar[bool] = True  # whether all releases together are mu-GDP at the mu of the budget
-    center: bool = False
+    is_gaussian = True
     absorbs_grams: bool = False
-    square_bytes: float = 0.0
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
 
     def __post_init__(self) -> None:
-        """Check what most algorithms have: dimensions, counts of rows, and a budget."""
-        use_plain_numbers(self)
-        check_components(self.n_components)
+        super().__post_init__()
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
                 check_count(field.name, value, optional=field.default is None)
-        if hasattr(self, "epsilon"):
-            object.__setattr__(self, "budget", Budget(self.epsilon, self.delta, self.adjacency))
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of all releases together. Known before any row."""
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, self.scope, self.theorem, self.citation, self.unit,
-            self.budget.mu if self.is_gaussian else None,
-        )  # fmt: skip
-
-    def guarantee_for(self, n_features: int) -> Guarantee:
-        """Guarantee of all releases of rows with ``n_features`` features."""
-        return self.guarantee
-
-    @abstractmethod
-    def constants(self, n_features: int) -> tuple[object, ...]:
-        """Return every number that the noise depends on: standard deviations, scales, mixes and rates.
-
-        They are part of the label of the noise: configurations that differ in one bit have independent noise.
-        """
-
-    def check(self, n_features: int) -> None:
-        """Raise `BadParameterError` unless ``n_features`` fits the parameters and the memory."""
-        check_memory(n_features, self.square_bytes)
-        check_components(self.n_components, n_features)
 
     def centered(self) -> Self:
         """Return the same algorithm with ``center=True``.

@@ -47,6 +47,7 @@ class Oja(Algorithm):
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
     period: int = field(init=False, repr=False, compare=False)  # rows between releases
 
+    is_gaussian = False
     guarantee = Guarantee.none("Oja's algorithm adds no noise", CITATION)
 
     def __post_init__(self) -> None:

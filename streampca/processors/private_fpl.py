@@ -105,7 +105,7 @@ class PrivateFPL(Leader):
         for option, used in options.items():
             if used and option in self.noise.unsupported:
                 raise BadParameterError(f"{option}: not supported by noise={self.noise!r}. Use noise=BLT().")
-        mu, users = self.budget.mu, self.max_rows_per_user
+        mu, users = self.mu, self.max_rows_per_user
         leaves = None if self.horizon is None else self.leaves(self.horizon)
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
         sensitivity = self.budget.sensitivity(center=self.center)

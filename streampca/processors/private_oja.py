@@ -150,16 +150,15 @@ class PrivateOja(Algorithm):
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
             raise BadParameterError(f"clip={self.clip!r}: expected a number in (0, 1] or None.")
         object.__setattr__(self, "bound", 1.0 if self.clip is None else self.clip)
-        _ = self.budget.mu
 
     def noise_std(self, n_features: int = 1) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
         exact = gradient_sensitivity(self.n_components, self.bound, self.adjacency)
-        return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.budget.mu
+        return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.mu
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (
-            self.noise_std(n_features), self.budget.mu, self.bound,
+            self.noise_std(n_features), self.mu, self.bound,
             ROUNDING, GRID, GAIN, _FIRST_BATCH, _GROWTH, self.schedule,
         )  # fmt: skip
 

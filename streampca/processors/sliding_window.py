@@ -113,7 +113,6 @@ class SlidingWindowPCA(Algorithm):
         check_share("failure_rate", self.failure_rate)
         if self.overhang != 1.0:
             check_share("overhang", self.overhang)
-        _ = self.budget.mu
         if self.method not in METHODS:
             raise BadParameterError(f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}.")
         object.__setattr__(self, "leaves", -(-self.window // self.release_every))
@@ -122,7 +121,7 @@ class SlidingWindowPCA(Algorithm):
         sensitivity = self.budget.sensitivity(center=self.center) + processor.rounding
         derived = {
             "processor": processor, "theorem": processor.theorem, "citation": processor.citation,
-            "mechanism": processor.factorization(self.leaves, self.budget.mu, sensitivity),
+            "mechanism": processor.factorization(self.leaves, self.mu, sensitivity),
             "multiplicative_error": 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0,
         }  # fmt: skip
         for name, value in derived.items():
@@ -145,7 +144,7 @@ class SlidingWindowPCA(Algorithm):
         return self.processor.std(self, t // self.release_every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        numbers = self.budget.mu, self.budget.sensitivity(center=self.center), self.noise_bound(n_features)
+        numbers = self.mu, self.budget.sensitivity(center=self.center), self.noise_bound(n_features)
         return *numbers, *self.processor.constants(self, n_features), *self.mechanism.constants()
 
     def noise_bound(self, n_features: int) -> float:

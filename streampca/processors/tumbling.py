@@ -50,6 +50,8 @@ class Tumbling(Algorithm):
     center: bool = field(init=False, repr=False, compare=False)
     square_bytes: float = field(init=False, repr=False, compare=False)
 
+    is_gaussian = False
+
     def __post_init__(self) -> None:
         mechanism = self.mechanism
         if not isinstance(mechanism, Mechanism):
