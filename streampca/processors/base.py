@@ -26,6 +26,8 @@ from streampca.state import State, fields_of, label_of, repr_of
 
 #: Parameters that count rows or directions. None is accepted where it is the default.
 _COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size", "max_rows_per_user")
+#: Largest number of rows in a block: float64 counts them exactly.
+_MOST = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,8 @@ class Algorithm(Configuration):
     delta: float
     is_gaussian = True
     absorbs_grams: bool = False
+    #: True if every block of rows ends with a release, for any length of the block.
+    batches: ClassVar[bool] = False
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
 
     def __post_init__(self) -> None:
@@ -86,6 +90,7 @@ class Algorithm(Configuration):
 
     def check_blocks(self) -> None:
         """Raise `BadParameterError` unless the algorithm absorbs Gram matrices of blocks."""
+        # A sum over a block does not show its rows, on which rewards, caps of users and gradients depend.
         if not self.absorbs_grams:
             raise BadParameterError(
                 f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks. "
@@ -151,8 +156,8 @@ class Processor(State, ABC):
     @property
     def rows_until_release(self) -> int:
         """Rows until the next release; 0 at the horizon."""
-        every: int = self.algorithm.release_every
-        due, left = every - self.t % every, self.rows_left
+        every, left = self.algorithm.release_every, self.rows_left
+        due: int = _MOST if self.algorithm.batches else every - self.t % every
         return due if left is None else min(due, left)
 
     @abstractmethod

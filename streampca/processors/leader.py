@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from functools import lru_cache
 from typing import ClassVar
 
@@ -25,19 +25,10 @@ DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
 
 #: Releases at which panels end. Each panel is longer than the one before by a 25th, so a bound over 2**63 releases has
 #: about 1100 terms, and exceeds the one over every release by up to 1 %.
-_ENDS = [1]
-while _ENDS[-1] < 2**63:
-    _ENDS.append(max(_ENDS[-1] + 1, int(1.04 * _ENDS[-1])))
-PANEL_ENDS = frozenset(_ENDS)
-
-
-def next_panel_end(n: int) -> int:
-    """Return the first panel end after release n."""
-    return _ENDS[bisect_right(_ENDS, n)]
-
-
-#: Largest number of rows in a block: float64 counts them exactly.
-_MOST = 2**53
+PANEL_ENDS = [1]
+while PANEL_ENDS[-1] < 2**63:
+    PANEL_ENDS.append(max(PANEL_ENDS[-1] + 1, int(1.04 * PANEL_ENDS[-1])))
+_IS_PANEL_END = frozenset(PANEL_ENDS)
 
 
 class Leader(Algorithm):
@@ -49,8 +40,6 @@ class Leader(Algorithm):
     #: True if the regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time.
     is_bounded: bool = True
     mechanism: MatrixFactorization  # of all releases together
-    #: True if every block of rows ends with a release, for any length of the block.
-    batches: ClassVar[bool] = False
     absorbs_grams = True
     square_bytes = 130.0
 
@@ -96,12 +85,6 @@ class LeaderProcessor(Processor):
         # k + 1. Curator only; the regret bound is computed from it.
         self.spectra: FloatArray = np.empty((0, 4))
 
-    @property
-    def rows_until_release(self) -> int:
-        algorithm = self.algorithm
-        due = _MOST if algorithm.batches else algorithm.release_every - self.t % algorithm.release_every
-        return due if algorithm.horizon is None else min(due, algorithm.horizon - self.t)
-
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         return self._after(self.t + rows.shape[0], self.gram.add(rows), outlet)
 
@@ -142,7 +125,7 @@ class LeaderProcessor(Processor):
 
     def spectra_with(self, n: int, gram: GramSum) -> FloatArray:
         """Return ``spectra`` after release n of the exact matrix: with another row at the end of a panel."""
-        if n not in PANEL_ENDS or not self.algorithm.is_bounded:
+        if n not in _IS_PANEL_END or not self.algorithm.is_bounded:
             return self.spectra
         return np.vstack([self.spectra, [n, *_spectrum(gram, self.algorithm.n_components)]])
 
@@ -160,8 +143,8 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
     if played < 1:
         return opt
     # The std of the noise rises to one peak and falls after it, so its least value on a panel is at one of the ends.
-    past = bisect_left(_ENDS, played)
-    end = _ENDS[past - 1] if past else 0
+    past = bisect_left(PANEL_ENDS, played)
+    end = PANEL_ENDS[past - 1] if past else 0
     before, last = _stds_at_ends(algorithm, past)[-1] if past else 0.0, algorithm.std(played)
     # All panels but the last are those of earlier rows, and their share of the sum is cached.
     instable, variation = _full_panels(algorithm, past)
@@ -180,7 +163,7 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
 @lru_cache(maxsize=64)
 def _stds_at_ends(algorithm: Leader, panels: int) -> FloatArray:
     """Return `Leader.std` at the ends of the first panels."""
-    return np.array([algorithm.std(n) for n in _ENDS[:panels]])
+    return np.array([algorithm.std(n) for n in PANEL_ENDS[:panels]])
 
 
 @lru_cache(maxsize=64)
@@ -190,7 +173,7 @@ def _full_panels(algorithm: Leader, panels: int) -> tuple[FloatArray | float, fl
         return 0.0, 0.0
     ends = _stds_at_ends(algorithm, panels)
     least = np.minimum(ends, np.concatenate((ends[:1], ends[:-1])))
-    counts = np.diff(_ENDS[:panels], prepend=0).astype(np.float64)
+    counts = np.diff(PANEL_ENDS[:panels], prepend=0).astype(np.float64)
     sums = instability(least, counts, algorithm.release_every)
     sums.flags.writeable = False
     return sums, float(np.abs(np.diff(ends, prepend=0.0)).sum())

@@ -10,6 +10,7 @@ state that the noise drawn for them was added once. The auditor's tape and commi
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
 from streampca.privacy.randomness import NAME_BYTES, ZIGGURAT
-from streampca.processors.leader import next_panel_end
+from streampca.processors.leader import PANEL_ENDS
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.solvers import Exact, Reading, Smoothed, Tracked, Tracking
 from streampca.release.release import Release
@@ -314,7 +315,7 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
     if now.regret is not None:
         left.append(now.regret.next - now.regret.t - 1)
     if processor.algorithm.is_bounded:
-        left.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
+        left.append(PANEL_ENDS[bisect_right(PANEL_ENDS, n)] - 1 - n)  # where the spectra of the exact sum are kept
     if processor.algorithm.horizon is not None:
         left.append(processor.algorithm.horizon - 1 - now.t)
     return now.t + min(left), stds, scales
