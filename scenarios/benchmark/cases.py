@@ -87,7 +87,8 @@ def least_work(rows: FloatArray) -> None:
     span, stream = np.asfortranarray(np.eye(d, COMPONENTS)), Randomness.from_seed(1).stream("floor")
     for n, row in enumerate(onto_ball(rows)[:, None]):
         gram = gram.add(row)
-        noise, packed = noise.released(stream.draws(n), gram, 1.0)
+        noise = noise.advance(stream.draws(n))
+        packed = gram.noisy(noise.noise, 1.0)
         span = power_step(packed, span, 1.0)
         ritz_pairs(packed, span)
 

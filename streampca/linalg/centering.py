@@ -50,6 +50,8 @@ def joint_factor(*, replace: bool, weight: float = MEAN_WEIGHT) -> float:
 
 def with_constant(rows: FloatArray) -> FloatArray:
     """Return admitted rows, (n, d), with the constant appended to each, (n, d + 1)."""
+    # Privacy: a zero row gets the constant, too. The last diagonal entry is then the public number of rows times c**2,
+    # whichever of them are zero.
     longer = np.empty((rows.shape[0], rows.shape[1] + 1))
     longer[:, :-1] = rows
     longer[:, -1] = CONSTANT

@@ -53,6 +53,7 @@ def check_count(name: str, value: object, *, most: int | None = None, optional: 
     """Raise `BadParameterError` unless the value is an integer from 1 to ``most`` (or None, if optional)."""
     if optional and value is None:
         return
+    # True is an integer in Python, but no count.
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= (most or value):
         domain = "an integer >= 1" if most is None else f"an integer from 1 to {most}"
         raise BadParameterError(f"{name}={short(value)}: expected {domain}{' or None' if optional else ''}.")

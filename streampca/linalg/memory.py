@@ -34,7 +34,7 @@ def available_memory() -> float:
     return free
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class _Shared:
     """Memory that successive values share, and its filled length."""
 
@@ -88,10 +88,6 @@ class Recent(State):
             blocks = (_Shared(np.empty((size, *shape), dtype=dtype), n % size),)
         self._blocks = blocks
         self.length, self.n = length, n
-
-    def append(self, item: Array) -> Recent:
-        """Return the sequence with one more item."""
-        return self.extend(item[None])
 
     def extend(self, items: Array) -> Recent:
         """Return the sequence with more items, (count, *shape)."""

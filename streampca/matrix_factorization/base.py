@@ -15,16 +15,17 @@ column: at most sqrt(2) mu for both together, and sqrt(W) mu for W continuations
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Self, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lazy import cached_property
-from streampca.linalg.types import FloatArray
-from streampca.privacy.outlet import Exact, NoiseSource
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Draws
 from streampca.state import State
 
@@ -32,8 +33,6 @@ from streampca.state import State
 _CHUNK = 512
 #: Largest horizon, window and memory.
 LONGEST = 2**56
-
-Value = TypeVar("Value")
 
 
 class MatrixFactorization(ABC):
@@ -52,9 +51,9 @@ class MatrixFactorization(ABC):
         """`std`, for sums in order."""
         return InChunks(self.stds, self.horizon)
 
-    def stds(self, first: int, last: int) -> FloatArray:
-        """`std` of the sums first..last."""
-        return np.array([self.std(n) for n in range(first, last + 1)])
+    def stds(self, sums: IntArray) -> FloatArray:
+        """`std` of several sums, (n,)."""
+        return np.array([self.std(n) for n in sums.tolist()])
 
     @abstractmethod
     def constants(self) -> tuple[object, ...]:
@@ -96,30 +95,23 @@ class RunningNoise(State, ABC):
     def advance(self, draws: Draws) -> Self:
         """Return the noise after one more sum, with its fresh vector; `HorizonReachedError` after the last sum."""
 
-    def released(self, draws: Draws, exact: Exact[Value], std: float) -> tuple[Self, Value]:
-        """Return `advance`, and an exact sum with the noise after it (`Exact.noisy`)."""
-        after = self.advance(draws)
-        return after, exact.noisy(after.noise, std)
 
-
+@dataclass(eq=False)
 class InChunks:
-    """A function of 1..last (None if endless), 64 values at a time from aligned starts, which fixes their bits.
+    """A function of 1..last (None if endless), 64 values at a time from aligned starts, which fixes their bits."""
 
-    ``make`` returns the values at first..last.
-    """
-
-    def __init__(self, make: Callable[[int, int], FloatArray], last: int | None) -> None:
-        self._make, self._last = make, last
-        # The first n of the latest chunk, and its values. One tuple, so that threads read a consistent pair.
-        self.latest: tuple[int, list[float]] = (1, [])
+    make: Callable[[IntArray], FloatArray]  # returns the values at an array of numbers
+    last: int | None
+    # The first n of the latest chunk, and its values. One tuple, so that threads read a consistent pair.
+    latest: tuple[int, Sequence[float]] = (1, ())
 
     def at(self, n: int) -> float:
         """Return the value at n."""
         first, values = self.latest
         if not 0 <= n - first < len(values):
             first = (n - 1) // _CHUNK * _CHUNK + 1
-            last = first + _CHUNK - 1
-            values = self._make(first, last if self._last is None else min(last, self._last)).tolist()
+            end = first + _CHUNK if self.last is None else min(first + _CHUNK, self.last + 1)
+            values = self.make(np.arange(first, end)).tolist()
             self.latest = first, values
         return values[n - first]
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import lapack, toeplitz
 
 from streampca import _native
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import sum_of_rows
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.matrix_factorization.base import LONGEST, InChunks, MatrixFactorization, RunningNoise, next_sum
 from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_buffers
@@ -84,6 +83,7 @@ class BufferedNoise(RunningNoise):
     def advance(self, draws: Draws) -> BufferedNoise:
         rule, buffers = self.rule, self.buffers
         n = next_sum(self.n, rule.horizon)
+        # A fresh sequence is added to the noise so far, which stays: the sequences are independent.
         if rule.restart_after is not None and (n - 1) % rule.restart_after == 0:
             buffers = np.zeros(buffers.shape)
         fresh = draws.normal(self.noise.size)
@@ -100,21 +100,18 @@ class BufferedFactorization(MatrixFactorization):
     #: Period, in steps, at which a fresh sequence begins; None for a single one.
     restart_after: int | None = None
 
-    @cached_property
-    @abstractmethod
-    def buffers(self) -> Buffers:
-        """The fitted factorization."""
+    buffers: Buffers  # the fitted factorization
+    scale: Any  # factor of a step of the noise: a float, or `InChunks` of one for each step
+    recurrence: Recurrence  # of one step
 
-    @cached_property
-    @abstractmethod
-    def scale(self) -> Any:
-        """Factor of a step of the noise: a float, or `InChunks` of one for each step."""
-
-    @cached_property
-    def recurrence(self) -> Recurrence:
-        """The recurrence of one step."""
-        mix, rate = self.buffers.omega_hat, self.buffers.a_hat
-        return Recurrence(mix, rate, self.scale, horizon=self.horizon, restart_after=self.restart_after)
+    def _complete(self, buffers: Buffers, scale: Any, lost: float = 0.0) -> None:
+        """Set what follows from the parameters, in the constructor. Sums lose the share ``lost`` in each step."""
+        keep = 1.0 - lost
+        # Buffers decay by keep theta^_i, the noise by keep. The rate is 1 - keep theta^_i, without cancellation.
+        mix, rate = keep * buffers.omega_hat, lost + keep * buffers.a_hat
+        rule = Recurrence(mix, rate, scale, keep, horizon=self.horizon, restart_after=self.restart_after)
+        for name, value in (("buffers", buffers), ("scale", scale), ("recurrence", rule)):
+            object.__setattr__(self, name, value)
 
     def std(self, n: int) -> float:
         self._check(n)
@@ -134,7 +131,7 @@ class BufferedFactorization(MatrixFactorization):
         # B = A D C**-1, D the scales of the steps. Decay fades C**-1, a restart cuts it into blocks.
         rule, step = self.recurrence, np.arange(n)
         lag = step[:, None] - step
-        inverse: FloatArray = toeplitz(self.buffers.inverse_coefficients(n), np.zeros(n))
+        inverse: FloatArray = toeplitz(self.buffers.coefficients(n, inverse=True), np.zeros(n))
         inverse *= rule.keep ** np.maximum(lag, 0)
         if rule.restart_after is not None:
             block = step // rule.restart_after
@@ -163,29 +160,19 @@ class GeometricBLT(BufferedFactorization):
 
     def __post_init__(self) -> None:
         check_count("horizon", self.horizon, most=LONGEST)
+        self._complete(fit_buffers(self.horizon), InChunks(self._scales, self.horizon))  # a method can be pickled
 
-    @cached_property
-    def buffers(self) -> Buffers:
-        return fit_buffers(self.horizon)
-
-    def _norms(self, n: FloatArray) -> FloatArray:
-        """Norms of the columns n of C, which multiply the steps of the noise."""
-        return np.sqrt(self.buffers.column_square(self.horizon + 1.0 - n) * INFLATION)
-
-    @cached_property
-    def scale(self) -> InChunks:
-        return InChunks(self._scales, self.horizon)  # a method, because streams are pickled
-
-    def _scales(self, first: int, last: int) -> FloatArray:
-        return self.sensitivity / self.mu * self._norms(np.arange(first, last + 1, dtype=np.float64))
+    def _scales(self, n: npt.NDArray[Any]) -> FloatArray:
+        """Factors of the steps n: the norms of the columns n of C, at the scale of the noise."""
+        return self.sensitivity / self.mu * np.sqrt(self.buffers.column_square(self.horizon + 1.0 - n) * INFLATION)
 
     def constants(self) -> tuple[object, ...]:
         # A million scales make no label: those of the steps 1, 2, 4, ... and of the last one determine the fit.
         some = np.append(2.0 ** np.arange(int(self.horizon).bit_length()), self.horizon)
-        return *super().constants(), *(self.sensitivity / self.mu * self._norms(some)).tolist()
+        return *super().constants(), *self._scales(some).tolist()
 
-    def stds(self, first: int, last: int) -> FloatArray:
-        return self.sensitivity / self.mu * np.interp(np.arange(first, last + 1), *noise_table(self.horizon))
+    def stds(self, sums: IntArray) -> FloatArray:
+        return self.sensitivity / self.mu * np.interp(sums, *noise_table(self.horizon))
 
 
 @dataclass(frozen=True)
@@ -207,22 +194,18 @@ class AnytimeBLT(BufferedFactorization):
     restart_after: int = ANYTIME_LIMIT
 
     horizon = None
-    buffers = ANYTIME
 
     def __post_init__(self) -> None:
         check_count("restart_after", self.restart_after, most=LONGEST)
+        square = float(ANYTIME.column_square(self.restart_after))
+        self._complete(ANYTIME, self.sensitivity / self.mu * math.sqrt(square * INFLATION))
 
-    @cached_property
-    def scale(self) -> float:
-        return self.sensitivity / self.mu * math.sqrt(float(ANYTIME.column_square(self.restart_after)) * INFLATION)
-
-    def stds(self, first: int, last: int) -> FloatArray:
-        n = np.arange(first, last + 1)
+    def stds(self, sums: IntArray) -> FloatArray:
         # The variances of the completed sequences, and that of the current one.
         # Sequences are independent, so variances add: the noise of a completed one stays in every later sum.
-        whole = (n - 1) // self.restart_after
+        whole = (sums - 1) // self.restart_after
         squares = whole * float(ANYTIME.row_square(float(self.restart_after)))
-        squares += ANYTIME.row_square((n - whole * self.restart_after).astype(np.float64))
+        squares += ANYTIME.row_square((sums - whole * self.restart_after).astype(np.float64))
         stds: FloatArray = self.scale * np.sqrt(squares)
         return stds
 
@@ -241,6 +224,7 @@ def panel_ends(horizon: int) -> IntArray:
     """Return the last steps of the panels."""
     ends, start = [], 1
     while start <= horizon:
+        # Short near both ends, where the scale, or the variance, changes by the largest share in a step.
         start += max(1, int(_SHARE * min(start, horizon - start + 1)))
         ends.append(start - 1)
     return np.array(ends, dtype=np.int64)

@@ -49,6 +49,8 @@ class Buffers:
 
     def column_square(self, n: FloatArray | float) -> FloatArray:
         """S(n), the squared norm of the first n coefficients of C, for each n, also infinity."""
+        # c_0 = 1 and c_k = sum_i omega_i theta_i**(k - 1), so that each pair of buffers adds a geometric series,
+        # omega_i omega_j (1 - (theta_i theta_j)**(n - 1)) / (1 - theta_i theta_j).
         steps = np.asarray(n, dtype=np.float64)[..., None, None] - 1.0
         faded = -np.expm1(steps * (self.log_theta[:, None] + self.log_theta))
         squares: FloatArray = 1.0 + (faded * (self.omega[:, None] * self.omega / self.gaps)).sum(axis=(-2, -1))
@@ -92,13 +94,13 @@ class Buffers:
         pairs = (geometric(logs[:, None] + logs, self.gaps_hat) * self.weights[:, None] * self.weights).sum()
         return float(self.level**2 * level + 2.0 * self.level * single + pairs)
 
-    def strategy_coefficients(self, n: int) -> FloatArray:
-        """First n coefficients of C."""
-        return _series(self.omega, self.log_theta, n)
-
-    def inverse_coefficients(self, n: int) -> FloatArray:
-        """First n coefficients of C**-1."""
-        return _series(self.omega_hat, self.log_theta_hat, n)
+    def coefficients(self, n: int, *, inverse: bool = False) -> FloatArray:
+        """First n coefficients of C, or of C**-1."""
+        weights, logs = (self.omega_hat, self.log_theta_hat) if inverse else (self.omega, self.log_theta)
+        series = np.ones(n)
+        # Not a product of matrices: these set the scale of the noise, which must have the same bits under every BLAS.
+        series[1:] = (np.exp(np.arange(n - 1.0)[:, None] * logs) * weights).sum(axis=1)
+        return series
 
 
 def _others(across: FloatArray, own: FloatArray) -> FloatArray:
@@ -108,13 +110,6 @@ def _others(across: FloatArray, own: FloatArray) -> FloatArray:
     np.fill_diagonal(factors, 1.0)
     products: FloatArray = factors.prod(axis=1)
     return products
-
-
-def _series(weights: FloatArray, log_decay: FloatArray, n: int) -> FloatArray:
-    out = np.ones(n)
-    # Not a product of matrices: these set the scale of the noise, which must have the same bits under every BLAS.
-    out[1:] = (np.exp(np.arange(n - 1.0)[:, None] * log_decay) * weights).sum(axis=1)
-    return out
 
 
 @lru_cache(maxsize=256)

@@ -62,12 +62,12 @@ def _products(mechanism: GeometricBLT | AnytimeBLT, last: int) -> FloatArray:
         # The scale is constant, so full columns have the largest products; sums to infinity bound them.
         lags = np.arange(last + 1.0)
         tails = (buffers.omega[:, None] * buffers.omega / buffers.gaps).sum(axis=0)
-        sums = buffers.strategy_coefficients(last + 1) + (buffers.theta[None, :] ** lags[:, None] * tails).sum(axis=1)
+        sums = buffers.coefficients(last + 1) + (buffers.theta[None, :] ** lags[:, None] * tails).sum(axis=1)
         square = float(buffers.column_square(mechanism.restart_after))
         bounds: FloatArray = np.minimum(1.0, sums / square)
         return bounds
     horizon = mechanism.horizon
-    coefficients = buffers.strategy_coefficients(horizon)
+    coefficients = buffers.coefficients(horizon)
     norms = np.sqrt(np.cumsum(coefficients**2))  # of columns with 1, 2, ... entries
     out = np.zeros(last + 1)
     for lag in range(last + 1):

@@ -73,6 +73,7 @@ class Smoothing:
     def start(self, size: int) -> SmoothedSum:
         """Return the estimate before the first release of vectors with ``size`` coordinates."""
         count = self.mechanism.buffers.count
+        # Before the first input only M is unknown; the buffers and the sum are 0.
         covariance = np.zeros((count + 3, count + 3))
         covariance[0, 0] = self.prior
         zeros = np.zeros(size)
@@ -128,14 +129,6 @@ class SmoothedSum(State):
         total = self.sum + expected + gain[-1] * innovation
         return SmoothedSum(rule, n, covariance, response, self.mean + gain[0] * innovation, decayed, total, released)
 
-    @property
-    def noise_std(self) -> float:
-        """Exact standard deviation of the noise of the releases in each svec coordinate of `sum`.
-
-        The rest of its error is its bias, which depends on the exact inputs.
-        """
-        return float(np.sqrt(max(float(self.response[-1, -1]), 0.0)))
-
 
 def _step(
     covariance: FloatArray, response: FloatArray, rule: Smoothing, n: int, scale: float, share: float
@@ -189,19 +182,15 @@ class WindowSmoothing:
     n_features: int
     n_components: int
     rows: int = 1
-    length: int = field(init=False, repr=False, compare=False)  # largest number of increments in use, 2W
     #: Results of `solve`, which are constant from n = 2W + 1 on.
     _solved: dict[int, tuple[FloatArray, float]] = field(init=False, repr=False, compare=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "length", 2 * self.mechanism.window)
 
     def solve(self, n: int) -> tuple[FloatArray, float]:
         """Return the weights of the last increments after n releases, oldest first, and the noise of the estimate.
 
         The second is the exact standard deviation of the noise of the releases in each svec coordinate of the estimate.
         """
-        m = min(n, self.length + 1)
+        m = min(n, 2 * self.mechanism.window + 1)
         if m not in self._solved:
             noise = self.noise_covariance(m)
             inputs = self.input_covariance(len(noise))
@@ -224,11 +213,12 @@ class WindowSmoothing:
     def noise_covariance(self, n: int) -> FloatArray:
         """K_N of the last increments after n releases, (min(n, 2W), min(n, 2W))."""
         buffers, scale = self.mechanism.buffers, self.mechanism.scale
-        if n <= self.length:
-            inverse = toeplitz(buffers.inverse_coefficients(n), np.zeros(n))
+        longest = 2 * self.mechanism.window
+        if n <= longest:
+            inverse = toeplitz(buffers.coefficients(n, inverse=True), np.zeros(n))
             return scale**2 * (inverse @ inverse.T)
         # From n = 2W on: the stationary autocovariance of C^-1 z, by lag.
-        lags = np.arange(1.0, self.length)
+        lags = np.arange(1.0, longest)
         decayed = np.exp((lags[:, None] - 1.0) * buffers.log_theta_hat)
         pairs = buffers.omega_hat[:, None] * buffers.omega_hat / buffers.gaps_hat
         following = decayed @ (buffers.omega_hat + np.exp(buffers.log_theta_hat) * pairs.sum(axis=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ class BinaryTree(MatrixFactorization):
     horizon: int
     mu: float
     sensitivity: float = 1.0
+    dtype: ClassVar[type] = np.float64  # of the noise
     levels: int = field(init=False, repr=False, compare=False)  # largest number of nodes that an input is in, L
     node_std: float = field(init=False, repr=False, compare=False)  # standard deviation of the noise of one node
 
@@ -63,7 +64,7 @@ class BinaryTree(MatrixFactorization):
         return matrix
 
     def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
-        return TreeNoise(self, 0, (), np.zeros(size))
+        return TreeNoise(self, 0, (), np.zeros(size, self.dtype))
 
     def draw_node(self, draws: Draws, size: int) -> Array:
         """Return the noise of one node, in fresh memory."""
@@ -123,6 +124,7 @@ class TreeNoise(RunningNoise):
 def _ends(n: int) -> list[int]:
     """Return the ends of the nodes whose sum is prefix n, the smallest node first."""
     ends = []
+    # The node that ends at n has as many inputs as the lowest bit of n; the larger ones end at n without that bit.
     while n:
         ends.append(n)
         n &= n - 1
@@ -144,15 +146,13 @@ class ExactTree(BinaryTree):
     difference covers. So (epsilon, delta) hold, also for adaptive rows, without floating-point error.
     """
 
+    dtype: ClassVar[type] = np.int64
     _continuous_std: float = field(init=False, repr=False, compare=False)  # of a node, before `lattice_sigma`
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "_continuous_std", self.node_std)
         object.__setattr__(self, "node_std", lattice_sigma(self.node_std) * 2.0**-UNIT_BITS)
-
-    def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
-        return TreeNoise(self, 0, (), np.zeros(size, dtype=np.int64))
 
     def draw_node(self, draws: Draws, size: int) -> Array:
         # The sampler is kept by `gram_noise`.

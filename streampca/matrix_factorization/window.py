@@ -10,12 +10,11 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import LONGEST, RunningNoise
 from streampca.matrix_factorization.blt import BufferedFactorization, Recurrence
-from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_forgetting, fit_lagged
+from streampca.matrix_factorization.buffers import INFLATION, fit_forgetting, fit_lagged
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws
 
@@ -49,19 +48,17 @@ class StationaryBLT(BufferedFactorization):
     window: int
     mu: float
     sensitivity: float = 1.0
+    scale: float = field(init=False, repr=False, compare=False)
+    limit_std: float = field(init=False, repr=False, compare=False)  # `lag_std` of a window
 
     horizon = None
 
     def __post_init__(self) -> None:
         check_count("window", self.window, most=LONGEST)
-
-    @cached_property
-    def buffers(self) -> Buffers:
-        return fit_lagged(self.window)
-
-    @cached_property
-    def scale(self) -> float:
-        return self.sensitivity / self.mu * math.sqrt(float(self.buffers.column_square(math.inf)) * INFLATION)
+        buffers = fit_lagged(self.window)
+        square = float(buffers.column_square(math.inf))
+        self._complete(buffers, self.sensitivity / self.mu * math.sqrt(square * INFLATION))
+        object.__setattr__(self, "limit_std", self.lag_std(self.window))
 
     def std(self, n: int) -> float:
         self._check(n)
@@ -76,6 +73,7 @@ class StationaryBLT(BufferedFactorization):
         self._check(n)
         if n < lag:
             return self.scale * math.sqrt(float(self.buffers.row_square(n)))
+        # The limit of many steps before the lag, less what the exponentials lack at n - lag of them.
         limit, weights, rates = _lagged_square(self.window, lag)
         return self.scale * math.sqrt(limit - float((weights * np.exp((n - lag) * rates)).sum()))
 
@@ -127,37 +125,24 @@ class ForgettingBLT(BufferedFactorization):
     horizon = None
 
     decay: float = field(init=False, repr=False, compare=False)  # factor of a sum in each step, gamma
+    scale: float = field(init=False, repr=False, compare=False)
+    limit_std: float = field(init=False, repr=False, compare=False)  # limit of `std` for large n, its largest value
     _fade: float = field(init=False, repr=False, compare=False)  # 1 - gamma**2, without cancellation
 
     def __post_init__(self) -> None:
         check_count("memory", self.memory, most=LONGEST)
-        object.__setattr__(self, "decay", 1.0 - 1.0 / self.memory)
-        object.__setattr__(self, "_fade", (2.0 - 1.0 / self.memory) / self.memory)
-
-    @cached_property
-    def buffers(self) -> Buffers:
-        return fit_forgetting(self.memory)
-
-    @cached_property
-    def scale(self) -> float:
-        return self.sensitivity / self.mu * math.sqrt(self.buffers.faded_column_square(self._fade) * INFLATION)
-
-    @cached_property
-    def recurrence(self) -> Recurrence:
-        # Buffers decay by gamma theta^_i, the noise by gamma.
-        rate = 1.0 / self.memory + self.decay * self.buffers.a_hat  # 1 - gamma theta^_i
-        return Recurrence(self.decay * self.buffers.omega_hat, rate, self.scale, keep=self.decay)
+        buffers, fade = fit_forgetting(self.memory), (2.0 - 1.0 / self.memory) / self.memory
+        scale = self.sensitivity / self.mu * math.sqrt(buffers.faded_column_square(fade) * INFLATION)
+        self._complete(buffers, scale, lost=1.0 / self.memory)
+        object.__setattr__(self, "decay", self.recurrence.keep)
+        object.__setattr__(self, "limit_std", scale * math.sqrt(buffers.faded_row_square(fade)))
+        object.__setattr__(self, "_fade", fade)
 
     def std(self, n: int) -> float:
         self._check(n)
         if n * self._fade > 40.0:
             return self.limit_std  # equal in float64
         return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade, n))
-
-    @cached_property
-    def limit_std(self) -> float:
-        """Limit of `std` for large n, its largest value."""
-        return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade))
 
     def workload(self, n: int) -> FloatArray:
         lag = np.arange(n)[:, None] - np.arange(n)
@@ -189,5 +174,5 @@ class TwinNoise(RunningNoise):
             gone = self.source.draws(int.from_bytes(item[:8], "little"), item[8:])
             lag, noise = rule.step(gone.normal(noise.size), lag, noise, -scale)
         item = draws.n.to_bytes(8, "little") + draws.name
-        names = self.names.append(np.frombuffer(item, dtype=np.uint8))
+        names = self.names.extend(np.frombuffer(item, dtype=np.uint8)[None])
         return TwinNoise(rule, self.source, n, lead, lag, noise, names)

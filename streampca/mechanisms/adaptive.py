@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from streampca.mechanisms.norm_maps import (
     entry_std,
 )
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee, laplace_delta
+from streampca.privacy.guarantee import laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.release.release import Release, Terms
 
@@ -204,22 +204,16 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     theorem = "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix"
     citation = "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
+    norms_scale: float = field(init=False, repr=False, compare=False)  # of the noise in each count of the norms
+    lost_scale: float = field(init=False, repr=False, compare=False)  # of the noise in the lost energy
 
-    @property
-    def guarantee(self) -> Guarantee:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         # A row changes one count of the histogram, under replace two, and the lost energy.
-        numbers, share = 3 if self.adjacency == "replace" else 2, PURE_NORMS_SHARE + PURE_LOST_SHARE
-        return replace(super().guarantee, floating_delta=laplace_delta(numbers, share * self.epsilon))
-
-    @property
-    def norms_scale(self) -> float:
-        """Scale of the noise in each count of the histogram of norms."""
-        return (2.0 if self.adjacency == "replace" else 1.0) / (PURE_NORMS_SHARE * self.epsilon)
-
-    @property
-    def lost_scale(self) -> float:
-        """Scale of the noise in the lost energy."""
-        return 1.0 / (PURE_LOST_SHARE * self.epsilon)
+        counts, share = 2 if self.adjacency == "replace" else 1, PURE_NORMS_SHARE + PURE_LOST_SHARE
+        object.__setattr__(self, "floating_delta", laplace_delta(counts + 1, share * self.epsilon))
+        object.__setattr__(self, "norms_scale", counts / (PURE_NORMS_SHARE * self.epsilon))
+        object.__setattr__(self, "lost_scale", 1.0 / (PURE_LOST_SHARE * self.epsilon))
 
     def on_gram(self, stages: int) -> MatrixLaplaceCovariance:
         """Return the mechanism for the Gram matrix of the clipped rows over rho, after 0, 1 or 2 earlier releases."""

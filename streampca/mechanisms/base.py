@@ -3,76 +3,36 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from streampca.conversion import as_block, as_floats
 from streampca.errors import BadParameterError, BadRowError, reason
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
-from streampca.linalg.lattice import check_memory, onto_ball
+from streampca.linalg.centering import with_constant
+from streampca.linalg.counts import check_count
+from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Account, Guarantee, check_account
+from streampca.privacy.configuration import Configuration
+from streampca.privacy.guarantee import Account, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.release.release import Release, Terms
 from streampca.state import label_of
 
-#: What the guarantee of a mechanism covers.
-SCOPE = "one release of one data set"
 
-
-class Mechanism(ABC):
+class Mechanism(Configuration):
     """One private release of one data set.
 
     A concrete mechanism is a frozen dataclass of public parameters (keywords) that provides the ``theorem`` and the
     ``citation`` of its `guarantee`, `constants` and `released`. A parameter outside its domain raises
     `BadParameterError`.
-
-    Attributes
-    ----------
-    n_components : dimension of the released subspace; None where the mechanism chooses it.
-    epsilon, adjacency : the budget, see `Budget`. Mechanisms that are not pure have a positive ``delta``, too.
-    budget : target budget.
-    mu : exact Gaussian-DP parameter of the budget, if ``is_gaussian``.
     """
 
-    epsilon: float
-    adjacency: Adjacency
-    n_components: int | None
-    budget: Budget
-    mu: float
-    #: Whether n_components may be None: the mechanism then estimates it.
-    finds_components: ClassVar[bool] = False
-    #: Whether the release is mu-GDP at the `mu` of the budget.
-    is_gaussian: ClassVar[bool] = False
-    theorem: ClassVar[str]
-    citation: ClassVar[str]
-    #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
-    square_bytes: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, optional=self.finds_components)
-        object.__setattr__(self, "budget", Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency))
-        if self.is_gaussian:
-            object.__setattr__(self, "mu", self.budget.mu)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of one release, before any row."""
-        budget, mu = self.budget, self.mu if self.is_gaussian else None
-        return Guarantee(budget.epsilon, budget.delta, budget.adjacency, SCOPE, self.theorem, self.citation, mu=mu)
-
-    def guarantee_for(self, n_features: int) -> Guarantee:
-        """Return the guarantee of one release of rows with this number of features."""
-        return self.guarantee
-
-    @abstractmethod
-    def constants(self, n_features: int) -> tuple[object, ...]:
-        """Return every number that the noise depends on: standard deviations and scales, for the label of the noise."""
+    scope = "one release of one data set"
+    #: Whether rows keep their exact value; others are scaled onto the unit ball and rounded to the lattice.
+    is_exact: ClassVar[bool] = False
 
     @abstractmethod
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
@@ -85,15 +45,6 @@ class Mechanism(ABC):
         terms : of the release, or of the releases of a longer run (`Tumbling`).
         t : rows of the run so far, counting these.
         """
-
-    def _admit(self, rows: FloatArray) -> FloatArray:
-        """Map each finite row into the mechanism's domain, independently of the others. Idempotent."""
-        return onto_ball(rows)
-
-    def check(self, n_features: int) -> None:
-        """Raise `BadParameterError` unless rows with this number of features fit the parameters and the memory."""
-        check_memory(n_features, self.square_bytes)
-        check_components(self.n_components, n_features, optional=True)
 
     def release(
         self,
@@ -145,8 +96,11 @@ class Mechanism(ABC):
             raise BadParameterError(
                 f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, an integer seed, or neither."
             )
-        # The number of features is that before a constant is appended (`center`).
-        rows, d = self._admit(rows), rows.shape[1]
+        d = rows.shape[1]  # before a constant is appended
+        # Each row depends on itself only. Minus zero becomes zero, so that equal rows have equal bits.
+        rows = rows + 0.0 if self.is_exact else onto_ball(rows)
+        if self.center:
+            rows = with_constant(rows)
         guarantee = self.guarantee_for(d)
         # Debit before any noise exists: a failure in between loses budget, never privacy.
         if ledger is not None:
@@ -154,7 +108,7 @@ class Mechanism(ABC):
         terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee)
         t = rows.shape[0] if t is None else int(t)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
-        return self.released(rows, source.outlet(source.first), terms, t)
+        return self.released(rows, Outlet(source, source.first), terms, t)
 
 
 class SubspaceFinder(Mechanism):
@@ -172,17 +126,16 @@ class SubspaceFinder(Mechanism):
     block_rows: int | None
     _largest: int  # largest dimension considered
     finds_components = True
+    is_exact = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("max_components", self.max_components)
         check_count("block_rows", self.block_rows, optional=True)
         object.__setattr__(self, "_largest", self.n_components or self.max_components)
+        # A smaller block spans fewer dimensions, so that it could not vote for a subspace of the largest one.
         if self.block_rows is not None and self.block_rows < self._largest:
             raise BadParameterError(f"block_rows={self.block_rows}: expected at least {self._largest}, the dimension.")
-
-    def _admit(self, rows: FloatArray) -> FloatArray:
-        return rows + 0.0
 
 
 def _checked(rows: Any) -> FloatArray:

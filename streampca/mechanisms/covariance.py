@@ -6,11 +6,10 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streampca.linalg.centering import with_constant
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec, svec_size
 from streampca.linalg.types import FloatArray
@@ -31,8 +30,9 @@ class CovarianceMechanism(Mechanism):
     """A mechanism that releases the Gram matrix of the rows plus noise."""
 
     n_components: int
-    #: Whether the matrix is about the mean; its rows then have the constant of `linalg.centering`.
-    center: bool = False
+    discrete_noise: bool = False
+    #: Names of methods whose values at the number of features are among the details of a release.
+    shown: ClassVar[tuple[str, ...]] = ()
     square_bytes = 50.0  # of the sum, its noise, and the release
 
     @abstractmethod
@@ -43,24 +43,21 @@ class CovarianceMechanism(Mechanism):
     def noise_std(self, n_features: int) -> float:
         """Standard deviation of a diagonal entry of the noise (rows in the unit ball). Public."""
 
-    def _details(self, n_features: int) -> dict[str, Any]:
-        return {}
-
-    def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
-        """Return packed entries of the noisy Gram matrix."""
-        d = gram.n_features
-        return outlet.release("gram", gram, partial(self.noise, d), self.noise_std(d))
-
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         n_rows, d = rows.shape
         count = terms.count(t - n_rows + 1, t)  # without those of a warm-up
-        packed = self._noisy(GramSum.of(rows), outlet)
-        details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": count, **self._details(d)}
+        gram, std = GramSum.of(rows), self.noise_std(d)
+        if self.discrete_noise:
+            packed = outlet.release("gram", LatticeGram(gram), gram_noise(std, d).draw, std)
+        else:
+            packed = outlet.release("gram", gram, partial(self.noise, d), std)
+        details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": count}
+        details |= {name: getattr(self, name)(d) for name in self.shown}
         # Gaussian noise is independent in svec coordinates, so that one number describes it.
-        std = self.noise_std(d) if self.is_gaussian else None
-        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": std, "details": details}
+        stated = std if self.is_gaussian else None
+        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": stated, "details": details}
         if self.center:
-            fields = centered_fields(packed, count, std or 0.0, terms, details, None)
+            fields = centered_fields(packed, count, std, terms, details, None)
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 
@@ -111,16 +108,8 @@ class GaussianCovariance(CovarianceMechanism):
             lattice_sigma(self.sigma)  # raises for a standard deviation out of range
             object.__setattr__(self, "theorem", f"{self.theorem}; exact discrete Gaussian noise on integers")
 
-    def _admit(self, rows: FloatArray) -> FloatArray:
-        return with_constant(super()._admit(rows)) if self.center else super()._admit(rows)
-
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.sigma, lattice_sigma(self.sigma) if self.discrete_noise else None
-
-    def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
-        if self.discrete_noise:
-            return outlet.release("gram", LatticeGram(gram), gram_noise(self.sigma, gram.n_features).draw, self.sigma)
-        return super()._noisy(gram, outlet)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         return self.sigma * draws.normal(svec_size(n_features))

@@ -72,6 +72,8 @@ class ExactSubspace(SubspaceFinder):
     max_components: int = 3
     block_rows: int | None = None
     noise: TruncatedLaplace = field(init=False, repr=False, compare=False)  # of each span's votes
+    #: Noisy number of votes above which a span is released: a single vote never passes.
+    threshold: float = field(init=False, repr=False, compare=False)
 
     theorem = "truncated Laplace noise on the votes of blocks for their spans"
     citation = "after Singhal and Steinke 2021, Section 2; Bun, Nissim and Stemmer 2019 (stability histograms)"
@@ -80,11 +82,7 @@ class ExactSubspace(SubspaceFinder):
         super().__post_init__()
         # One vote moves, so two counts share the budget.
         object.__setattr__(self, "noise", TruncatedLaplace(self.epsilon / 2.0, self.delta / 2.0))
-
-    @property
-    def threshold(self) -> float:
-        """Noisy number of votes above which a span is released: a single vote never passes."""
-        return 1.0 + self.noise.bound
+        object.__setattr__(self, "threshold", 1.0 + self.noise.bound)
 
     def rows_needed(self, outliers: int = 0) -> int:
         """Return the fewest rows that release the subspace with probability 1.
@@ -134,18 +132,17 @@ class TruncatedLaplace:
 
     epsilon: float
     delta: float
+    bound: float = field(init=False, repr=False, compare=False)  # largest magnitude of the noise
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 0.5:
             raise BadParameterError(f"delta={self.delta!r}: expected a number in (0, 0.5), e.g. 1e-6.")
-
-    @property
-    def bound(self) -> float:
-        """Largest magnitude of the noise."""
         if self.epsilon > 30.0:  # the same number, without e**epsilon
             rest = math.log1p((2.0 * self.delta - 1.0) * math.exp(-self.epsilon)) - math.log(2.0 * self.delta)
-            return 1.0 / self.epsilon * (self.epsilon + rest)
-        return 1.0 / self.epsilon * math.log1p(math.expm1(self.epsilon) / (2.0 * self.delta))
+            log = self.epsilon + rest
+        else:
+            log = math.log1p(math.expm1(self.epsilon) / (2.0 * self.delta))
+        object.__setattr__(self, "bound", 1.0 / self.epsilon * log)
 
     def above(self, x: float) -> float:
         """Return P(noise > x), exactly."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -49,28 +49,23 @@ class StabilityHistogram:
 
     epsilon: float
     delta: float
+    #: Scale of the Laplace noise: two counts change, so 2 / epsilon.
+    scale: float = field(init=False, repr=False, compare=False)
+    #: Noisy counts above it are released: 1 + scale * ln(1 / (2 delta)).
+    threshold: float = field(init=False, repr=False, compare=False)
+    #: (epsilon, delta), tight; the unit is one vote.
+    guarantee: Guarantee = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < math.inf:
             raise BadParameterError(f"epsilon={self.epsilon!r}: expected a positive finite number, e.g. 1.0.")
         if not 0.0 < self.delta < 0.5:
             raise BadParameterError(f"delta={self.delta!r}: expected a number in (0, 0.5), e.g. 1e-6.")
-
-    @property
-    def scale(self) -> float:
-        """Scale of the Laplace noise: two counts change, so 2 / epsilon."""
-        return 2.0 / self.epsilon
-
-    @property
-    def threshold(self) -> float:
-        """Noisy counts above it are released: 1 + scale * ln(1 / (2 delta))."""
-        return 1.0 + self.scale * math.log(0.5 / self.delta)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta), tight; the unit is one vote."""
+        object.__setattr__(self, "scale", 2.0 / self.epsilon)
+        object.__setattr__(self, "threshold", 1.0 + self.scale * math.log(0.5 / self.delta))
         theorem = "Laplace counts above 1 + b ln(1/2delta), tight"
-        return Guarantee(self.epsilon, self.delta, "replace", "one histogram", theorem, CITATION, unit="one vote")
+        claim = Guarantee(self.epsilon, self.delta, "replace", "one histogram", theorem, CITATION, unit="one vote")
+        object.__setattr__(self, "guarantee", claim)
 
     def count_needed(self, failure: float) -> float:
         """Return the count at which a bin is released with probability at least 1 - failure, for failure up to 1/2."""

@@ -8,7 +8,7 @@ range.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class PrivateRange(StabilityHistogram):
         if not shown:
             return None
         winner = shown[0][0]
+        # A bin is an octave of squares, by its lower end; zeros have none, and a bin of their own.
         return 0.0 if winner == _ZERO else float(2.0 ** (winner + 1))
 
 
@@ -77,21 +78,22 @@ class ClippedMean:
     size: int
     radius: float
     adjacency: Adjacency
+    grid: float = field(init=False)  # step of the lattice of sums
+    #: Standard deviation of each number of the noise in the sum; that in the mean is this over the count.
+    std: float = field(init=False)
 
-    @property
-    def grid(self) -> float:
-        """Step of the lattice of sums."""
-        return 2.0 ** (math.floor(math.log2(self.radius)) - _BITS)
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of each number of the noise in the sum; that in the mean is this over the count."""
+    def __post_init__(self) -> None:
         moved = self.radius if self.adjacency == "zero-out" else 2.0 * self.radius
+        grid = 2.0 ** (math.floor(math.log2(self.radius)) - _BITS)
         # Rounding the sum moves each of its numbers by at most half a step, in either neighbor.
-        return (moved * (1.0 + 1e-9) + math.sqrt(self.size) * self.grid) / self.mu
+        std = (moved * (1.0 + 1e-9) + math.sqrt(self.size) * grid) / self.mu
+        object.__setattr__(self, "grid", grid)
+        object.__setattr__(self, "std", std)
 
     def products(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Return the exact (d, k) sum of the clipped products of rows of (n, d) and (n, k). Curator only."""
+        # |a b^T| = |a| |b| in Frobenius norm, so a row's product is clipped by a weight, and never formed. The sum is
+        # rounded once, for which `std` allows.
         squares = np.einsum("ij,ij->i", left, left) * np.einsum("ij,ij->i", right, right)
         weights = self.radius / np.maximum(np.sqrt(squares), self.radius)
         total: FloatArray = np.rint(left.T @ (right * weights[:, None]) / self.grid) * self.grid

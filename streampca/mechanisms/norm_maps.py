@@ -322,6 +322,7 @@ class Model:
         self, one: Map, truth: FloatArray, kept: FloatArray, first_kept: FloatArray, factor: float
     ) -> float:
         """Return the loss with new noise in both stages."""
+        # Stage one has seen each direction shrunk by what clipping keeps of it, plus noise.
         roots = np.sqrt(first_kept)
         firsts = [roots[:, None] * truth * roots + self._std * goe for goe in _goes("first", len(truth))]
         return self._loss(one, kept, factor, [truth] * _RELEASES, firsts)

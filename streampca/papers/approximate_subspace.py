@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -64,6 +64,9 @@ class ApproximateSubspace(SubspaceFinder):
     max_components: int = 3
     widths: tuple[float, ...] | None = None
     block_rows: int | None = None
+    histogram: StabilityHistogram = field(init=False, repr=False, compare=False)  # of the votes at one cell width
+    #: Number of blocks for which a cell with 4 of 5 votes passes with probability 0.95.
+    blocks_needed: int = field(init=False, repr=False, compare=False)
 
     theorem = "stability histograms in which one vote moves; basic composition over cell widths"
     citation = "Singhal and Steinke 2021, Algorithm 2 and Lemma 3.4; Nissim, Raskhodnikova and Smith 2007"
@@ -74,18 +77,10 @@ class ApproximateSubspace(SubspaceFinder):
             object.__setattr__(self, "widths", tuple(float(w) for w in self.widths))
             if not self.widths or not all(0.0 < w < math.inf for w in self.widths):
                 raise BadParameterError(f"widths={self.widths!r}: expected positive finite numbers, at least one.")
-        _ = self.histogram
-
-    @property
-    def histogram(self) -> StabilityHistogram:
-        """Histogram of the votes at one cell width."""
         count = WIDTHS if self.widths is None else len(self.widths)
-        return StabilityHistogram(self.epsilon / count, self.delta / count)
-
-    @property
-    def blocks_needed(self) -> int:
-        """Number of blocks for which a cell with 4 of 5 votes passes with probability 0.95."""
-        return math.ceil(1.25 * self.histogram.count_needed(0.05))
+        histogram = StabilityHistogram(self.epsilon / count, self.delta / count)
+        object.__setattr__(self, "histogram", histogram)
+        object.__setattr__(self, "blocks_needed", math.ceil(1.25 * histogram.count_needed(0.05)))
 
     def rows_needed(self) -> int:
         """Return the rows of `blocks_needed` blocks of the least size."""
@@ -101,12 +96,12 @@ class ApproximateSubspace(SubspaceFinder):
         blocks = rows[: n // size * size].reshape(-1, size, d)
         # The public coins are drawn after the rows are bound to the chain, so rows cannot be chosen to fit the grid.
         outlet.hide("rows", rows)
-        points = outlet.coins("reference points").normal(PER_COMPONENT * self._largest * d).reshape(d, -1)
+        points = outlet.hide("reference points").normal(PER_COMPONENT * self._largest * d).reshape(d, -1)
         # SS21, Algorithm 2: Y_j = P_j X for the reference points X, and the cell of the vector Y_j.
         ranks, projections = self._votes(blocks, points)
         details = {"mechanism": type(self).__name__, "rows": n, "blocks": len(blocks), "block_rows": size}
         for width in self._sorted_widths(d):
-            offset = outlet.coins("offset").uniform(points.size)
+            offset = outlet.hide("offset").uniform(points.size)
             cells = np.floor(projections / width + offset).astype(np.int64)  # one a block, in the public grid
             votes = [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
             shown = self.histogram.release(votes, outlet, "votes")

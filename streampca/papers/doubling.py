@@ -23,10 +23,9 @@ from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.gaussian import mu_of
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
-from streampca.processors.private_fpl import DMRST22
+from streampca.processors.private_fpl import DMRST22, RUNNING_GRAMS
 from streampca.release.release import Release, Terms
 from streampca.state import State
 
@@ -57,24 +56,21 @@ class DoublingFPL(Leader):
     mechanism: GeometricBLT = field(init=False, repr=False, compare=False)  # of an epoch that has the whole budget
 
     is_bounded = False
+    theorem = RUNNING_GRAMS
+    citation = f"{DTTZ14}, Algorithm 4; {DMRST22}; {BLT.citation}"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        mechanism = GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity())
+        mechanism = GeometricBLT(self.leaves(self.horizon), self.mu, self.budget.sensitivity())
         object.__setattr__(self, "mechanism", mechanism)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, f"all releases of a stream of up to {self.horizon} rows",
-            "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing",
-            f"{DTTZ14}, Algorithm 4; {DMRST22}; {BLT.citation}", mu=self.budget.mu,
-        )  # fmt: skip
+        object.__setattr__(self, "scope", f"all releases of a stream of up to {self.horizon} rows")
 
     def first_epoch(self, n_features: int) -> Doubling:
         """Return the first epoch of a run."""
-        epoch = Doubling(self, n_features, self.leaves(self.horizon), np.zeros(svec_size(n_features)))
-        epoch = replace(epoch, opt_guess=epoch.scale / self.epsilon**2)
+        # The first guess is the OPT whose epoch runs at the whole epsilon (`Doubling`).
+        scale = self.n_components * math.sqrt(n_features) * math.log(self.horizon / self.delta) ** 2
+        nothing = np.zeros(svec_size(n_features))
+        epoch = Doubling(self, n_features, scale, self.leaves(self.horizon), nothing, opt_guess=scale / self.epsilon**2)
         # The guess is doubled until the threshold is at least half of it. The paper's is passed at once for small
         # epsilon.
         while epoch.opt_guess < 2.0 * epoch.quantile(epoch.leaves):
@@ -83,7 +79,7 @@ class DoublingFPL(Leader):
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         first = self.first_epoch(n_features)
-        return (*first.mechanism.constants(), first.opt_guess, self.budget.mu)
+        return (*first.mechanism.constants(), first.opt_guess, self.mu)
 
 
 class DoublingProcessor(LeaderProcessor, of=DoublingFPL):
@@ -150,18 +146,13 @@ class Doubling(State):
 
     algorithm: DoublingFPL
     n_features: int
+    scale: float  # the paper's k sqrt(d) log^2(m/delta)
     leaves: int  # largest number of releases in the epoch
     released: FloatArray  # sum of the last releases of the epochs before, packed
     variance: float = 0.0  # of a diagonal entry of its noise
     opt_guess: float = 0.0
     epoch: int = 0
     start_row: int = 0  # rows before the epoch
-
-    @property
-    def scale(self) -> float:
-        """The paper's k sqrt(d) log^2(m/delta)."""
-        algorithm = self.algorithm
-        return algorithm.n_components * math.sqrt(self.n_features) * math.log(algorithm.horizon / algorithm.delta) ** 2
 
     @cached_property
     def mechanism(self) -> GeometricBLT:

@@ -31,10 +31,7 @@ class LaplaceCovariance(PureCovariance):
 
     theorem = "Laplace mechanism, l1 sensitivity of the upper triangle"
     citation = "Jiang, Xie, Zhang, AAAI 2016, Algorithm 1"
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return replace(super().guarantee, floating_delta=None)  # it depends on the number of features
+    floating_delta = None  # it depends on the number of features
 
     def guarantee_for(self, n_features: int) -> Guarantee:
         return replace(self.guarantee, floating_delta=laplace_delta(svec_size(n_features), self.epsilon))

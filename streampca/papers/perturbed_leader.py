@@ -37,7 +37,7 @@ class PerturbedLeader(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "sigma", self.budget.sensitivity(center=self.center) / self.budget.mu)
+        object.__setattr__(self, "sigma", self.budget.sensitivity(center=self.center) / self.mu)
         object.__setattr__(self, "is_bounded", not self.center)
 
     @property

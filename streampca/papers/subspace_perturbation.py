@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from streampca.linalg.svec import svec, svec_size, unpack_entries, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.release.release import Release, Terms
 
@@ -74,27 +73,22 @@ class SubspacePerturbation(Mechanism):
     theorem = "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix"
     citation = "after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2"
     square_bytes = 45.0
+    #: Standard deviation of the noise in the measured gap, without the allowance for rounding.
+    gap_std: float = field(init=False, repr=False, compare=False)
+    _mu2: float = field(init=False, repr=False, compare=False)
+    _gram_std: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "mu", Budget(self.epsilon, self.delta * (1.0 - FAILURE_SHARE), self.adjacency).mu)
-
-    @property
-    def gap_std(self) -> float:
-        """Standard deviation of the noise in the measured gap, without the allowance for rounding."""
-        return _MOVES[self.adjacency] / (self.mu * math.sqrt(GAP_SHARE))
-
-    @property
-    def _mu2(self) -> float:
-        return self.mu * math.sqrt(1.0 - GAP_SHARE)
-
-    @property
-    def _gram_std(self) -> float:
-        return self.budget.sensitivity() / self._mu2
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return replace(super().guarantee, slack=self.delta * FAILURE_SHARE)
+        slack = self.delta * FAILURE_SHARE
+        mu = Budget(self.epsilon, self.delta * (1.0 - FAILURE_SHARE), self.adjacency).mu
+        mu2 = mu * math.sqrt(1.0 - GAP_SHARE)
+        derived = {
+            "mu": mu, "slack": slack, "gap_std": _MOVES[self.adjacency] / (mu * math.sqrt(GAP_SHARE)),
+            "_mu2": mu2, "_gram_std": self.budget.sensitivity() / mu2,
+        }  # fmt: skip
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def check(self, n_features: int) -> None:
         super().check(n_features)
@@ -125,7 +119,7 @@ class SubspacePerturbation(Mechanism):
         gap = float(outlet.gram("gap", _Computed(values[k - 1 : k] - values[k], *causes), 1, gap_std)[0])
         # The g that exceeds the true gap with probability at most delta1. The released gap is rounded to 2**-20 of its
         # noise.
-        margin = -float(ndtri(self.delta * FAILURE_SHARE)) + 2.0**-19
+        margin = -float(ndtri(self.slack)) + 2.0**-19
         bound = gap - margin * gap_std - rounding
         details = {"mechanism": type(self).__name__, "rows": n_rows, "gap": gap, "gap_std": gap_std}
         # Each computed projector is within 2 sqrt(k) rounding / gap of the true one.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from scipy.special import gammainc, gammaincc
@@ -42,6 +41,7 @@ class WishartCovariance(CovarianceMechanism):
 
     theorem = "profile of Wishart noise by its Schur complement, a chi-square against its shift"
     citation = "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
+    shown = ("degrees", "scale")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,9 +72,6 @@ class WishartCovariance(CovarianceMechanism):
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.degrees(n_features), self.scale(n_features)
 
-    def _details(self, n_features: int) -> dict[str, Any]:
-        return {"degrees": self.degrees(n_features), "scale": self.scale(n_features)}
-
 
 def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacency: Adjacency = "zero-out") -> float:
     """Delta at which adding ``c * Wis_d(m, I)`` to a Gram matrix is (epsilon, delta)-DP.
@@ -99,23 +96,19 @@ def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacen
 _LARGEST = 700.0
 
 
-def _exp(epsilon: FloatArray) -> FloatArray:
-    return np.exp(np.minimum(epsilon, _LARGEST))
-
-
 def _put_in(epsilon: FloatArray, nu: int, shift: float) -> FloatArray:
     """Hockey-stick divergence of X from X + b at e**epsilon: the lower tail, below the support of X + b."""
-    x = _threshold(epsilon + 0.5 * shift, nu, shift)
-    delta: FloatArray = gammainc(0.5 * nu, 0.5 * x) - _exp(epsilon) * gammainc(0.5 * nu, 0.5 * (x - shift))
+    x, factor = _threshold(epsilon + 0.5 * shift, nu, shift), np.exp(np.minimum(epsilon, _LARGEST))
+    delta: FloatArray = gammainc(0.5 * nu, 0.5 * x) - factor * gammainc(0.5 * nu, 0.5 * (x - shift))
     return np.maximum(delta, 0.0)
 
 
 def _taken_out(epsilon: FloatArray, nu: int, shift: float) -> FloatArray:
     """Hockey-stick divergence of X + b from X at e**epsilon: the upper tail; none at or above b/2."""
-    gap = 0.5 * shift - epsilon
+    gap, factor = 0.5 * shift - epsilon, np.exp(np.minimum(epsilon, _LARGEST))
     # Where X + b is less likely than e**epsilon times X for every x, the divergence is 0.
     y = _threshold(np.where(gap > 0.0, gap, 1.0), nu, shift)
-    delta: FloatArray = gammaincc(0.5 * nu, 0.5 * (y - shift)) - _exp(epsilon) * gammaincc(0.5 * nu, 0.5 * y)
+    delta: FloatArray = gammaincc(0.5 * nu, 0.5 * (y - shift)) - factor * gammaincc(0.5 * nu, 0.5 * y)
     return np.where(gap > 0.0, np.maximum(delta, 0.0), 0.0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -76,6 +76,12 @@ class Prediction:
     is_certain : bool
         False if `captured` is that of simulated Gaussian rows: real ones of the same spectrum may lose several times
         more or less.
+    name : str
+        Name of the class, e.g. ``"PrivateFPL"``.
+    label : str
+        Short text, unique among the candidates for one question.
+    code : str
+        Python expression that creates the algorithm.
     """
 
     algorithm: Any
@@ -87,26 +93,21 @@ class Prediction:
     noise_std: float | None = None
     regret_per_row: float | None = None
     is_certain: bool = True
+    name: str = field(init=False, repr=False)
+    label: str = field(init=False, repr=False)
+    code: str = field(init=False, repr=False)
 
-    @property
-    def name(self) -> str:
-        """Name of the class, e.g. ``"PrivateFPL"``."""
-        kind = type(self.algorithm).__name__
-        return f"{kind}[{type(self.algorithm.mechanism).__name__}]" if isinstance(self.algorithm, Tumbling) else kind
-
-    @property
-    def label(self) -> str:
-        """Short text, unique among the candidates for one question."""
-        settings = self.settings
+    def __post_init__(self) -> None:
+        name, settings = type(self.algorithm).__name__, self.settings
+        if isinstance(self.algorithm, Tumbling):
+            name = f"{name}[{type(self.algorithm.mechanism).__name__}]"
         which = settings.get("noise") or settings.get("method") or ""
         solver = "smoothed" if settings.get("solver") == "smoothed" else ""
         endless = "endless" if "noise" in settings and settings["horizon"] is None else ""
-        return " ".join(filter(None, (self.name, which, solver, endless)))
-
-    @property
-    def code(self) -> str:
-        """Python expression that creates the algorithm."""
-        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "label", " ".join(filter(None, (name, which, solver, endless))))
+        given = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+        object.__setattr__(self, "code", f"{name}({given})")
 
 
 # -- one release of all rows, or of each window ----------------------------------------
@@ -354,10 +355,10 @@ def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowP
     # Response of the filter to the inputs, to the noise, and to the scatter of the rows.
     every, leaves = algorithm.release_every, algorithm.leaves
     smoothing = WindowSmoothing(algorithm.mechanism, question.n_features, question.n_components, every)
-    weights, window = smoothing.solve(releases)[0], np.zeros(min(releases, smoothing.length))
+    weights, window = smoothing.solve(releases)[0], np.zeros(min(releases, 2 * leaves))
     window[-leaves:] = 1.0
     rows = every * window.sum()
-    std = math.sqrt(weights @ smoothing.noise_covariance(min(releases, smoothing.length + 1)) @ weights)
+    std = math.sqrt(weights @ smoothing.noise_covariance(min(releases, 2 * leaves + 1)) @ weights)
     noise_std = float(question.spread(std, rows)) / rows
     scatter_std = math.sqrt(2.0 * every * float(np.sum((weights - window) ** 2))) / rows
     return curve.share_of(float(weights.sum() / window.sum()), noise_std, scatter_std)

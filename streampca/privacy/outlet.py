@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -71,12 +72,10 @@ class Exact(Protocol[Value]):
 class RunningNoise(Protocol):
     """Correlated noise after some sums: an immutable value (`streampca.matrix_factorization.base`)."""
 
-    @property
-    def noise(self) -> FloatArray:
-        """The noise of the latest sum."""
+    noise: FloatArray  # of the latest sum
 
-    def released(self: Noise, draws: Draws, exact: Exact[Value], std: float) -> tuple[Noise, Value]:
-        """Return the noise after one sum more, with its fresh vector, and that sum with the noise."""
+    def advance(self: Noise, draws: Draws) -> Noise:
+        """Return the noise after one sum more, with its fresh vector."""
 
 
 class LatticeSum:
@@ -125,10 +124,6 @@ class NoiseSource:
         #: Number of the epoch of the latest vectors, and its keys: one object, so that they belong together.
         self.epoch = (-1, DrawKeys(self._draw_key))
 
-    def outlet(self, chain: Chain, recorded: Sequence[bytes] | None = None) -> Outlet:
-        """Return an outlet that continues from a chain value; ``recorded`` are the fresh bytes of a replay."""
-        return Outlet(self, chain, recorded)
-
     def draws(self, n: int, name: bytes) -> Draws:
         """Return vector n, named by its 16 bytes: a function of both and of the keys."""
         number, epoch = n >> EPOCH_BITS, self.epoch
@@ -162,24 +157,20 @@ class NoiseSource:
         return _new(Chain, (n, digest[:_LINK_BYTES])), digest[_LINK_BYTES:]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Outlet:
-    """The place where exact values meet noise, for one block of rows. Used once, by one thread.
+    """The place where exact values meet noise, for one block of rows. Used once, by one thread."""
 
-    ``chain`` is the chain value after the vectors drawn so far, and ``fresh`` has the fresh bytes of each.
-    """
-
-    __slots__ = ("_recorded", "_source", "chain", "fresh")
-
-    def __init__(self, source: NoiseSource, chain: Chain, recorded: Sequence[bytes] | None = None) -> None:
-        self._source = source
-        self._recorded = recorded
-        self.chain = chain
-        self.fresh: list[bytes] = []
+    _source: NoiseSource
+    chain: Chain  # the chain value after the vectors drawn so far
+    _recorded: Sequence[bytes] | None = None  # fresh bytes of a replay
+    fresh: list[bytes] = field(default_factory=list)  # of each vector drawn so far
 
     def hide(self, kind: str, *exact: Any) -> Draws:
         """Return the next vector of noise, fresh and bound to the exact values that it will hide.
 
-        ``kind`` names the values, which are arrays or bytes, with equal bytes for equal values.
+        ``kind`` names the values, which are arrays or bytes, with equal bytes for equal values. Without values, the
+        vector is for public random numbers, independent of all rows so far.
         """
         source, recorded = self._source, self._recorded
         n, kept = self.chain.n + 1, len(self.fresh)
@@ -197,10 +188,6 @@ class Outlet:
         epoch = source.epoch
         return Draws(epoch[1], n, name) if epoch[0] == n >> EPOCH_BITS else source.draws(n, name)
 
-    def coins(self, kind: str) -> Draws:
-        """Return public random numbers that are independent of all rows so far."""
-        return self.hide(kind)
-
     def running(self, kind: str, exact: Exact[Value], noise: Noise, std: float) -> tuple[Noise, Value]:
         """Release a running sum with noise correlated to ``noise``, that of the sums before.
 
@@ -208,7 +195,8 @@ class Outlet:
         deviation of the noise in this sum, for the grid of the release.
         """
         draws, tape = self.hide(kind, *exact.hidden), self._source.tape
-        after, value = noise.released(draws, exact, std)
+        after = noise.advance(draws)
+        value = exact.noisy(after.noise, std)
         return after, value if tape is None else tape.released(draws, exact, after.noise, value, std)
 
     def gaussian(self, kind: str, values: FloatArray, std: float, grid: float) -> FloatArray:

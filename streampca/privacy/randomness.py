@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count as count_up, pairwise
@@ -129,6 +130,7 @@ class Randomness:
         """Return reproducible randomness for tests and scenarios; marks guarantees as seeded."""
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
             raise BadParameterError(f"seed={seed!r}: expected an integer, or None for noise from the system.")
+        # A digest, because a key has 32 bytes, and seeds are small numbers that differ in few digits.
         seeded = cls(blake2b(str(int(seed)).encode(), digest_size=KEY_BYTES, person=b"streampca seed").digest())
         seeded.is_seeded = True
         return seeded
@@ -139,7 +141,7 @@ class Randomness:
 
     def stream(self, *label: str | int) -> NoiseStream:
         """Return numbers for simulations and tests, named by a label and an index. Never noise that hides rows."""
-        return NoiseStream(self.derived("stream", *label))
+        return NoiseStream(DrawKeys(self.derived("stream", *label)))
 
     def __repr__(self) -> str:
         return f"Randomness({'seeded' if self.is_seeded else 'secret'})"
@@ -159,6 +161,7 @@ class DrawKeys:
         )
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Draws:
     """One vector of independent random numbers: a pure function of the keys and of 16 secret bytes.
 
@@ -166,11 +169,9 @@ class Draws:
     vector is public; its 16 bytes, ``name``, are as secret as the keys.
     """
 
-    __slots__ = ("_keys", "n", "name")
-
-    def __init__(self, keys: DrawKeys, n: int, name: bytes) -> None:
-        self.n, self.name = n, name
-        self._keys = keys
+    _keys: DrawKeys
+    n: int
+    name: bytes
 
     def words(self, count: int, first_block: int = 0) -> Words:
         """Return ``count`` independent uniform 64-bit words, from this block on (two words a block)."""
@@ -180,6 +181,8 @@ class Draws:
 
     def more(self, coordinate: int) -> Iterator[int]:
         """Yield further words for one coordinate without end, two for each attempt."""
+        # The blocks of two coordinates differ in their first half, so that no coordinate depends on the number of words
+        # that another one needs.
         encrypt = self._keys.more
         low, high = _PAIR.unpack(self.name)
         for attempt in count_up():
@@ -229,6 +232,7 @@ class Note(NamedTuple):
     std: float = 0.0  # as passed to the outlet, or 0
 
 
+@dataclass(eq=False, repr=False)
 class Tape:
     """A record of everything that the outlets of a run hide and release, for an audit.
 
@@ -240,16 +244,17 @@ class Tape:
     reproducible; None draws them from the system.
     """
 
-    def __init__(self, forced: Tape | None = None, seed: bytes | None = None) -> None:
-        self.notes: list[Note] = []
-        self.forced, self._seed = forced, seed
-        self.entropy: list[bytes] = []
-        self.starts: list[bytes] = []
-        self._first_places: dict[bytes, int] = {}
+    forced: Tape | None = None
+    seed: bytes | None = None
+    notes: list[Note] = field(default_factory=list)
+    entropy: list[bytes] = field(default_factory=list)
+    starts: list[bytes] = field(default_factory=list)
+    _first_places: dict[bytes, int] = field(default_factory=dict)  # of each start that was given
 
     @contextmanager
     def recording(self) -> Iterator[Tape]:
         """Record the runs of all keys created in the ``with`` block."""
+        # The tape of before, if there is one, records again afterwards: blocks may be nested.
         token = _RECORDING.set(self)
         try:
             yield self
@@ -263,10 +268,10 @@ class Tape:
             value = self.forced.entropy[place] if place < len(self.forced.entropy) else b""
             if len(value) != count:  # the other run drew fewer bytes, or others
                 value = bytes(count)
-        elif self._seed is None:
+        elif self.seed is None:
             value = os.urandom(count)
         else:
-            value = blake2b(place.to_bytes(8, "little"), key=self._seed, digest_size=count).digest()
+            value = blake2b(place.to_bytes(8, "little"), key=self.seed, digest_size=count).digest()
         self.entropy.append(value)
         return value
 
@@ -275,11 +280,11 @@ class Tape:
         place = len(self.starts)
         if self.forced is not None and place < len(self.forced.starts):
             value = self.forced.starts[place]
-        elif self._seed is None or given in self.starts:  # a resumed run has the start that it was given before
+        elif self.seed is None or given in self.starts:  # a resumed run has the start that it was given before
             value = given
         else:
             first = self._first_places.setdefault(given, place).to_bytes(8, "little")
-            value = blake2b(first, key=self._seed, digest_size=NAME_BYTES, salt=b"start").digest()
+            value = blake2b(first, key=self.seed, digest_size=NAME_BYTES, salt=b"start").digest()
         self.starts.append(value)
         return value
 
@@ -320,11 +325,11 @@ def recording_tape() -> Tape | None:
     return _RECORDING.get()
 
 
+@dataclass(eq=False, repr=False)
 class NoiseStream:
     """Random numbers for simulations and tests, as those of `Draws`: equal indices give equal numbers."""
 
-    def __init__(self, key: bytes) -> None:
-        self._keys = DrawKeys(key)
+    _keys: DrawKeys
 
     def draws(self, index: int) -> Draws:
         """Return the numbers of an index."""

@@ -14,13 +14,11 @@ from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
-from streampca.linalg.lattice import GramSum, check_memory, is_admitted, is_plausible
-from streampca.linalg.lazy import cached_property
+from streampca.linalg.counts import check_count
+from streampca.linalg.lattice import GramSum, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.configuration import Configuration
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release, Terms
@@ -28,6 +26,8 @@ from streampca.state import State, fields_of, label_of, repr_of
 
 #: Parameters that count rows or directions. None is accepted where it is the default.
 _COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size", "max_rows_per_user")
+#: Largest number of rows in a block: float64 counts them exactly.
+_MOST = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,11 @@ class Setting:
     label: tuple[object, ...] = ()  # further public parameters; runs that differ in one have independent noise
 
 
-class Algorithm(ABC):
+class Algorithm(Configuration):
     """A streaming algorithm: a frozen dataclass of public parameters, for any number of streams.
 
     Attributes
     ----------
-    n_components : dimension of the released subspaces.
     center : whether Gram matrices are released about the mean. The processors then absorb rows with a constant
         appended (`linalg.centering`).
     absorbs_grams : whether only the exact Gram matrix of the rows is used (`Processor.step_gram`).
@@ -52,48 +51,19 @@ class Algorithm(ABC):
 
     n_components: int
     release_every: Any  # rows between releases; what None means is defined by the algorithm
-    epsilon: float  # of algorithms that are private, as the next two
     delta: float
-    adjacency: Adjacency
-    center: bool = False
+    is_gaussian = True
     absorbs_grams: bool = False
-    square_bytes: float = 0.0
+    #: True if every block of rows ends with a release, for any length of the block.
+    batches: ClassVar[bool] = False
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
 
     def __post_init__(self) -> None:
-        """Check what most algorithms have: dimensions, and counts of rows."""
-        use_plain_numbers(self)
-        check_components(self.n_components)
+        super().__post_init__()
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
                 check_count(field.name, value, optional=field.default is None)
-
-    @cached_property
-    def budget(self) -> Budget:
-        """Privacy budget of all releases together."""
-        return Budget(self.epsilon, self.delta, self.adjacency)
-
-    @property
-    @abstractmethod
-    def guarantee(self) -> Guarantee:
-        """Guarantee of all releases together. Known before any row."""
-
-    def guarantee_for(self, n_features: int) -> Guarantee:
-        """Guarantee of all releases of rows with ``n_features`` features."""
-        return self.guarantee
-
-    @abstractmethod
-    def constants(self, n_features: int) -> tuple[object, ...]:
-        """Return every number that the noise depends on: standard deviations, scales, mixes and rates.
-
-        They are part of the label of the noise: configurations that differ in one bit have independent noise.
-        """
-
-    def check(self, n_features: int) -> None:
-        """Raise `BadParameterError` unless ``n_features`` fits the parameters and the memory."""
-        check_memory(n_features, self.square_bytes)
-        check_components(self.n_components, n_features)
 
     def centered(self) -> Self:
         """Return the same algorithm with ``center=True``.
@@ -120,6 +90,7 @@ class Algorithm(ABC):
 
     def check_blocks(self) -> None:
         """Raise `BadParameterError` unless the algorithm absorbs Gram matrices of blocks."""
+        # A sum over a block does not show its rows, on which rewards, caps of users and gradients depend.
         if not self.absorbs_grams:
             raise BadParameterError(
                 f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks. "
@@ -185,8 +156,8 @@ class Processor(State, ABC):
     @property
     def rows_until_release(self) -> int:
         """Rows until the next release; 0 at the horizon."""
-        every: int = self.algorithm.release_every
-        due, left = every - self.t % every, self.rows_left
+        every, left = self.algorithm.release_every, self.rows_left
+        due: int = _MOST if self.algorithm.batches else every - self.t % every
         return due if left is None else min(due, left)
 
     @abstractmethod
@@ -294,6 +265,7 @@ class Processor(State, ABC):
     def check_room(self, count: int) -> None:
         """Raise unless ``count`` rows fit before the next release and the horizon."""
         due = self.rows_until_release
+        # No release is due at the horizon: the error for it names the horizon, not a block to cut.
         if due == 0:
             self.check_horizon(count)
         if count > due:

@@ -26,13 +26,11 @@ from streampca.linalg.svec import svec, svec_size, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.mean import ClippedMean, PrivateRange
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import GAIN, GRID, released, set_schedule, start_basis
 from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms
 
-CITATION = "Liu, Kong, Jain and Oh 2022, Algorithms 3 to 5; Duengler and Sanyal 2025 (arXiv 2508.10879), Algorithm 1"
 Purpose = Literal["norm", "inside", "across"]
 #: Longest horizon. Segments of longer streams would have more rows than sums are exact for.
 _LONGEST = 2**27
@@ -100,6 +98,13 @@ class DPPCA(Algorithm):
     adjacency: Adjacency = "zero-out"
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
+    is_gaussian = False
+    scope = "all releases of the stream, and every step in between"
+    theorem = "parallel composition of votes and means on disjoint rows"
+    citation = (
+        "Liu, Kong, Jain and Oh 2022, Algorithms 3 to 5; Duengler and Sanyal 2025 (arXiv 2508.10879), Algorithm 1"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.budget.mu
@@ -142,18 +147,14 @@ class DPPCA(Algorithm):
             for purpose, count in parts.items():
                 first += count
                 segments.append(Segment(first, count, purpose, step, last))
-        return Plan(n_features, k, budget, votes, tuple(segments))
+        # If k is 1, a row adds a number in [0, 1], and replacing it moves the sum by at most 1.
+        exact = 1.0 if k == 1 else budget.sensitivity()
+        inside_std = (exact * (1.0 + 1e-9) + math.sqrt(svec_size(k)) * GRID) / budget.mu
+        return Plan(n_features, k, budget, votes, inside_std, tuple(segments))
 
     def check(self, n_features: int) -> None:
         super().check(n_features)
         self.plan(n_features)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, "all releases of the stream, and every step in between",
-            "parallel composition of votes and means on disjoint rows", CITATION,
-        )  # fmt: skip
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         plan = self.plan(n_features)
@@ -187,14 +188,8 @@ class Plan:
     n_components: int
     budget: Budget
     votes: PrivateRange  # for the norm
+    inside_std: float  # of the noise in the sum of ``(W^T a)(a^T W)`` over rows of the unit ball
     segments: tuple[Segment, ...]
-
-    @property
-    def inside_std(self) -> float:
-        """Standard deviation of the noise in the sum of ``(W^T a)(a^T W)`` over rows of the unit ball."""
-        # If k is 1, a row adds a number in [0, 1], and replacing it moves the sum by at most 1.
-        exact = 1.0 if self.n_components == 1 else self.budget.sensitivity()
-        return (exact * (1.0 + 1e-9) + math.sqrt(svec_size(self.n_components)) * GRID) / self.budget.mu
 
     def across(self, radius: float) -> ClippedMean:
         """Return the mechanism of the mean of the moving parts, clipped to a radius."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray, IntArray
+from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
@@ -29,9 +30,6 @@ while _ENDS[-1] < 2**63:
     _ENDS.append(max(_ENDS[-1] + 1, int(1.04 * _ENDS[-1])))
 PANEL_ENDS = frozenset(_ENDS)
 
-#: Largest number of rows in a block: float64 counts them exactly.
-_MOST = 2**53
-
 
 class Leader(Algorithm):
     """An algorithm that releases its whole Gram matrix with noise after every ``release_every`` rows."""
@@ -39,11 +37,9 @@ class Leader(Algorithm):
     adjacency: Adjacency = "zero-out"
     release_every: int
     horizon: int | None
-    mechanism: Any
     #: True if the regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time.
     is_bounded: bool = True
-    #: True if every block of rows ends with a release, for any length of the block.
-    batches: ClassVar[bool] = False
+    mechanism: MatrixFactorization  # of all releases together
     absorbs_grams = True
     square_bytes = 130.0
 
@@ -53,8 +49,7 @@ class Leader(Algorithm):
 
     def std(self, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
-        std: float = self.mechanism.std(n)
-        return std
+        return self.mechanism.std(n)
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -89,12 +84,6 @@ class LeaderProcessor(Processor):
         # At the ends of panels: release, sum of the first k eigenvalues of the exact Gram matrix, eigenvalues k and
         # k + 1. Curator only; the regret bound is computed from it.
         self.spectra: FloatArray = np.empty((0, 4))
-
-    @property
-    def rows_until_release(self) -> int:
-        algorithm = self.algorithm
-        due = _MOST if algorithm.batches else algorithm.release_every - self.t % algorithm.release_every
-        return due if algorithm.horizon is None else min(due, algorithm.horizon - self.t)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         return self._after(self.t + rows.shape[0], self.gram.add(rows), outlet)

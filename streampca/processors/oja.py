@@ -47,14 +47,13 @@ class Oja(Algorithm):
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
     period: int = field(init=False, repr=False, compare=False)  # rows between releases
 
+    is_gaussian = False
+    guarantee = Guarantee.none("Oja's algorithm adds no noise", CITATION)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         set_schedule(self)
         object.__setattr__(self, "period", self.release_every or self.batch_size)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.none("Oja's algorithm adds no noise", CITATION)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return ()

@@ -12,14 +12,11 @@ from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_strategy
 from streampca.linalg.lattice import GramSum
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.noises import BLT, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
@@ -29,6 +26,7 @@ from streampca.release.release import Release, Terms, centered_fields
 from streampca.release.scoring import Scoring
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
+RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -98,7 +96,7 @@ class PrivateFPL(Leader):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_strategy(self, "noise", NOISES, Noise)  # type: ignore[type-abstract]
-        check_strategy(self, "solver", SOLVERS, Solver)  # type: ignore[type-abstract]
+        check_strategy(self, "solver", SOLVERS, Solver)
         smoothed = isinstance(self.solver, Smoothed)
         options = {
             "horizon=None": self.horizon is None, "solver=Smoothed()": smoothed,
@@ -107,39 +105,31 @@ class PrivateFPL(Leader):
         for option, used in options.items():
             if used and option in self.noise.unsupported:
                 raise BadParameterError(f"{option}: not supported by noise={self.noise!r}. Use noise=BLT().")
-        # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
-        object.__setattr__(self, "absorbs_grams", not self.publish_regret and self.max_rows_per_user is None)
-        object.__setattr__(self, "is_bounded", self.solver.bounded and self.noise.smooth and not self.center)
-        _ = self.mechanism
-
-    @cached_property
-    def mechanism(self) -> MatrixFactorization:
-        """Matrix factorization of all releases of the stream."""
-        mu, leaves = self.budget.mu, None if self.horizon is None else self.leaves(self.horizon)
+        mu, users = self.mu, self.max_rows_per_user
+        leaves = None if self.horizon is None else self.leaves(self.horizon)
+        rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
         sensitivity = self.budget.sensitivity(center=self.center)
         if self.publish_regret:
             sensitivity = joint_sensitivity(sensitivity)
-        of_rows = self.noise.mechanism(leaves, mu, sensitivity)
-        if self.max_rows_per_user is None:
-            return of_rows
-        # All rows of a user move together, so the noise grows by the worst sum of that many columns of the encoder.
-        factor = user_factor(of_rows, self.max_rows_per_user, self.release_every)
-        return self.noise.mechanism(leaves, mu, sensitivity * factor)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
-        users = self.max_rows_per_user
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, mu=self.budget.mu,
-            scope=f"all releases of {rows}"
+        mechanism = self.noise.mechanism(leaves, mu, sensitivity)
+        if users is not None:
+            # All rows of a user move together, so the noise grows by the worst sum of that many columns of the encoder.
+            factor = user_factor(mechanism, users, self.release_every)
+            mechanism = self.noise.mechanism(leaves, mu, sensitivity * factor)
+            object.__setattr__(self, "unit", f"one user with up to {users} rows")
+        derived = {
+            # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
+            "absorbs_grams": not self.publish_regret and users is None,
+            "is_bounded": self.solver.bounded and self.noise.smooth and not self.center,
+            "mechanism": mechanism,
+            "scope": f"all releases of {rows}"
             + (", with the noisy sums of rewards" if self.publish_regret else "")
             + (", with the noisy sums of rows" if self.center else ""),
-            theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
-            + self.noise.remark,
-            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
-            unit="one row" if users is None else f"one user with up to {users} rows",
-        )  # fmt: skip
+            "theorem": RUNNING_GRAMS + self.noise.remark,
+            "citation": f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()
@@ -182,7 +172,7 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
             noise, packed = outlet.running("gram", gram if arithmetic is None else arithmetic(gram), self.noise, std)
         else:
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
-            details["rewards"] = {**noisy, "split": int(outlet.coins("split").words(1)[0] >> np.uint64(11))}
+            details["rewards"] = {**noisy, "split": int(outlet.hide("split").words(1)[0] >> np.uint64(11))}
         count = self.terms.count(1, t) if algorithm.center else t
         if algorithm.center:
             # The number of rows is public, so the entry of the constants is replaced without noise.

@@ -13,7 +13,6 @@ from streampca.errors import BadParameterError
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import (
     EXACT_ROWS,
@@ -29,7 +28,6 @@ from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms
 from streampca.state import State
 
-CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 2, with the exact transcript argument"
 #: Covers rounding in the gradients of one row and in the basis.
 ROUNDING = 1.0 + 1e-9
 #: Rows whose gradients are summed at a time, from the start of a step on.
@@ -140,6 +138,10 @@ class PrivateOja(Algorithm):
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
     bound: float = field(init=False, repr=False, compare=False)  # on the norm of a row's gradient
 
+    scope = "all releases of the stream, and every step in between"
+    theorem = "a row is in one Gaussian step; the rest is post-processing"
+    citation = "Liu, Kong, Jain and Oh 2022, Algorithm 2, with the exact transcript argument"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.batch_size != "auto" and self.batch_size > EXACT_ROWS:
@@ -148,23 +150,15 @@ class PrivateOja(Algorithm):
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
             raise BadParameterError(f"clip={self.clip!r}: expected a number in (0, 1] or None.")
         object.__setattr__(self, "bound", 1.0 if self.clip is None else self.clip)
-        _ = self.budget.mu
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, "all releases of the stream, and every step in between",
-            "a row is in one Gaussian step; the rest is post-processing", CITATION, mu=self.budget.mu,
-        )  # fmt: skip
 
     def noise_std(self, n_features: int = 1) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
         exact = gradient_sensitivity(self.n_components, self.bound, self.adjacency)
-        return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.budget.mu
+        return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.mu
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (
-            self.noise_std(n_features), self.budget.mu, self.bound,
+            self.noise_std(n_features), self.mu, self.bound,
             ROUNDING, GRID, GAIN, _FIRST_BATCH, _GROWTH, self.schedule,
         )  # fmt: skip
 

@@ -15,14 +15,12 @@ from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
 from streampca.linalg.lattice import STEP, GramInParts, GramSum, difference, sum_of_rows
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.processors.spectral_histogram import Rules, SpectralHistogram
@@ -101,8 +99,12 @@ class SlidingWindowPCA(Algorithm):
     center: bool = field(default=False, repr=False)
     #: Releases in a window, rounded up.
     leaves: int = field(init=False, repr=False, compare=False)
+    #: Relative error by which the released matrix may exceed the window's; see `additive_error`.
+    multiplicative_error: float = field(init=False, repr=False, compare=False)
+    mechanism: Any = field(init=False, repr=False, compare=False)  # matrix factorization of all releases together
     processor: type[WindowProcessor] = field(init=False, repr=False, compare=False)  # type: ignore[misc]
 
+    scope = "all releases of an endless stream"
     square_bytes = 85.0
 
     def __post_init__(self) -> None:
@@ -111,25 +113,19 @@ class SlidingWindowPCA(Algorithm):
         check_share("failure_rate", self.failure_rate)
         if self.overhang != 1.0:
             check_share("overhang", self.overhang)
-        _ = self.budget.mu
         if self.method not in METHODS:
             raise BadParameterError(f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}.")
         object.__setattr__(self, "leaves", -(-self.window // self.release_every))
-        object.__setattr__(self, "processor", METHODS[self.method])
-        self.processor.check_parameters(self)
-
-    @cached_property
-    def mechanism(self) -> Any:
-        """Matrix factorization of all releases together."""
-        sensitivity = self.budget.sensitivity(center=self.center) + self.processor.rounding
-        return self.processor.factorization(self.leaves, self.budget.mu, sensitivity)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, "all releases of an endless stream",
-            self.processor.theorem, self.processor.citation, mu=self.budget.mu,
-        )  # fmt: skip
+        processor = METHODS[self.method]
+        processor.check_parameters(self)
+        sensitivity = self.budget.sensitivity(center=self.center) + processor.rounding
+        derived = {
+            "processor": processor, "theorem": processor.theorem, "citation": processor.citation,
+            "mechanism": processor.factorization(self.leaves, self.mu, sensitivity),
+            "multiplicative_error": 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0,
+        }  # fmt: skip
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -148,7 +144,7 @@ class SlidingWindowPCA(Algorithm):
         return self.processor.std(self, t // self.release_every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        numbers = self.budget.mu, self.budget.sensitivity(center=self.center), self.noise_bound(n_features)
+        numbers = self.mu, self.budget.sensitivity(center=self.center), self.noise_bound(n_features)
         return *numbers, *self.processor.constants(self, n_features), *self.mechanism.constants()
 
     def noise_bound(self, n_features: int) -> float:
@@ -157,11 +153,6 @@ class SlidingWindowPCA(Algorithm):
         It holds with probability 1 - failure_rate at any one time.
         """
         return self.processor.noise_bound(self, n_features)
-
-    @property
-    def multiplicative_error(self) -> float:
-        """Relative error by which the released matrix may exceed the window's; see `additive_error`."""
-        return 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0
 
     def additive_error(self, n_features: int) -> float:
         """Absolute error of the released matrix against the window's, in units of row_norm**2.
@@ -204,6 +195,7 @@ class WindowProcessor(Processor):
 
     factorization: ClassVar[Any]  # class of the mechanism, of (leaves, mu, sensitivity)
     rounding: ClassVar[float] = 0.0  # of the sums, which adds to their sensitivity
+    longest: ClassVar[float] = math.inf  # window whose sums fit the integers of the method, in rows
     theorem: ClassVar[str]
     citation: ClassVar[str] = f"{DMRST22}; {BLT24}"
 
@@ -222,6 +214,10 @@ class WindowProcessor(Processor):
                 f"window={algorithm.window}: expected a multiple of release_every={every} "
                 f"with method={algorithm.method!r}."
             )
+        if algorithm.window > cls.longest:
+            raise BadParameterError(
+                f"window={algorithm.window}: expected at most {cls.longest} with method={algorithm.method!r}."
+            )
 
     @classmethod
     def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
@@ -230,9 +226,9 @@ class WindowProcessor(Processor):
         return std
 
     @classmethod
-    @abstractmethod
     def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
         """Bound on the spectral norm of the noise in a release and in the sums that determine it."""
+        return algorithm.norm(algorithm.mechanism.limit_std, n_features)
 
     @classmethod
     def additive_error(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
@@ -300,10 +296,6 @@ class RingProcessor(WindowProcessor):
     window: GramSum
     leaf: GramSum | None
 
-    @classmethod
-    def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
-        return algorithm.norm(algorithm.mechanism.lag_std(algorithm.leaves), n_features)
-
     def begin(self) -> None:
         algorithm, d = self.algorithm, self.n_features
         self.window, self.leaf = GramSum(d), None
@@ -316,6 +308,8 @@ class RingProcessor(WindowProcessor):
             self.ring = Recent(algorithm.window + algorithm.release_every, (d,), np.int32)
 
     def take(self, rows: FloatArray) -> None:
+        # A ring of leaves adds its open leaf to the window when that closes. A ring of rows has none: its window
+        # keeps the oldest leaf until then.
         if self.leaf is not None:
             self.leaf = self.leaf.add(rows)
         else:
@@ -333,7 +327,7 @@ class RingProcessor(WindowProcessor):
         if last > 0:
             self.window = without(self.window, GramSum(self.n_features, self.ring.item(last // every)))
         # The oldest sum has been read, so that the newest one may take its place.
-        self.ring, self.leaf = self.ring.append(self.leaf.parts), GramSum(self.n_features)
+        self.ring, self.leaf = self.ring.extend(self.leaf.parts[None]), GramSum(self.n_features)
 
     def close(self, outlet: Outlet) -> View:
         self._shift()
@@ -372,7 +366,7 @@ class SmoothedProcessor(RingProcessor):
         algorithm, size = self.algorithm, svec_size(self.n_features)
         d = self.n_features - int(algorithm.center)
         self.smoothing = WindowSmoothing(algorithm.mechanism, d, algorithm.n_components, algorithm.release_every)
-        self.increments, self.released = Recent(self.smoothing.length, (size,), np.float64), np.zeros(size)
+        self.increments, self.released = Recent(2 * algorithm.leaves, (size,), np.float64), np.zeros(size)
 
     def close(self, outlet: Outlet) -> View:
         view, increments = super().close(outlet), self.increments
@@ -382,7 +376,7 @@ class SmoothedProcessor(RingProcessor):
         leaving = increments.n + 1 - self.algorithm.leaves
         if leaving > 0:
             increment += increments.item(leaving)
-        self.increments, self.released = increments.append(increment), view.packed
+        self.increments, self.released = increments.extend(increment[None]), view.packed
         weights, noise_std = self.smoothing.solve(self.increments.n)
         total, std = sum_of_rows(self.increments.latest * weights[:, None]), noise_std * self.terms.row_norm**2
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
@@ -404,17 +398,8 @@ class ForgettingProcessor(WindowProcessor):
 
     factorization = ForgettingBLT
     rounding = ROUNDING  # the fading sum is rounded at every leaf
+    longest = LONGEST
     theorem = "Gaussian matrix mechanism on fading Gram matrices, adaptive rows; subspaces are post-processing"
-
-    @classmethod
-    def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
-        super().check_parameters(algorithm)
-        if algorithm.window > LONGEST:
-            raise BadParameterError(f"window={algorithm.window}: expected at most {LONGEST} with method='forgetting'.")
-
-    @classmethod
-    def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
-        return algorithm.norm(algorithm.mechanism.limit_std, n_features)
 
     def begin(self) -> None:
         self.fading, self.leaf = FadingSum(self.n_features), GramSum(self.n_features)

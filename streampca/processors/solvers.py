@@ -6,7 +6,6 @@ A solver receives released matrices and public numbers only, never the exact sum
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,14 +43,13 @@ class Reading(State):
         return self
 
 
-class Solver(ABC):
+class Solver:
     """The `solver` of `PrivateFPL`: a frozen configuration."""
 
     bounded: ClassVar[bool] = False  # whether the regret bound of the paper is proved for it
 
-    @abstractmethod
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
-        """Return the state before the first release.
+        """Return the state before the first release. The default is that of `Exact`, which keeps nothing.
 
         Parameters
         ----------
@@ -60,6 +58,7 @@ class Solver(ABC):
         every : rows between releases.
         size : coordinates of a released matrix, with those of the mean if it is centered.
         """
+        return Reading()
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,6 @@ class Exact(Solver):
     """Top eigenvectors of each released matrix, to which the regret bound applies. O(d^3) a release."""
 
     bounded: ClassVar[bool] = True
-
-    def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
-        return Reading()
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,9 @@ class SmoothedReading(Reading):
     sums: SmoothedSum
 
     def __post_init__(self) -> None:
-        self.estimate, self.noise_std = self.sums.sum, self.sums.noise_std
+        self.estimate = self.sums.sum
+        # Exact for the noise of the releases. The rest of its error is its bias, which depends on the exact inputs.
+        self.noise_std = math.sqrt(max(float(self.sums.response[-1, -1]), 0.0))
 
     def observe(self, packed: FloatArray, share: float) -> SmoothedReading:
         return SmoothedReading(self.sums.after(packed, share))

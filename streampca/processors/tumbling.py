@@ -50,6 +50,8 @@ class Tumbling(Algorithm):
     center: bool = field(init=False, repr=False, compare=False)
     square_bytes: float = field(init=False, repr=False, compare=False)
 
+    is_gaussian = False
+
     def __post_init__(self) -> None:
         mechanism = self.mechanism
         if not isinstance(mechanism, Mechanism):
@@ -63,7 +65,7 @@ class Tumbling(Algorithm):
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
         super().__post_init__()
-        object.__setattr__(self, "center", bool(getattr(mechanism, "center", False)))
+        object.__setattr__(self, "center", mechanism.center)
         object.__setattr__(self, "square_bytes", mechanism.square_bytes)
 
     def centered(self) -> Tumbling:

@@ -71,17 +71,15 @@ class GramNoise:
         turned = 0.0 if mean is None else 2.0 * float(np.linalg.norm(symmetric @ mean.ratio))
         return std * math.hypot(float(np.linalg.norm(symmetric)), turned)
 
-    def spectral(self, level: float = 0.95) -> float:
-        """Return a bound on the spectral norm of E that holds with probability at least ``level``."""
-        return self.on_supports(self.n_features, level)
+    def spectral(self, level: float = 0.95, size: int | None = None) -> float:
+        """Return a bound on the spectral norm of E that holds with probability at least ``level``.
 
-    def on_supports(self, size: int, level: float = 0.95) -> float:
-        """Return a bound on ``|x^T E x|`` over all unit x with at most ``size`` non-zero entries.
-
-        A union bound over the supports: ``sigma (sqrt(2 s) + sqrt(2 ln(2 C(d, s) / beta)))``.
+        With ``size``, a bound on ``|x^T E x|`` over all unit x with at most ``size`` non-zero entries, by a union bound
+        over the supports: ``sigma (sqrt(2 s) + sqrt(2 ln(2 C(d, s) / beta)))``.
         """
         check_share("level", level)
-        d, s = self.n_features, min(size, self.n_features)
+        d = self.n_features
+        s = d if size is None else min(size, d)
         # ln C(d, s), which overflows as a number for a few hundred features.
         supports = float(gammaln(d + 1) - gammaln(s + 1) - gammaln(d - s + 1))
         return self.std * (math.sqrt(2.0 * s) + math.sqrt(2.0 * (supports + math.log(2.0 / (1.0 - level)))))
@@ -111,6 +109,7 @@ class Answer:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return an interval that covers the noise-free answer with probability ``level`` (pointwise)."""
+        # A bad level is an error for every answer, so it is checked before the noise.
         z = two_sided(level)
         if self.std is None:
             raise NoReleaseError(UNKNOWN)
@@ -149,7 +148,7 @@ class Components:
         if self.noise is None:
             raise NoReleaseError(UNKNOWN)
         # Where supports are many, the union bound over them is the larger one.
-        return min(self.noise.on_supports(self.n_nonzero, level), self.noise.spectral(level))
+        return min(self.noise.spectral(level, self.n_nonzero), self.noise.spectral(level))
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
         """Return lower and upper ends, (k,) each, that hold jointly for the noise-free values along `components`."""

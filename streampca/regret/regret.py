@@ -250,18 +250,17 @@ class Moment(NamedTuple):
     waiting: GramSum | None
 
 
+@dataclass(eq=False, repr=False)
 class Regret:
     """Live view of the exact regret of a stream. Curator only.
 
     Parameters
     ----------
     log : its settings.
-    moment : returns the present data; None before the first row.
     """
 
-    def __init__(self, log: RegretLog, moment: Callable[[], Moment | None]) -> None:
-        self.log = log
-        self._moment = moment
+    log: RegretLog
+    _moment: Callable[[], Moment | None]
 
     @property
     def history(self) -> list[RegretRecord]:

@@ -10,6 +10,7 @@ state that the noise drawn for them was added once. The auditor's tape and commi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ from streampca.stream.step import State, Step
 _FEATURES, _COMPONENTS = 256, 16
 _new = tuple.__new__
 #: First number and values of a chunk of `InChunks`.
-Chunk = tuple[int, list[float]]
+Chunk = tuple[int, Sequence[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
 _T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _GRAM, _PAIR = (
     getattr(Release, name).__set__ for name in (

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from planted.bugs import const, put
 from planted.edge_bugs import BUGS, CASES  # those at the edges of decisions too
 from scipy import stats
 
@@ -108,10 +109,11 @@ WRONG = {
 }
 #: The same for attributes that no bug replaces.
 PATCHED = {
-    "AdaptiveCovariance": ((adaptive, "FIRST_SHARE", 0.36), "together"),
-    "ExactSubspace": ((TruncatedLaplace, "bound", property(lambda self: 1.5)), "votes"),
+    "AdaptiveCovariance": (put(adaptive, "FIRST_SHARE", 0.36), "together"),
+    "ExactSubspace": (const(TruncatedLaplace, "bound", lambda self: 1.5), "votes"),
     "SubspacePerturbation-replace": (
-        (sp.papers.SubspacePerturbation, "_mu2", property(lambda self: self.mu)), "gap and Gram"),
+        const(sp.papers.SubspacePerturbation, "_gram_std", lambda self: self.budget.sensitivity() / self.mu),
+        "gap and Gram"),
 }  # fmt: skip
 
 
@@ -129,7 +131,8 @@ def test_a_wrong_calibration_is_refuted(wrong):
 @pytest.mark.parametrize("case", PATCHED)
 def test_a_wrong_constant_is_refuted(case, monkeypatch):
     patch, what = PATCHED[case]
-    monkeypatch.setattr(*patch)
+    owner, name, change = patch
+    monkeypatch.setattr(owner, name, change(getattr(owner, name)))
     assert any(what in one for one in refuted(case))
 
 

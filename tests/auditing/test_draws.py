@@ -36,7 +36,7 @@ def found_in(text):
             found += [f"import {module}" for module in modules & SOURCES]
         if isinstance(node, ast.Attribute) and node.attr in DRAWS:
             owner = ast.unparse(node.value)
-            if owner != "draws" and not owner.startswith(("outlet.hide(", "outlet.coins(")):
+            if owner != "draws" and not owner.startswith("outlet.hide("):
                 found.append(ast.unparse(node))
     return found
 

@@ -14,7 +14,7 @@ from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
-from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness, encoded
 
 MU, SENSITIVITY = 0.7, 1.5
@@ -60,7 +60,7 @@ class Vectors:
 
 def sums(mechanism, size, n=None, seed=0, label="noise"):
     source = NoiseSource(Randomness.from_seed(seed), label)
-    outlet = source.outlet(source.first)
+    outlet = Outlet(source, source.first)
     values = [mechanism.start(size, source)]
     for _ in range(n or length(mechanism)):
         values.append(values[-1].advance(outlet.hide("sum")))
@@ -101,7 +101,7 @@ def test_std_is_the_row_norm_of_the_decoder(name):
     mechanism = CASES[name]
     n = length(mechanism)
     rows = np.linalg.norm(mechanism.reconstruction(n), axis=1)
-    np.testing.assert_allclose(mechanism.stds(1, n), rows, rtol=1e-12)
+    np.testing.assert_allclose(mechanism.stds(np.arange(1, n + 1)), rows, rtol=1e-12)
     np.testing.assert_allclose([mechanism.std(i) for i in range(1, n + 1)], rows, rtol=1e-12)
 
 
@@ -137,7 +137,7 @@ def test_restored_noise_continues_bit_for_bit(name):
     whole = np.array([value.noise for value in values])
     for cut in {0, 1, 8, 11, 16, 27, n} & set(range(n + 1)):
         snapshot = pickle.loads(pickle.dumps(values[cut].snapshot()))
-        outlet = source.outlet(source.first)
+        outlet = Outlet(source, source.first)
         vectors = [outlet.hide("sum") for _ in range(n)]
         value = mechanism.start(5, source).restored(snapshot, source)
         assert value.n == cut
@@ -183,10 +183,11 @@ def test_compiled_and_plain_releases_have_equal_bits(name, std):
         for compiled in (True, False):
             _native.use(compiled)
             source = NoiseSource(Randomness.from_seed(0), "noise")
-            outlet = source.outlet(source.first)
+            outlet = Outlet(source, source.first)
             noise = mechanism.start(10, source)
             for _ in range(15):
-                noise, released = noise.released(outlet.hide("sum"), gram, std)
+                noise = noise.advance(outlet.hide("sum"))
+                released = gram.noisy(noise.noise, std)
                 made.append(released)
             noises.append(run(mechanism, 600))
     finally:

@@ -12,7 +12,7 @@ from streampca import _native
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.lattice import onto_ball
 from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCovariance
-from streampca.mechanisms.base import SCOPE, Mechanism
+from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.papers.approximate_subspace import ApproximateSubspace
@@ -103,7 +103,7 @@ def test_is_a_frozen_dataclass_of_its_parameters(case):
 def test_the_guarantee_is_known_before_any_row_and_priced_as_stated(case):
     mechanism, claim = case.mechanism, case.mechanism.guarantee
     assert (claim.epsilon, claim.delta) == (mechanism.epsilon, getattr(mechanism, "delta", 0.0))
-    assert (claim.adjacency, claim.scope, claim.unit) == (mechanism.adjacency, SCOPE, "one row")
+    assert (claim.adjacency, claim.scope, claim.unit) == (mechanism.adjacency, "one release of one data set", "one row")
     assert claim.theorem
     assert claim.citation
     if claim.mu is not None:

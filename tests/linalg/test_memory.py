@@ -29,7 +29,7 @@ def test_recent_items_are_kept_by_every_value(length):
     for _ in range(300):
         value, held = values[-1] if rng.random() < 0.9 else values[rng.integers(len(values))]
         items = rng.integers(0, 1000, size=(rng.integers(1, 30), 3)).astype(np.int32)
-        made = value.extend(items) if len(items) > 1 else value.append(items[0])
+        made = value.extend(items)
         values.append((made, np.vstack([held, items])))
     for value, held in values:
         assert value.n == len(held)
@@ -41,7 +41,7 @@ def test_recent_items_are_kept_by_every_value(length):
         middle = (first + value.n) // 2
         np.testing.assert_array_equal(value.between(first, middle), held[first - 1 : middle])
         again = Recent(length, value.latest.shape[1:], value.latest.dtype).restored(value.snapshot())
-        np.testing.assert_array_equal(again.append(held[0]).latest, value.append(held[0]).latest)
+        np.testing.assert_array_equal(again.extend(held[:1]).latest, value.extend(held[:1]).latest)
         for outside in (first - 1, value.n + 1):
             with pytest.raises(IndexError):
                 value.item(outside)

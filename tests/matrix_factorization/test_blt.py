@@ -13,7 +13,7 @@ from streampca.matrix_factorization.tree import BinaryTree
 
 
 def max_and_rms(mechanism):
-    stds = mechanism.stds(1, mechanism.horizon)
+    stds = mechanism.stds(np.arange(1, mechanism.horizon + 1))
     return stds.max(), np.sqrt(np.mean(stds**2))
 
 
@@ -50,7 +50,7 @@ def test_every_fit_is_proper(horizon):
 @pytest.mark.parametrize("buffers", [ANYTIME, Buffers(1e-3, 5.0, 4), Buffers(0.1, 2.0, 1)])
 def test_closed_forms_agree_with_the_coefficients(buffers):
     n = 200
-    c, c_inverse = buffers.strategy_coefficients(n), buffers.inverse_coefficients(n)
+    c, c_inverse = buffers.coefficients(n), buffers.coefficients(n, inverse=True)
     np.testing.assert_allclose(np.convolve(c, c_inverse)[:n], np.eye(n)[0], atol=1e-12)
     counts = np.arange(1.0, n + 1.0)
     np.testing.assert_allclose(buffers.column_square(counts), np.cumsum(c**2), rtol=1e-12)
@@ -64,7 +64,7 @@ def test_column_norms_are_never_understated():
     # Against sums of squares in extended precision: the inflation of 1e-6 covers rounding a thousandfold.
     for horizon in (2**10, 2**14):
         buffers = fit_buffers(horizon)
-        c = buffers.strategy_coefficients(horizon).astype(np.longdouble)
+        c = buffers.coefficients(horizon).astype(np.longdouble)
         exact = np.cumsum(c * c)
         closed = buffers.column_square(np.arange(1.0, horizon + 1.0))
         assert float(np.max(np.abs(closed / exact - 1.0))) < 1e-9
@@ -92,7 +92,7 @@ def test_std_at_a_horizon_of_nine_thousand_is_that_of_the_recursion():
     # Step by step, from the covariance of the buffers: an independent calculation.
     horizon = 9000
     mechanism = GeometricBLT(horizon, mu=1.0)
-    buffers, scales = mechanism.buffers, mechanism._norms(np.arange(1.0, horizon + 1))
+    buffers, scales = mechanism.buffers, mechanism._scales(np.arange(1.0, horizon + 1))
     count = buffers.count
     update = np.zeros((count + 1, count + 1))  # of (r, N) by itself, but for the row of N
     update[:count, :count] = np.diag(1.0 - buffers.a_hat)
@@ -103,7 +103,7 @@ def test_std_at_a_horizon_of_nine_thousand_is_that_of_the_recursion():
         drawn = np.append(np.ones(count), scales[t])
         covariance = update @ covariance @ update.T + np.outer(drawn, drawn)
         found[t] = math.sqrt(covariance[count, count])
-    stds = mechanism.stds(1, horizon)
+    stds = mechanism.stds(np.arange(1, horizon + 1))
     np.testing.assert_allclose(stds, found, rtol=1e-10)
     assert (mechanism.std(8193), mechanism.std(horizon)) == (stds[8192], stds[-1])
 

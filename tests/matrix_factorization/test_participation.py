@@ -76,8 +76,7 @@ def test_the_bound_without_a_horizon_is_the_sum_over_full_columns(monkeypatch):
     # Coefficients that decay within the columns, so that a sum over them is the sum to infinity.
     buffers = Buffers(0.02, 3.0, 3)
     monkeypatch.setattr(blt, "ANYTIME", buffers)
-    monkeypatch.setattr(AnytimeBLT, "buffers", buffers)
-    c = buffers.strategy_coefficients(5000)
+    c = buffers.coefficients(5000)
     products = [float(c[: c.size - lag] @ c[lag:]) / float(c @ c) for lag in range(10)]
     mechanism = AnytimeBLT(1.0, restart_after=5000)
     for m in (1, 2, 7):

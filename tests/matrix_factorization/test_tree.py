@@ -9,12 +9,12 @@ from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.svec import entry_weights
 from streampca.matrix_factorization.tree import BinaryTree, ExactTree
 from streampca.privacy.discrete_gaussian import UNIT_BITS
-from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 
 
 def sums(value, n, source):
-    outlet, values = source.outlet(source.first), [value]
+    outlet, values = Outlet(source, source.first), [value]
     for _ in range(n):
         values.append(values[-1].advance(outlet.hide("sum")))
     return values
@@ -43,7 +43,7 @@ def test_integer_noise_is_the_sum_of_its_nodes():
     values = sums(tree.start(6), 37, source)
     with pytest.raises(HorizonReachedError, match="37"):
         values[-1].advance(None)  # before the vector is used
-    outlet = source.outlet(source.first)
+    outlet = Outlet(source, source.first)
     nodes = [tree.draw_node(outlet.hide("sum"), 6) for _ in range(37)]
     used = (tree.reconstruction(37) / tree.node_std).round().astype(np.int64)
     np.testing.assert_array_equal([value.noise for value in values[1:]], used @ np.array(nodes))

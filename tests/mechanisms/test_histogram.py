@@ -20,7 +20,7 @@ EDGES = np.arange(-40.0, 200.0, 0.125)  # a vote is a whole number of cells: shi
 
 def outlet(seed: int) -> Outlet:
     source = NoiseSource(Randomness.from_seed(seed), "histogram")
-    return source.outlet(source.first)
+    return Outlet(source, source.first)
 
 
 def noisy_counts(histogram: StabilityHistogram, counts: object, noise: Outlet) -> FloatArray:

@@ -15,7 +15,7 @@ RANGE = PrivateRange(1.0, 1e-6)
 
 def outlet(seed: int) -> Outlet:
     source = NoiseSource(Randomness.from_seed(seed), "mean")
-    return source.outlet(source.first)
+    return Outlet(source, source.first)
 
 
 def test_range_is_the_upper_end_of_the_octave_or_nothing() -> None:

@@ -19,11 +19,10 @@ from streampca import _native
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec_size
-from streampca.matrix_factorization.base import RunningNoise
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy import outlet as module
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise
-from streampca.privacy.outlet import SCHEME, Chain, Counts, LatticeSum, NoiseSource
+from streampca.privacy.outlet import SCHEME, Chain, Counts, LatticeSum, NoiseSource, Outlet
 from streampca.privacy.randomness import VERSION, DrawKeys, Randomness, encoded
 from streampca.processors.base import Setting
 from streampca.processors.tumbling import Tumbling
@@ -57,8 +56,6 @@ class Summed:
 
     def advance(self, draws):
         return Summed(self.noise + STD * draws.normal(SIZE))
-
-    released = RunningNoise.released
 
 
 # Each way out: what is released of some rows, and what of it is exact.
@@ -125,7 +122,7 @@ def test_keys_chain_and_seeded_bytes_are_those_of_scheme_1():
         own.fresh(n)
         == blake2b(bytes([8, 7, 6, 5, 4, 3, 2, 1]), key=seed, digest_size=16, person=b"streampca fresh").digest()
     )
-    hidden, outlet = np.arange(3.0), own.outlet(own.first)
+    hidden, outlet = np.arange(3.0), Outlet(own, own.first)
     drawn = outlet.hide("gram", hidden, b"and")
     tags = [AESGCM(tag).encrypt(bytes(12), b"", part) for part in (hidden.tobytes(), b"and")]
     parts = [b"1|4|gram|", first, b"|", own.fresh(1), *tags]
@@ -139,22 +136,22 @@ def test_keys_chain_and_seeded_bytes_are_those_of_scheme_1():
 
 
 def run(outlet, given):
-    return [way(outlet, given)[0] for way in WAYS.values()] + [outlet.coins("coins").normal(7)]
+    return [way(outlet, given)[0] for way in WAYS.values()] + [outlet.hide("coins").normal(7)]
 
 
 def test_a_replay_with_the_recorded_bytes_is_bit_identical():
     first = source()
-    outlet = first.outlet(first.first)
+    outlet = Outlet(first, first.first)
     made = run(outlet, rows())
     assert (len(outlet.fresh), outlet.chain.n) == (6, 6)
     again = source(start=first.start)
-    replayed = again.outlet(again.first, outlet.fresh)
+    replayed = Outlet(again, again.first, outlet.fresh)
     for a, b in zip(made, run(replayed, rows()), strict=True):
         assert a.tobytes() == b.tobytes()
     assert replayed.chain == outlet.chain
     assert replayed.fresh == outlet.fresh
     # Without the record, of other rows, or of another start it is another run.
-    others = again.outlet(again.first), again.outlet(again.first, outlet.fresh), source().outlet(source().first)
+    others = Outlet(again, again.first), Outlet(again, again.first, outlet.fresh), Outlet(source(), source().first)
     for other, given in zip(others, (rows(), one_less(rows()), rows()), strict=True):
         assert all((a != b).mean() > 0.9 for a, b in zip(made, run(other, given), strict=True))
 
@@ -162,7 +159,7 @@ def test_a_replay_with_the_recorded_bytes_is_bit_identical():
 def test_a_record_of_other_rows_is_refused_once_it_ends():
     own = source()
     with pytest.raises(BadParameterError, match="the recorded bytes end before vector 3"):
-        run(own.outlet(own.first, [bytes(16)] * 2), rows())
+        run(Outlet(own, own.first, [bytes(16)] * 2), rows())
 
 
 def test_a_seed_reproduces_a_run_and_nothing_is_fresh(monkeypatch):
@@ -170,7 +167,7 @@ def test_a_seed_reproduces_a_run_and_nothing_is_fresh(monkeypatch):
     made = []
     for seed in (1, 1, 2):
         own = source(randomness=Randomness.from_seed(seed))
-        made.append(run(own.outlet(own.first), rows()))
+        made.append(run(Outlet(own, own.first), rows()))
     for a, b, c in zip(*made, strict=True):
         assert a.tobytes() == b.tobytes()
         assert (a != c).mean() > 0.9
@@ -186,7 +183,7 @@ def test_other_rows_have_other_noise_even_where_nothing_is_fresh(way, cloned, mo
             NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ())
         )
     blocks = rows(), one_less(rows()), rows()
-    first, other, same = noises(way, *blocks, outlets=[own.outlet(own.first) for _ in blocks])
+    first, other, same = noises(way, *blocks, outlets=[Outlet(own, own.first) for _ in blocks])
     assert cancel(first, other) is blind
     assert cancel(first, same)
 
@@ -200,7 +197,7 @@ def test_noise_is_bound_to_all_that_went_before(cloned, monkeypatch, forgetful):
             NoiseSource, "link",
             lambda self, chain, kind, fresh, exact: link(self, Chain(chain.n, self.first.link), kind, fresh, exact),
         )  # fmt: skip
-    outlets = own.outlet(own.first), own.outlet(own.first)
+    outlets = Outlet(own, own.first), Outlet(own, own.first)
     for outlet, given in zip(outlets, (rows(), one_less(rows())), strict=True):
         by_gram(outlet, given)
     for seed in range(1, 4):
@@ -214,25 +211,25 @@ def test_every_part_and_every_kind_counts(cloned):
         ("a", np.append(x, 0.0)), ("a", x + 2.0**-40 * (x == 3.0)), ("a", x.astype(np.int64)), ("a", b"x"),
         ("a", b"x", b""), ("a", b""), ("a|1", x), ("1|a", x), ("a", x[::-1].copy()), ("a", x[:0]),
     ]  # fmt: skip
-    names = [own.outlet(own.first).hide(*one).name for one in hidden]
+    names = [Outlet(own, own.first).hide(*one).name for one in hidden]
     assert names[13] == names[17]  # nothing is nothing
     assert len(set(names)) == len(names) - 1
     # Arrays of several axes are hidden row by row, whatever their order in memory; they are never misread.
     square = x.reshape(2, 3)
     for same in (square, np.asfortranarray(square)):
-        assert own.outlet(own.first).hide("a", same).name == names[0]
+        assert Outlet(own, own.first).hide("a", same).name == names[0]
     with pytest.raises(ValueError, match="contiguous"):
-        own.outlet(own.first).hide("a", x[::-1])
+        Outlet(own, own.first).hide("a", x[::-1])
 
 
 def two_of_one(kind, way):
     """The noises of two continuations of one run over equal rows."""
     first = source()
-    outlet = first.outlet(first.first)
+    outlet = Outlet(first, first.first)
     way(outlet, rows(1))
     second = {"fork": first, "resumed": source(start=first.start), "rerun": source()}[kind]
     chains = outlet.chain, second.first if kind == "rerun" else outlet.chain
-    outlets = [one.outlet(chain) for one, chain in zip((first, second), chains, strict=True)]
+    outlets = [Outlet(one, chain) for one, chain in zip((first, second), chains, strict=True)]
     if kind == "rerun":
         way(outlets[1], rows(1))
     return noises(way, rows(), rows(), outlets=outlets)
@@ -252,7 +249,7 @@ def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):
     monkeypatch.setattr(module.os, "urandom", lambda size: taken.append(size) or bytes(size))
     own = source()
     assert taken == [16]  # the start
-    outlet = own.outlet(own.first)
+    outlet = Outlet(own, own.first)
     assert taken == [16]
     run(outlet, rows())
     assert taken == [16] * 7
@@ -339,7 +336,7 @@ def test_keys_change_with_the_epoch_and_numbers_go_on():
     assert words[edge] == words[edge + 1]
     assert len(set(words.values())) == 4
     assert own.draws(1, name).words(8).tobytes() == words[1]
-    outlet = own.outlet(Chain(edge - 2, bytes(32)))
+    outlet = Outlet(own, Chain(edge - 2, bytes(32)))
     drawn = [outlet.hide("gram", np.zeros(1)) for _ in range(5)]
     assert [d.n for d in drawn] == list(range(edge - 1, edge + 4))
     assert len({d.name for d in drawn}) == 5

@@ -44,7 +44,7 @@ def every_release(algorithm: Noisy, stds: np.ndarray, rows_played: int, d: int, 
 def test_the_bound_on_panels_is_that_on_every_release(mu: float, release_every: int) -> None:
     noise = GeometricBLT(HORIZON // release_every, mu)
     algorithm = Noisy(noise, release_every)
-    stds = noise.stds(1, noise.horizon)
+    stds = noise.stds(np.arange(1, noise.horizon + 1))
     for t in (*range(release_every + 1, 60), 333, HORIZON // 2, HORIZON):
         for opt in (0.3 * t, 1e30):
             found = worst_case_bound(algorithm, 7, t, opt)

@@ -81,9 +81,9 @@ def test_uniform_bounds_hold_for_the_worst_direction():
     sparse = np.array(
         [np.abs(np.linalg.eigvalsh(m[pairs[:, :, None], pairs[:, None, :]])).max() for m in e[:100]]
     )  # fmt: skip
-    assert (sparse > noise.on_supports(size, level)).mean() <= 0.1
-    assert (sparse > 1 / 2 * noise.on_supports(size, level)).mean() > 0.5
-    assert noise.on_supports(size, level) < noise.spectral(level)
+    assert (sparse > noise.spectral(level, size)).mean() <= 0.1
+    assert (sparse > 1 / 2 * noise.spectral(level, size)).mean() > 0.5
+    assert noise.spectral(level, size) < noise.spectral(level)
 
 
 @pytest.mark.parametrize(

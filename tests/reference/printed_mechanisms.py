@@ -129,6 +129,7 @@ class PrintedExactLine(Mechanism):
     n_components: int = 1
     n_features: int | None = None
     adjacency = "zero-out"
+    is_exact = True
 
     @property
     def guarantee(self) -> Guarantee:
@@ -136,9 +137,6 @@ class PrintedExactLine(Mechanism):
             "a tie of the two largest scores makes every span of the data equally likely: true delta at least 0.25",
             "Singhal, Steinke, NeurIPS 2021, Algorithm 1 and Lemma 2.3",
         )
-
-    def _admit(self, rows: FloatArray) -> FloatArray:
-        return rows
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (2.0 / self.epsilon,)

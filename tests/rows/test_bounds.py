@@ -7,7 +7,7 @@ import pytest
 import streampca as sp
 from streampca.errors import BadParameterError
 from streampca.privacy.gaussian import mu_of
-from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
@@ -35,7 +35,7 @@ def some_rows(count: int = 70) -> np.ndarray:
 
 def outlet() -> object:
     source = NoiseSource(Randomness.from_seed(0), "test")
-    return source.outlet(source.first)
+    return Outlet(source, source.first)
 
 
 def test_votes_are_the_sign_and_the_binary_exponent() -> None:

@@ -21,7 +21,7 @@ from streampca.auditing.instrument import Audit, audit_case
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec
-from streampca.matrix_factorization.base import RunningNoise, next_sum
+from streampca.matrix_factorization.base import next_sum
 from streampca.matrix_factorization.blt import BufferedNoise, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base, histogram
@@ -65,10 +65,8 @@ class Bug(NamedTuple):
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        # Bugs are planted in the parts of a release, which the compiled form has in one kernel.
-        parts = put(BufferedNoise, "released", vars(RunningNoise)["released"])
         with ExitStack() as stack:
-            for owner, name, made in (parts, *self.patches):
+            for owner, name, made in self.patches:
                 if isinstance(owner, dict):
                     stack.enter_context(mock.patch.dict(owner, {name: made(owner[name])}))
                 else:
@@ -93,6 +91,8 @@ def put(owner: Any, name: str, value: Any) -> Patch:
 
 
 def const(owner: Any, name: str, value: Callable[[Any], Any]) -> Patch:
+    if name in getattr(owner, "__dataclass_fields__", {}):
+        return after(owner, "__init__", lambda made, self, *given, **named: object.__setattr__(self, name, value(self)))
     return put(owner, name, property(value))
 
 
@@ -179,8 +179,6 @@ def _few(self: NoiseSource, n: int, name: bytes) -> Draws:
 
 
 class _Ahead:
-    released = RunningNoise.released
-
     def __init__(self, latest: Any, following: Any) -> None:
         self.noise, self.n, self.following = latest.noise, latest.n, following
 
@@ -339,7 +337,8 @@ bug("rewards with no noise of their own", "PrivateFPL-rewards",
     (RewardSum, "noisy", lambda noisy: lambda self, noise, std: noisy(self, 0.0, std)))
 bug("rewards forgotten in the sensitivity", "PrivateFPL-rewards PrivateFPL-rewards-replace",
     put(private_fpl, "joint_sensitivity", lambda gram: gram))
-bug("column norms forgotten", "PrivateFPL", put(GeometricBLT, "_norms", lambda self, n: np.ones(len(n))))
+bug("column norms forgotten", "PrivateFPL", put(
+    GeometricBLT, "_scales", lambda self, n: np.full(len(n), self.sensitivity / self.mu)))
 bug("sum of rows forgotten in the sensitivity", "PrivateFPL-centered PrivateFPL-centered-replace",
     put(budget, "joint_factor", lambda **given: 1.0))
 bug("no constant in the place of bad rows", "PrivateFPL-centered", after(
@@ -358,7 +357,7 @@ bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
     times(private_oja, "gradient_sensitivity", 0.5))
 bug("gradients not clipped", "PrivateOja-clipped", (
     private_oja, "clipped_gradients", lambda honest: lambda rows, basis, bound: honest(rows, basis, 1.0)))
-bug("clipped products with a quarter of the noise", "DPPCA", times(ClippedMean, "std", 0.25))
+bug("clipped products with a quarter of the noise", "DPPCA", const(ClippedMean, "std", lambda self: 0.25 * self.std))
 bug("no noise in the votes", "DPPCA", no_noise("norm"))
 bug("none inside", "DPPCA", no_noise("inside"))
 bug("none across", "DPPCA", no_noise("across"))
@@ -395,7 +394,8 @@ bug("threshold as for add-remove", "StabilityHistogram-moves",
     const(StabilityHistogram, "threshold", lambda self: 1.0 + math.log(0.5 / self.delta) / self.epsilon))
 bug("threshold too low", "StabilityHistogram-moves", const(StabilityHistogram, "threshold", lambda self: 1.0))
 bug("noise for one bin where two change", "StabilityHistogram-moves ApproximateSubspace DPPCA",
-    times(StabilityHistogram, "scale", 0.5))
+    const(StabilityHistogram, "scale", lambda self: 1.0 / self.epsilon),
+    const(StabilityHistogram, "threshold", lambda self: 1.0 + self.scale * math.log(0.5 / self.delta)))
 bug("label ignores t and rows", "Tumbling Tumbling-ExactSubspace", same_noise)
 bug("rows not clipped", "GaussianCovariance LaplaceCovariance", put(mechanisms_base, "onto_ball", _truncated))
 

@@ -32,7 +32,7 @@ from streampca.auditing.needs import (
 from streampca.auditing.runs import Case, Row, feed_stream
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.outlet import NoiseSource, Outlet
 
 EPSILON, DELTA = BUDGET["epsilon"], BUDGET["delta"]
 CASES: dict[str, Case] = {}
@@ -162,7 +162,7 @@ add("Tumbling-ExactSubspace", partial(tumbling, _exact), changes=of_mechanism(li
 
 def _votes(subject: Any, rows: list[Row], how: str) -> list[Any]:
     source = NoiseSource(sp.Randomness(), "audit", repr(subject))
-    return [subject.release([f"bin {int(row[0])}" for row in rows], source.outlet(source.first), "votes")]
+    return [subject.release([f"bin {int(row[0])}" for row in rows], Outlet(source, source.first), "votes")]
 
 
 def _bins(subject: Any, d: int) -> Pairs:

@@ -1,0 +1,77 @@
+"""The public parameters of a mechanism or an algorithm, and the guarantee of its releases."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from streampca.linalg.counts import check_components, use_plain_numbers
+from streampca.linalg.lattice import check_memory
+from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.guarantee import Guarantee
+
+
+class Configuration(ABC):
+    """Base of mechanisms and algorithms: a frozen dataclass of public parameters, without a row.
+
+    Attributes
+    ----------
+    n_components : dimension of the released subspaces; None where a mechanism chooses it.
+    epsilon, adjacency : the budget, see `Budget`. Those that are not pure have a positive ``delta``, too. `Oja` and
+        `Tumbling` have none of the three.
+    budget : target budget of all releases together.
+    mu : exact Gaussian-DP parameter of the budget, if ``is_gaussian``.
+    """
+
+    n_components: int | None
+    epsilon: float
+    adjacency: Adjacency
+    budget: Budget
+    mu: float
+    #: Whether n_components may be None: the mechanism then estimates it.
+    finds_components: ClassVar[bool] = False
+    #: Whether all releases together are mu-GDP at `mu`.
+    is_gaussian: ClassVar[bool] = False
+    scope: str  # of the guarantee, as the next five
+    theorem: str
+    citation: str
+    unit: str = "one row"
+    slack: float = 0.0
+    floating_delta: float | None = 0.0
+    center: bool = False  # whether Gram matrices are about the mean; rows then have the constant of `linalg.centering`
+    #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
+    square_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check what most have: numbers, dimensions and a budget."""
+        use_plain_numbers(self)
+        check_components(self.n_components, optional=self.finds_components)
+        if hasattr(self, "epsilon"):
+            object.__setattr__(self, "budget", Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency))
+        if self.is_gaussian:
+            object.__setattr__(self, "mu", self.budget.mu)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Guarantee of all releases together. Known before any row."""
+        budget = self.budget
+        return Guarantee(
+            budget.epsilon, budget.delta, budget.adjacency, self.scope, self.theorem, self.citation, self.unit,
+            self.mu if self.is_gaussian else None, self.slack, floating_delta=self.floating_delta,
+        )  # fmt: skip
+
+    def guarantee_for(self, n_features: int) -> Guarantee:
+        """Return the guarantee of all releases of rows with this number of features."""
+        return self.guarantee
+
+    @abstractmethod
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Return every number that the noise depends on: standard deviations, scales, mixes and rates.
+
+        They are part of the label of the noise: configurations that differ in one bit have independent noise.
+        """
+
+    def check(self, n_features: int) -> None:
+        """Raise `BadParameterError` unless rows with this number of features fit the parameters and the memory."""
+        check_memory(n_features, self.square_bytes)
+        check_components(self.n_components, n_features, optional=True)
