@@ -10,7 +10,6 @@ import logging
 import os
 import random
 import signal
-import sys
 import threading
 import weakref
 from collections import UserDict
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import within
 
 import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError
@@ -34,7 +34,6 @@ from streampca.stream import replay
 
 D, NAMES = 4, list("abcd")
 ROWS = np.random.default_rng(0).standard_normal((120_000, D)) / 4.0
-PACKAGE = str(Path(sp.__file__).parent)
 
 
 def fpl(**options: Any) -> sp.PrivateFPL:
@@ -163,30 +162,6 @@ class Number:
     def __float__(self) -> float:
         self._act()
         return 0.1
-
-
-def within(call: Callable[[], object], inside: Callable[[], object], place: int, *, opcodes: bool = False) -> bool:
-    """Make a call, and another one inside it at one line (or operation) of the package; False if there are fewer."""
-    left = place
-
-    def trace(frame: Any, event: str, arg: object) -> Any:
-        nonlocal left
-        if PACKAGE not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes = opcodes
-        if event == ("opcode" if opcodes else "line"):
-            left -= 1
-            if left == 0:
-                inside()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return left <= 0
 
 
 def at_every_place(
