@@ -7,8 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
+from cluster import write_files
+from runs import of_steps, texts
 
 from streampca import pool
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
@@ -28,13 +29,7 @@ NAMES = [f"x{j}" for j in range(D)]
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    rows = np.random.default_rng(1).normal(size=(N, D))
-    paths = []
-    for at, (a, b) in enumerate([(0, 1234), (1234, N)]):
-        table = pa.table({name: rows[a:b, j] for j, name in enumerate(NAMES)})
-        paths.append(tmp_path / f"part{at}.parquet")
-        pq.write_table(table, paths[-1], row_group_size=217)
-    return paths
+    return write_files(tmp_path, N, D, files=2, group=217)
 
 
 def stream(**options) -> Stream:
@@ -44,15 +39,8 @@ def stream(**options) -> Stream:
 
 def single(files: list[Path]) -> list[str]:
     one = stream()
-    releases = []
-    for path in files:
-        for block in from_parquet(path).blocks():
-            releases += one.push_many(block).releases
-    return [release.to_json() for release in releases]
-
-
-def releases(steps) -> list[str]:
-    return [step.release.to_json() for step in steps if step.release is not None]
+    blocks = (block for path in files for block in from_parquet(path).blocks())
+    return [text for block in blocks for text in texts(one.push_many(block).releases)]
 
 
 @pytest.mark.parametrize(("processes", "rows_per_task"), [(2, 500), (1, 1)])
@@ -62,7 +50,7 @@ def test_a_pool_gives_the_releases_of_one_process(
     monkeypatch.setattr(pool, "TASK_ROWS", rows_per_task)
     expected = single(files)
     assert len(expected) == 33
-    assert releases(absorb_parquet(stream(), files, processes=processes)) == expected
+    assert of_steps(absorb_parquet(stream(), files, processes=processes)) == expected
 
 
 def test_it_continues_after_any_block(files: list[Path], monkeypatch) -> None:
@@ -75,7 +63,7 @@ def test_it_continues_after_any_block(files: list[Path], monkeypatch) -> None:
             if i == stop:
                 break
         out = Stream.resume(store)
-    assert [release.to_json() for release in store.releases()] == expected
+    assert texts(store.releases()) == expected
 
 
 def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: list[Path]) -> None:
@@ -84,8 +72,8 @@ def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: 
     first, second = (next(from_parquet(path, columns=["x3", "x1"]).blocks()) for path in files)
     for made in (out, other):
         made.push_many(first)
-    got = releases(absorb_parquet(out, files[1], processes=1, before=1234))
-    assert got == [release.to_json() for release in other.push_many(second).releases]
+    got = of_steps(absorb_parquet(out, files[1], processes=1, before=1605))
+    assert got == texts(other.push_many(second).releases)
     with pytest.raises(BadParameterError, match="is at row 3210"):
         next(absorb_parquet(out, files[1], processes=1))
 
@@ -112,9 +100,9 @@ def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path], monkey
     table["x2"][100] = None
     pq.write_table(pa.table(table), files[1], row_group_size=50)
     out = stream()
-    with pytest.raises(BadRowError, match="row 1335: feature 'x2' is not finite"):
+    with pytest.raises(BadRowError, match="row 1706: feature 'x2' is not finite"):
         list(absorb_parquet(out, files, processes=2))
-    assert out.t == 1334  # where the task before the bad row's ended
+    assert out.t == 1705  # where the task before the bad row's ended
     lenient = stream(on_bad_row="zero")
     list(absorb_parquet(lenient, files, processes=1))
     assert (lenient.t, lenient.admission.bad_rows) == (N, 1)

@@ -36,6 +36,10 @@ def texts(releases: Iterable[sp.Release]) -> list[str]:
     return [release.to_json() for release in releases]
 
 
+def of_steps(steps: Iterable[Any]) -> list[str]:
+    return texts(step.release for step in steps if step.release is not None)
+
+
 @cache
 def whole() -> list[str]:
     """Return the releases of all rows, without a store."""
