@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from streampca import errors, queries
+from streampca.linalg.lattice import onto_ball
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
@@ -31,6 +32,21 @@ def test_without_noise_it_is_least_squares():
     np.testing.assert_allclose(found.residual, squares, rtol=1e-8)
     assert (found.ridge, queries.regression(release_of(rows)).responses.tolist()) == (0.0, [4])
     np.testing.assert_allclose(found.predict(rows[:5, :3]), rows[:5, :3] @ exact)
+
+
+def test_the_errors_of_coefficients_are_as_stated():
+    a = np.random.default_rng(21).normal(size=(6000, 6)) * 0.35 * np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+    a[:, -1] += 0.5 * a[:, 0] - 0.25 * a[:, 1]
+    a[:, 0] += 0.2
+    rows = onto_ball(np.hstack([a * 0.9, np.full((6000, 1), 0.5)]))
+    mechanism = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
+    made = [mechanism.release(rows, seed=1000 + i) for i in range(200)]
+    truth, *found = (queries.regression(each, [5], predictors=[0, 1, 2, 3, 4]) for each in (release_of(rows), *made))
+    assert min(each.signal_to_noise for each in found) > 2.0
+    z = np.array([(each.coefficients - truth.coefficients) / each.std for each in found])[:, :, 0]
+    # Of 200 normals; off by 4.5 standard errors with probability 7e-6.
+    assert np.abs(z.mean(axis=0)).max() < 4.5 / 200**0.5
+    np.testing.assert_allclose(z.std(axis=0), 1.0, atol=4.5 / 400**0.5)
 
 
 def test_joint_clipping_keeps_a_noiseless_relation():
