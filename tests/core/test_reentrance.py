@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import random
-import signal
 import threading
 import weakref
 from collections import UserDict
@@ -232,16 +231,6 @@ def test_every_call_that_changes_a_stream_refuses_a_push_inside_it(opcodes: bool
     assert count > 10
 
 
-def test_a_mapping_that_pushes() -> None:
-    for name in ("fpl", "waiting", "users"):
-        feed = Feed(MAKE[name]())
-        feed.push()
-        for _ in range(60):
-            feed.push_mapping(feed.inside)
-        assert (feed.refused, feed.stream.t) == (60, 61)
-        feed.check(name)
-
-
 @pytest.mark.parametrize("on_bad_row", ["raise", "zero"])
 def test_the_error_of_a_cell_that_pushes_is_not_taken_for_a_bad_cell(on_bad_row: Any) -> None:
     stream = sp.Stream(fpl(), features=NAMES, on_bad_row=on_bad_row)
@@ -334,31 +323,6 @@ def test_an_account_and_finalizers_that_push() -> None:
         feed.push_mapping(partial(die, i))
     assert feed.refused == 31
     feed.check()
-
-
-def test_handlers_of_signals_that_push() -> None:
-    """Push while the handler of a timer pushes, until 60 pushes were refused."""
-    feed = Feed(sp.Stream(fpl()))
-    rows = np.random.default_rng(1).standard_normal((500, 20)) / 20.0
-    steps: list[Any] = []  # read afterwards: a handler must take less than the time between two signals
-
-    def push() -> None:
-        steps.append(feed.stream.push(rows[len(steps) % len(rows)]))
-
-    handler = Counted(push)
-    push()
-    before = signal.signal(signal.SIGALRM, lambda number, frame: handler())
-    signal.setitimer(signal.ITIMER_REAL, 5e-4, 5e-4)
-    try:
-        while handler.refused < 60 and len(steps) < 6000:
-            push()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-    feed.took(steps, 0)
-    feed.check()
-    assert handler.refused >= 60
-    assert feed.stream.t > 50
 
 
 @contextmanager

@@ -14,7 +14,6 @@ of its own that stands for the world: no two reports may differ, and each must b
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -28,8 +27,10 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from cyclopts import App
 
 from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError
 from streampca.privacy.budget import Budget
@@ -42,6 +43,7 @@ from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
 FEATURES, EVERY, SEED, PAUSE = 5, 100, 11, 0.05
+How = Literal["kill", "full", "int", "begin", "stop", "fsync"]
 
 
 def algorithm() -> PrivateFPL:
@@ -276,27 +278,30 @@ def break_off(times: int, count: int, commit_every: int | str, how: str, seed: i
     return {"interruptions": done, "runs": runs, "releases": len(expected)}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--times", type=int, default=200)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--commit-every", default="20ms")
-    parser.add_argument("--how", choices=("kill", "full", "int", "begin", "stop", "fsync"), default="kill")
-    parser.add_argument("--chunk", type=int, help="keep snapshots in chunks of so many bytes")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause", type=float, default=PAUSE, help="seconds that a child is stopped")
-    parser.add_argument("--live", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    PAUSE = given.pause
-    every = int(given.commit_every) if given.commit_every.isdigit() else given.commit_every
-    if given.chunk is not None:
-        log.CHUNK = given.chunk
-    if given.live is not None:
-        only, number = Run(given.live.parent, data(given.rows), every), given.seed
-        os._exit(ended(lambda: only.live(number)))
+def main(
+    *,
+    times: int = 200,
+    rows: int = 100_000,
+    commit_every: str = "20ms",
+    how: How = "kill",
+    chunk: int | None = None,
+    seed: int = 0,
+    pause: float = PAUSE,
+    live: Path | None = None,
+) -> None:
+    """Break runs off and compare; with ``live``, be the child of the run at that path."""
+    globals()["PAUSE"] = pause
+    every = int(commit_every) if commit_every.isdigit() else commit_every
+    if chunk is not None:
+        log.CHUNK = chunk
+    if live is not None:
+        os._exit(ended(lambda: Run(live.parent, data(rows), every).live(seed)))
     began = time.perf_counter()
     try:
-        found = break_off(given.times, given.rows, every, given.how, given.seed)
-        print(found, f"{time.perf_counter() - began:.1f} s")
+        print(break_off(times, rows, every, how, seed), f"{time.perf_counter() - began:.1f} s")
     except StoreCorruptError as problem:
         sys.exit(f"corrupt: {problem}")
+
+
+if __name__ == "__main__":
+    App(default_command=main)()
