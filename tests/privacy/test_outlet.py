@@ -91,7 +91,6 @@ def by_laplace(outlet, given):
 WAYS: dict[str, Callable] = {
     "gram": by_gram, "running": by_running, "integers": by_integers, "gaussian": by_gaussian, "laplace": by_laplace,
 }  # fmt: skip
-every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 
 
 def noises(way, *blocks, outlets):
@@ -177,20 +176,6 @@ def test_a_seed_reproduces_a_run_and_nothing_is_fresh(monkeypatch):
     assert own.fresh(1) != own.fresh(2)
 
 
-@every_way
-@pytest.mark.parametrize("blind", [False, True])
-def test_other_rows_have_other_noise_even_where_nothing_is_fresh(way, cloned, monkeypatch, blind):
-    own, link = source(), NoiseSource.link
-    if blind:  # a chain that ignores what is hidden
-        monkeypatch.setattr(
-            NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ())
-        )
-    blocks = rows(), one_less(rows()), rows()
-    first, other, same = noises(way, *blocks, outlets=[own.outlet(own.first) for _ in blocks])
-    assert cancel(first, other) is blind
-    assert cancel(first, same)
-
-
 @pytest.mark.parametrize("forgetful", [False, True])
 def test_noise_is_bound_to_all_that_went_before(cloned, monkeypatch, forgetful):
     # Two histories that differ once never share noise again. With forgetful links they would.
@@ -223,28 +208,6 @@ def test_every_part_and_every_kind_counts(cloned):
         assert own.outlet(own.first).hide("a", same).name == names[0]
     with pytest.raises(ValueError, match="contiguous"):
         own.outlet(own.first).hide("a", x[::-1])
-
-
-def two_of_one(kind, way):
-    """The noises of two continuations of one run over equal rows."""
-    first = source()
-    outlet = first.outlet(first.first)
-    way(outlet, rows(1))
-    second = {"fork": first, "resumed": source(start=first.start), "rerun": source()}[kind]
-    chains = outlet.chain, second.first if kind == "rerun" else outlet.chain
-    outlets = [one.outlet(chain) for one, chain in zip((first, second), chains, strict=True)]
-    if kind == "rerun":
-        way(outlets[1], rows(1))
-    return noises(way, rows(), rows(), outlets=outlets)
-
-
-@every_way
-@pytest.mark.parametrize("kind", ["fork", "resumed", "rerun"])
-@pytest.mark.parametrize("fresh", [True, False])
-def test_equal_rows_share_noise_only_without_fresh_bytes(way, kind, fresh, request):
-    if not fresh:
-        request.getfixturevalue("cloned")
-    assert cancel(*two_of_one(kind, way)) is not fresh
 
 
 def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):

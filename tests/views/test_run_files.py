@@ -59,14 +59,6 @@ def test_a_store_is_read_without_its_key_while_it_grows(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize("text", ["hello\n", '{"kind": "other"}\n', HEADER + "{}\n", HEADER + "[1]\n"])
-def test_what_is_no_run_is_told_with_its_line(tmp_path, text):
-    path = tmp_path / "releases.jsonl"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(BadParameterError, match=r"releases\.jsonl, line \d"):
-        RunFiles(path).new_releases()
-
-
 COLUMNS = "t,reward,opt,regret,bound,captured"
 
 
