@@ -12,7 +12,6 @@ from streampca.auditing.instrument import audit_case
 from streampca.auditing.needs import VALUES_OF, needs
 from streampca.auditing.suite import NUMBERS, audit_named, named
 from streampca.mechanisms.base import Mechanism
-from streampca.processors.private_fpl import PrivateFPL
 
 #: Parameters without a switch, and why their value does not decide what is private.
 NOT_VARIED = {
@@ -62,7 +61,7 @@ def test_a_quick_audit_shows_each_legal_value_of_each_switch(kind):
 
 def test_combinations_of_the_page_are_those_that_are_audited():
     # The first table of docs/combinations.md lists 144, each with releases every row and every fourth.
-    assert len(legal(PrivateFPL)) == 2 * 144
+    assert len(legal(sp.PrivateFPL)) == 2 * 144
 
 
 def test_streams_are_resumed_and_have_private_bounds_and_users():

@@ -12,7 +12,6 @@ import pytest
 
 import streampca as sp
 from streampca.cli.files import CURATOR_ONLY
-from streampca.regret.private_regret import PrivateRegretRecord
 
 COMMON = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 
@@ -251,7 +250,7 @@ def test_publishable_regret_has_a_file_of_its_own(table, run):
     assert said.status == 0
     for words in (f"publishable:  {private}", "publishable:  regret per row in [", f"curator only: {exact}"):
         assert words in said.err
-    records = [PrivateRegretRecord.from_json(line) for line in private.read_text().splitlines()]
+    records = [sp.PrivateRegretRecord.from_json(line) for line in private.read_text().splitlines()]
     assert [record.t for record in records] == [100, 200, 300]
     assert records[-1].guarantee.epsilon == 1.0
     assert "rewards" in records[-1].guarantee.scope

@@ -7,7 +7,6 @@ from runs import Blocks
 
 import streampca as sp
 from streampca.cli import live, session
-from streampca.regret.private_regret import PrivateRegretRecord
 
 
 class Seen(live.View):
@@ -56,7 +55,7 @@ def test_publishable_records_are_made_of_the_releases(tmp_path):
     ending = made(rows, algorithm=algorithm, files=files, every=500).run()
     stream = sp.Stream(algorithm, private_regret=sp.PrivateRegret(every=500), regret=None, seed=1)
     stream.push_many(rows)
-    records = [PrivateRegretRecord.from_json(line) for line in (tmp_path / "private.jsonl").read_text().splitlines()]
+    records = [sp.PrivateRegretRecord.from_json(line) for line in (tmp_path / "private.jsonl").read_text().splitlines()]
     assert [record.t for record in records] == [600, 1200, 1500, 1800]
     assert records[:3] == stream.private_regret.history
     assert records[3] == stream.private_regret.now() == ending.progress.private

@@ -17,8 +17,6 @@ from streampca.privacy import outlet
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness, encoded
-from streampca.processors.tumbling import Tumbling
-from streampca.release.release import Release
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def test_the_release_carries_the_claim_and_survives_json(case):
     basis = release.subspace.basis
     assert basis.shape == (d, release.n_components)
     np.testing.assert_allclose(basis.T @ basis, np.eye(release.n_components), atol=1e-12)
-    again = Release.from_json(release.to_json())
+    again = sp.Release.from_json(release.to_json())
     np.testing.assert_array_equal(again.subspace.basis, basis)
     assert again.details == release.details
     assert again.guarantee == release.guarantee
@@ -101,7 +99,7 @@ def test_same_seed_same_bits_in_any_memory_order(case):
     assert case.certain == (case.mechanism.release(case.rows, Randomness.from_seed(8)).to_json() == expected)
 
 
-def shared_part(first: Release, other: Release, rows: np.ndarray) -> float:
+def shared_part(first: sp.Release, other: sp.Release, rows: np.ndarray) -> float:
     noises = first.gram - rows.T @ rows, other.gram - rows.T @ rows
     return float(np.vdot(*noises) / np.linalg.norm(noises[0]) / np.linalg.norm(noises[1]))
 
@@ -175,7 +173,7 @@ def test_the_noise_is_bound_to_all_it_hides(case, monkeypatch):
 def test_it_serves_a_stream_and_a_replay_is_bit_identical(case):
     n, d = case.rows.shape
     rows, key = onto_ball(case.rows if case.clips else case.rows / 256.0), Randomness(bytes(32))
-    algorithm = Tumbling(case.mechanism, release_every=n)
+    algorithm = sp.Tumbling(case.mechanism, release_every=n)
     processor = algorithm.start(d, key)
     outlet = processor.outlet()
     _, release = processor.absorb(rows, outlet)

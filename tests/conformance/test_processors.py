@@ -13,8 +13,6 @@ from golden_cases import BUDGET, STREAMS, D, N, rows
 import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, StreamPCAError
 from streampca.linalg.lattice import onto_ball
-from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Algorithm, Processor
 
 ROWS = rows()
 BALL = onto_ball(ROWS)
@@ -24,7 +22,7 @@ NAMES = (
     "fpl-smoothed", "fpl-smoothed-drift", "perturbed-leader", "window-histogram", "window-ring", "window-smoothed",
     "window-smoothed-sums", "window-forgetting", "oja", "private-oja", "dp-pca", "tumbling", "tumbling-laplace",
 )  # fmt: skip
-CASES: dict[str, Callable[[], Algorithm]] = {name: STREAMS[name][0] for name in NAMES} | {
+CASES: dict[str, Callable[[], sp.Algorithm]] = {name: STREAMS[name][0] for name in NAMES} | {
     "window-marked": lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=4, checkpoint_every=8),
     "window-ring-leaves": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=2),
     "window-ring-sums": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=20),
@@ -33,7 +31,7 @@ CASES: dict[str, Callable[[], Algorithm]] = {name: STREAMS[name][0] for name in 
 
 
 @pytest.fixture(params=CASES)
-def make(request: pytest.FixtureRequest) -> Callable[[], Algorithm]:
+def make(request: pytest.FixtureRequest) -> Callable[[], sp.Algorithm]:
     return CASES[request.param]
 
 
@@ -47,7 +45,7 @@ def releases_of(stream: sp.Stream) -> list[tuple[Any, ...]]:
     return [bits(release) for release in stream.push_many(ROWS).releases]
 
 
-def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], Algorithm]) -> None:
+def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], sp.Algorithm]) -> None:
     one, many = sp.Stream(make(), seed=3), sp.Stream(make(), seed=3)
     steps = [one.push(row) for row in ROWS]
     blocks = [many.push_many(part) for part in np.split(ROWS, [1, 30, 31, 100])]
@@ -57,7 +55,7 @@ def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], Algorithm]
     assert one.regret.now() == many.regret.now()
 
 
-def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[], Algorithm]) -> None:
+def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[], sp.Algorithm]) -> None:
     a, b, c = (sp.Stream(make(), seed=3), sp.Stream(make(), seed=3), sp.Stream(make()))
     first, second, third = (releases_of(s) for s in (a, b, c))
     assert first == second
@@ -67,13 +65,13 @@ def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[]
     assert "seed" not in c.guarantee.caveat
 
 
-def feed(processor: Processor, block: np.ndarray) -> tuple[Processor, list[tuple[Any, ...]]]:
+def feed(processor: sp.Processor, block: np.ndarray) -> tuple[sp.Processor, list[tuple[Any, ...]]]:
     processor, releases = feeding.feed(processor, block)
     return processor, [bits(release) for release in releases]
 
 
-def test_a_snapshot_continues_bit_for_bit(make: Callable[[], Algorithm]) -> None:
-    algorithm, randomness = make(), Randomness.from_seed(5)
+def test_a_snapshot_continues_bit_for_bit(make: Callable[[], sp.Algorithm]) -> None:
+    algorithm, randomness = make(), sp.Randomness.from_seed(5)
     first = algorithm.start(D, randomness)
     expected = feed(first, BALL)[1]
     for cut in (0, 3, 70, N - 1):
@@ -88,9 +86,9 @@ def test_a_snapshot_continues_bit_for_bit(make: Callable[[], Algorithm]) -> None
             assert got + feed(again, BALL[cut:])[1] == expected
 
 
-def test_a_step_leaves_the_processor_as_it_was(make: Callable[[], Algorithm]) -> None:
+def test_a_step_leaves_the_processor_as_it_was(make: Callable[[], sp.Algorithm]) -> None:
     """Two different continuations of one value, and the first one again."""
-    middle = feed(make().start(D, Randomness.from_seed(5)), BALL[:70])[0]
+    middle = feed(make().start(D, sp.Randomness.from_seed(5)), BALL[:70])[0]
     once = feed(middle, BALL[70:])[1]
     other = feed(middle, BALL[170:250])[1]
     assert feed(middle, BALL[70:])[1] == once
@@ -112,7 +110,7 @@ def assert_plain(value: Any) -> None:
         assert value is None or isinstance(value, (bool, int, float, str, np.integer, np.floating)), type(value)
 
 
-def test_a_configuration_is_a_frozen_value(make: Callable[[], Algorithm]) -> None:
+def test_a_configuration_is_a_frozen_value(make: Callable[[], sp.Algorithm]) -> None:
     algorithm, same = make(), make()
     sp.Stream(algorithm, seed=1).push_many(ROWS[:10])
     assert algorithm == same
@@ -125,7 +123,7 @@ def test_a_configuration_is_a_frozen_value(make: Callable[[], Algorithm]) -> Non
     assert "seed" not in algorithm.parameters()  # a seed is a key: a stream has it
 
 
-def test_whatever_numbers_it_is_given_it_holds_plain_ones(make: Callable[[], Algorithm]) -> None:
+def test_whatever_numbers_it_is_given_it_holds_plain_ones(make: Callable[[], sp.Algorithm]) -> None:
     algorithm = make()
     given = {
         name: np.int64(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -139,7 +137,7 @@ def test_whatever_numbers_it_is_given_it_holds_plain_ones(make: Callable[[], Alg
     assert hash(again) == hash(algorithm)
 
 
-def test_the_guarantee_is_known_before_any_row_and_stays(make: Callable[[], Algorithm]) -> None:
+def test_the_guarantee_is_known_before_any_row_and_stays(make: Callable[[], sp.Algorithm]) -> None:
     algorithm = make()
     before = algorithm.guarantee
     stream = sp.Stream(algorithm, seed=1)
@@ -150,7 +148,7 @@ def test_the_guarantee_is_known_before_any_row_and_stays(make: Callable[[], Algo
     assert before.theorem
 
 
-def test_releases_come_when_they_were_announced(make: Callable[[], Algorithm]) -> None:
+def test_releases_come_when_they_were_announced(make: Callable[[], sp.Algorithm]) -> None:
     stream = sp.Stream(make(), seed=1)
     due = None
     for row in ROWS:
@@ -166,8 +164,8 @@ def test_releases_come_when_they_were_announced(make: Callable[[], Algorithm]) -
             assert step.release.t == stream.t
 
 
-def test_rows_that_were_not_admitted_are_refused(make: Callable[[], Algorithm]) -> None:
-    processor = make().start(D, Randomness.from_seed(1))
+def test_rows_that_were_not_admitted_are_refused(make: Callable[[], sp.Algorithm]) -> None:
+    processor = make().start(D, sp.Randomness.from_seed(1))
     for bad in (np.full((1, D), 0.9), np.full((2, D), 1e-9), np.full((1, D), np.nan)):
         with pytest.raises((BadRowError, BadParameterError)):
             processor.absorb(bad)
@@ -177,7 +175,7 @@ def test_rows_that_were_not_admitted_are_refused(make: Callable[[], Algorithm]) 
 
 
 @pytest.mark.parametrize("make", [name for name, one in CASES.items() if one().n_components > 1], indirect=True)
-def test_too_few_features_are_told_and_leave_no_trace(make: Callable[[], Algorithm]) -> None:
+def test_too_few_features_are_told_and_leave_no_trace(make: Callable[[], sp.Algorithm]) -> None:
     stream = sp.Stream(make(), seed=1)
     with pytest.raises(StreamPCAError, match="n_components=2 exceeds n_features=1"):
         stream.push([0.5])

@@ -36,11 +36,7 @@ from feeding import feed
 
 import streampca as sp
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.private_oja import PrivateOja
-from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.processors.tumbling import Tumbling
 from streampca.stream import replay
 from streampca.stream.engine import Engine
 
@@ -70,18 +66,18 @@ def fpl(horizon: int = LEAVES * EVERY, **options: Any) -> Setup:
 
 
 def window(method: str, horizon: int = 0, **options: Any) -> Setup:
-    algorithm = SlidingWindowPCA(**BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options)
+    algorithm = sp.SlidingWindowPCA(**BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options)
     return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.reconstruction)
 
 
 def oja(horizon: int = 0) -> Setup:
-    algorithm = PrivateOja(**BUDGET, batch_size=EVERY)
+    algorithm = sp.PrivateOja(**BUDGET, batch_size=EVERY)
     return Setup(algorithm, np.eye, lambda n: algorithm.noise_std(D) * np.eye(n), D * K)
 
 
 def blocks(horizon: int = 0) -> Setup:
-    mechanism = GaussianCovariance(**BUDGET)
-    return Setup(Tumbling(mechanism, release_every=EVERY), np.eye, lambda n: mechanism.sigma * np.eye(n))
+    mechanism = sp.GaussianCovariance(**BUDGET)
+    return Setup(sp.Tumbling(mechanism, release_every=EVERY), np.eye, lambda n: mechanism.sigma * np.eye(n))
 
 
 SETUPS: dict[str, Callable[..., Setup]] = {

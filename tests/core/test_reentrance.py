@@ -26,9 +26,6 @@ from interrupts import within
 
 import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError
-from streampca.rows.report import AdmissionReport
-from streampca.store.ledger import Ledger
-from streampca.store.store import Store
 from streampca.stream import replay
 
 D, NAMES = 4, list("abcd")
@@ -292,7 +289,7 @@ def test_a_push_inside_a_reading_spoils_no_figure() -> None:
         whole.push(ROWS[place])
         known[t] = whole.regret.now(), whole.admission
     for record in records:
-        if isinstance(record, AdmissionReport):
+        if isinstance(record, sp.AdmissionReport):
             assert record == known[record.rows][1]
         else:
             assert (record.opt, record.captured) == (known[record.t][0].opt, known[record.t][0].captured)
@@ -328,7 +325,7 @@ def test_an_account_and_finalizers_that_push() -> None:
 @contextmanager
 def durable(commit_every: int | str) -> Iterator[Feed]:
     """A durable stream; at the end, its store holds what was handed out."""
-    store = Store(":memory:", commit_every=commit_every)
+    store = sp.Store(":memory:", commit_every=commit_every)
     feed = Feed(sp.Stream(fpl(), store=store))
     yield feed
     store.close()
@@ -378,7 +375,7 @@ def test_a_store_that_is_closed_inside_a_push() -> None:
     """It is refused, and the store stays open; or it is closed before the row, which is refused, or after it."""
     refused = closed = 0
     for place in range(1, 10_000, 11):
-        store = Store(":memory:", commit_every="1h")
+        store = sp.Store(":memory:", commit_every="1h")
         feed = Feed(sp.Stream(fpl(release_every=2), store=store))
         feed.push_many()
 
@@ -399,7 +396,7 @@ def test_a_store_that_is_closed_inside_a_push() -> None:
 def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
     taken = refused = 0
     for place in range(1, 10_000, 5):
-        store = Store(":memory:", commit_every="1h")
+        store = sp.Store(":memory:", commit_every="1h")
         feed = Feed(sp.Stream(fpl(release_every=4), store=store))
         feed.push_many()
 
@@ -416,9 +413,9 @@ def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
 def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
     others: list[Any] = []
     for place in range(1, 10_000, 19):
-        store = Store(":memory:")
+        store = sp.Store(":memory:")
 
-        def begin(store: Store = store) -> None:
+        def begin(store: sp.Store = store) -> None:
             try:
                 others.append(sp.Stream(fpl(), store=store))
             except StreamPCAError as problem:
@@ -431,7 +428,7 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
         assert isinstance(one, sp.Stream) != isinstance(two, sp.Stream)
         assert isinstance(one if isinstance(two, sp.Stream) else two, (StreamBusyError, BadParameterError))
     assert sum(isinstance(one, StreamBusyError) for one in others) > 5
-    store = Store(":memory:")
+    store = sp.Store(":memory:")
     stream = sp.Stream(fpl(), store=store)
     with store.in_one_commit({"number": 1}):
         stream.push(ROWS[0])
@@ -441,7 +438,7 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
 
 
 def test_a_debit_at_places_inside_a_debit(tmp_path: Path) -> None:
-    ledger, refused = Ledger(tmp_path / "ledger.db"), 0
+    ledger, refused = sp.Ledger(tmp_path / "ledger.db"), 0
     for place in range(1, 10_000, 25):
         name = str(place)
         ledger.set_budget(name, sp.Budget(10.0, 1e-3))
@@ -498,7 +495,7 @@ def test_threads_wait_while_calls_inside_are_refused() -> None:
 def test_no_two_threads_wait_for_each_other(kind: str) -> None:
     """One ends a stream and waits for a push of the other, which ends it inside that push."""
     if kind == "store":
-        store = Store(":memory:")
+        store = sp.Store(":memory:")
         stream = sp.Stream(fpl(), features=NAMES, store=store)
         end: Callable[[], object] = store.close
         stream.push(ROWS[0])

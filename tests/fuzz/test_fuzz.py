@@ -20,7 +20,6 @@ import streampca as sp
 from streampca.errors import SourceError, StreamPCAError
 from streampca.rows.admission import Admission
 from streampca.sources.csv_rows import CsvRows
-from streampca.store.store import Store
 
 
 @pytest.mark.parametrize("name", fuzz.FORMATS)
@@ -41,7 +40,7 @@ def fresh(**options: Any) -> sp.Stream:
 Pair, Block = namedtuple("Pair", ["a", "b"]), namedtuple("Block", ["kind", "values"])
 
 
-def absorb(rows: list[Any], on_bad_row: Any, store: Store | None = None) -> None:
+def absorb(rows: list[Any], on_bad_row: Any, store: sp.Store | None = None) -> None:
     """Feed rows and blocks; check that each counts once or leaves no trace."""
     stream = fresh(on_bad_row=on_bad_row, store=store, features=["a", "b"] if on_bad_row == "zero" else None)
     taken = 0
@@ -90,7 +89,7 @@ kinds_of_rows = st.one_of(
 def test_anything_is_a_row_or_an_error_and_counted_once_in_the_store_too(
     rows: list[Any], on_bad_row: Any, stored: bool
 ) -> None:
-    absorb(rows, on_bad_row, Store(":memory:", commit_every=2) if stored else None)
+    absorb(rows, on_bad_row, sp.Store(":memory:", commit_every=2) if stored else None)
 
 
 def test_what_is_planted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

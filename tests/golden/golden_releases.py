@@ -30,7 +30,6 @@ from cyclopts import App
 import streampca as sp
 from streampca import _native
 from streampca.privacy.outlet import NoiseSource
-from streampca.privacy.randomness import Randomness
 
 FILE = Path(__file__).with_name("golden.json")
 
@@ -39,7 +38,7 @@ FILE = Path(__file__).with_name("golden.json")
 def labelled(name: str) -> Iterator[None]:
     begin = NoiseSource.__init__
 
-    def renamed(self: NoiseSource, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
+    def renamed(self: NoiseSource, randomness: sp.Randomness, *label: object, start: bytes | None = None) -> None:
         begin(self, randomness, "golden", name, start=start)
 
     with mock.patch.object(NoiseSource, "__init__", renamed):

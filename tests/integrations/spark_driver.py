@@ -12,21 +12,18 @@ from typing import Literal
 from cluster import session
 from cyclopts import App
 
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.release.release import Release
+import streampca as sp
 from streampca.sources.parquet import from_parquet
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 EVERY = 1000
 
 
-def new_stream(features: int, store: Store | None) -> Stream:
-    algorithm = PrivateFPL(n_components=5, epsilon=1.0, delta=1e-6, horizon=2**21, release_every=EVERY)
-    return Stream(algorithm, features=[f"x{j}" for j in range(features)], row_norm=2.0, seed=1, store=store)
+def new_stream(features: int, store: sp.Store | None) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=5, epsilon=1.0, delta=1e-6, horizon=2**21, release_every=EVERY)
+    return sp.Stream(algorithm, features=[f"x{j}" for j in range(features)], row_norm=2.0, seed=1, store=store)
 
 
-def digest(release: Release) -> str:
+def digest(release: sp.Release) -> str:
     return blake2b(release.to_json().encode(), digest_size=16).hexdigest()
 
 
@@ -34,10 +31,10 @@ def main(*, how: Literal["files", "epochs", "rows"], data: Path, run: Path, worl
     from streampca.spark import EpochSink, absorb_parquet, parquet_paths
 
     paths, fresh, out = sorted(data.iterdir()), not run.exists(), world.open("a", buffering=1)
-    store = Store(run)
-    stream = new_stream(len(from_parquet(paths[0]).features), store) if fresh else Stream.resume(store)
+    store = sp.Store(run)
+    stream = new_stream(len(from_parquet(paths[0]).features), store) if fresh else sp.Stream.resume(store)
 
-    def report(release: Release | None) -> None:
+    def report(release: sp.Release | None) -> None:
         if release is not None:
             out.write(f"{release.t} {digest(release)}\n")
 

@@ -11,14 +11,11 @@ import pytest
 from cluster import write_files
 from runs import of_steps, texts
 
+import streampca as sp
 from streampca import pool
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.pool import absorb_parquet
-from streampca.processors.oja import Oja
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampca[parquet]'")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -32,9 +29,9 @@ def files(tmp_path: Path) -> list[Path]:
     return write_files(tmp_path, N, D, files=2, group=217)
 
 
-def stream(**options) -> Stream:
-    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
-    return Stream(algorithm, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
+def stream(**options) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
+    return sp.Stream(algorithm, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
 
 
 def single(files: list[Path]) -> list[str]:
@@ -56,19 +53,19 @@ def test_a_pool_gives_the_releases_of_one_process(
 def test_it_continues_after_any_block(files: list[Path], monkeypatch) -> None:
     monkeypatch.setattr(pool, "TASK_ROWS", 300)
     expected = single(files)
-    store = Store(":memory:", commit_every=1)
+    store = sp.Store(":memory:", commit_every=1)
     out = stream(store=store)
     for stop in (7, 19, 10**6):
         for i, _ in enumerate(absorb_parquet(out, files, processes=1)):
             if i == stop:
                 break
-        out = Stream.resume(store)
+        out = sp.Stream.resume(store)
     assert texts(store.releases()) == expected
 
 
 def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: list[Path]) -> None:
-    algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
-    out, other = (Stream(algorithm, features=["x3", "x1"], seed=5) for _ in range(2))
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
+    out, other = (sp.Stream(algorithm, features=["x3", "x1"], seed=5) for _ in range(2))
     first, second = (next(from_parquet(path, columns=["x3", "x1"]).blocks()) for path in files)
     for made in (out, other):
         made.push_many(first)
@@ -81,9 +78,9 @@ def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: 
 @pytest.mark.parametrize(
     ("out", "paths", "options", "error", "message"),
     [
-        (lambda: Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=3000), features=D), None, {},
+        (lambda: sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=3000), features=D), None, {},
          HorizonReachedError, "3210 rows given"),
-        (lambda: Stream(Oja(n_components=2), features=D), None, {}, BadParameterError, "needs rows"),
+        (lambda: sp.Stream(sp.Oja(n_components=2), features=D), None, {}, BadParameterError, "needs rows"),
         (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),
         (lambda: stream(), [], {}, BadParameterError, "at least one file"),
         (lambda: stream(), "s3://bucket/a.parquet", {}, BadParameterError, "Spark's own reader"),

@@ -27,12 +27,10 @@ if importlib.util.find_spec("pyspark") is None:
 if shutil.which("java") is None:
     pytest.skip("Spark needs Java 17 on the path", allow_module_level=True)
 
+import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
 from streampca.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 # Of Spark's own: it warns of pandas 3, and leaves sockets to the garbage collector.
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]
@@ -55,9 +53,9 @@ def folder(tmp_path: Path) -> Path:
     return write_files(tmp_path / "data", N, D, files=3, group=400)[0].parent
 
 
-def stream(store: Store | None = None, horizon: int = N, **options) -> Stream:
-    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=horizon)
-    return Stream(algorithm, features=NAMES, row_norm=2.0, seed=3, store=store, **options)
+def stream(store: sp.Store | None = None, horizon: int = N, **options) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=horizon)
+    return sp.Stream(algorithm, features=NAMES, row_norm=2.0, seed=3, store=store, **options)
 
 
 def single(rows: list[np.ndarray], **options) -> list[str]:
@@ -163,7 +161,7 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
     expected = single(in_order(folder))
     reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     frames = reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
-    store = Store(tmp_path / "run.db")
+    store = sp.Store(tmp_path / "run.db")
     first = stream(store)
     push, world = first.push_block, []
 
@@ -183,13 +181,13 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
         if release.t == 2000:
             raise StopError("after the commit")
 
-    with Store(tmp_path / "run.db") as store:
-        resumed = Stream.resume(store)
+    with sp.Store(tmp_path / "run.db") as store:
+        resumed = sp.Stream.resume(store)
         with pytest.raises(Exception, match="after the commit"):
             run(frames, EpochSink(resumed, store, on_release=after), tmp_path / "checkpoint")
         assert (store.durable, store.epoch["epoch"]) == (2200, 1)
-    with Store(tmp_path / "run.db") as store:
-        resumed = Stream.resume(store)
+    with sp.Store(tmp_path / "run.db") as store:
+        resumed = sp.Stream.resume(store)
         run(frames, EpochSink(resumed, store, on_release=world.append), tmp_path / "checkpoint")
         assert (store.durable, store.epoch["epoch"]) == (N, 2)
         assert texts(store.releases()) == expected
@@ -201,7 +199,7 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
 
 
 def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
-    store = Store(":memory:")
+    store = sp.Store(":memory:")
     out = stream(store)
     sink = EpochSink(out, store)
     run(parquet_paths(spark, str(folder), files_per_epoch=2), sink, tmp_path / "checkpoint")
@@ -275,6 +273,6 @@ def test_a_killed_driver_or_worker_loses_and_repeats_nothing(
     seen = [line for line in _seen(world) if len(line.split()[-1]) == 32]
     assert set(seen) <= set(expected)
     assert how == "files" or len(seen) == len(set(seen))
-    with Store(tmp_path / "run.db") as store:
-        assert Stream.resume(store).t == rows
+    with sp.Store(tmp_path / "run.db") as store:
+        assert sp.Stream.resume(store).t == rows
         assert [f"{release.t} {driver.digest(release)}" for release in store.releases()] == expected

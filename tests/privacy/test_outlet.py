@@ -15,19 +15,17 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+import streampca as sp
 from streampca import _native
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.matrix_factorization.base import RunningNoise
-from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy import outlet as module
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise
 from streampca.privacy.outlet import SCHEME, Chain, Counts, LatticeSum, NoiseSource
 from streampca.privacy.randomness import VERSION, DrawKeys, Randomness, encoded
 from streampca.processors.base import Setting
-from streampca.processors.tumbling import Tumbling
-from streampca.release.release import Terms
 
 D = 12
 SIZE = svec_size(D)
@@ -221,11 +219,11 @@ def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):
     assert taken == [16] * 7
 
 
-BASE = Tumbling(GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=5)
+BASE = sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=5)
 
 
 def first_name(algorithm=BASE, n_features=D, label=(), randomness=KEY, start=bytes(16), x=0.0):
-    setting = Setting(Terms(algorithm.guarantee), label=label)
+    setting = Setting(sp.Terms(algorithm.guarantee), label=label)
     processor = algorithm.start(n_features, randomness, setting, start=start)
     return processor.outlet().hide("gram", np.array([x])).name
 
@@ -251,9 +249,9 @@ def test_configurations_that_differ_in_anything_share_no_noise(cloned, monkeypat
     constants = [(std, 1), (std, 1.0), (std, None, None), (std,), (None, std)]
     constants += [(np.nextafter(std, side), None) for side in (0.0, 9.0)]
     for changed in constants:
-        monkeypatch.setattr(GaussianCovariance, "constants", lambda self, d, changed=changed: changed)
+        monkeypatch.setattr(sp.GaussianCovariance, "constants", lambda self, d, changed=changed: changed)
         names.append(first_name())
-    monkeypatch.setattr(GaussianCovariance, "constants", lambda self, d: (std, None))
+    monkeypatch.setattr(sp.GaussianCovariance, "constants", lambda self, d: (std, None))
     assert first_name() in names  # equal configurations do share it, and so the test sees what it looks for
     for name in ("SCHEME", "VERSION"):
         with monkeypatch.context() as patch:

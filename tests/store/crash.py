@@ -32,29 +32,24 @@ from typing import Literal
 import numpy as np
 from cyclopts import App
 
+import streampca as sp
 from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError
-from streampca.privacy.budget import Budget
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.release.release import Release
 from streampca.store import log
-from streampca.store.ledger import Ledger
 from streampca.store.reading import status
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 FEATURES, EVERY, SEED, PAUSE = 5, 100, 11, 0.05
 How = Literal["kill", "full", "int", "begin", "stop", "fsync"]
 
 
-def algorithm() -> PrivateFPL:
-    return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=EVERY)
+def algorithm() -> sp.PrivateFPL:
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=EVERY)
 
 
 def data(count: int) -> np.ndarray:
     return np.random.default_rng(7).normal(size=(count, FEATURES)) / 3.0
 
 
-def digest(release: Release) -> str:
+def digest(release: sp.Release) -> str:
     return blake2b(release.to_json().encode(), digest_size=16).hexdigest()
 
 
@@ -65,21 +60,21 @@ class Run:
         self.path, self.world, self.ledger = folder / "run.db", folder / "world", folder / "ledger.db"
         self.rows, self.commit_every = rows, commit_every
         self.world.touch()
-        with Ledger(self.ledger) as ledger:
-            ledger.set_budget("rows", Budget(1.0, 1e-6))
+        with sp.Ledger(self.ledger) as ledger:
+            ledger.set_budget("rows", sp.Budget(1.0, 1e-6))
 
-    def store(self) -> Store:
-        return Store(self.path, commit_every=self.commit_every, snapshot_every="50ms")
+    def store(self) -> sp.Store:
+        return sp.Store(self.path, commit_every=self.commit_every, snapshot_every="50ms")
 
-    def stream(self, store: Store) -> Stream:
+    def stream(self, store: sp.Store) -> sp.Stream:
         try:
-            return Stream.resume(store)
+            return sp.Stream.resume(store)
         except BadParameterError:
-            return Stream(
-                algorithm(), features=FEATURES, seed=SEED, store=store, ledger=Ledger(self.ledger).account("rows")
+            return sp.Stream(
+                algorithm(), features=FEATURES, seed=SEED, store=store, ledger=sp.Ledger(self.ledger).account("rows")
             )
 
-    def feed(self, stream: Stream, pieces: random.Random) -> None:
+    def feed(self, stream: sp.Stream, pieces: random.Random) -> None:
         world = os.open(self.world, os.O_WRONLY | os.O_APPEND)
         try:
             while stream.t < len(self.rows):
@@ -102,8 +97,8 @@ class Run:
         draw, taken = random.Random(choice), 0
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        store: Store | None = None
-        stream: Stream | None = None
+        store: sp.Store | None = None
+        stream: sp.Stream | None = None
         while True:
             try:
                 if taken < times:
@@ -136,12 +131,12 @@ class Run:
         for line in self.world.read_text().splitlines():
             t, _, seen = line.partition(" ")
             assert expected[int(t)] == seen, f"the release at row {t} differs from that of the uninterrupted run"
-        with Store(self.path) as store:
-            stream = Stream.resume(store)
+        with sp.Store(self.path) as store:
+            stream = sp.Stream.resume(store)
             stored = [(release.t, digest(release)) for release in store.releases()]
         assert stream.t == len(self.rows)
         assert stored == sorted(expected.items()), "a release was lost, doubled or changed"
-        with Ledger(self.ledger) as ledger:
+        with sp.Ledger(self.ledger) as ledger:
             assert len(ledger.balance("rows").entries) == 1, "the ledger was not debited once"
 
 
@@ -214,7 +209,7 @@ def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) ->
                 if status(run.path)["running"]:
                     held += 1
                     try:
-                        Stream.resume(run.store())
+                        sp.Stream.resume(run.store())
                     except StoreLockedError:
                         pass
                     else:
@@ -267,7 +262,7 @@ def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
 def break_off(times: int, count: int, commit_every: int | str, how: str, seed: int) -> dict[str, int]:
     draw = random.Random(seed)
     rows = data(count)
-    expected = {release.t: digest(release) for release in Stream(algorithm(), seed=SEED).push_many(rows).releases}
+    expected = {release.t: digest(release) for release in sp.Stream(algorithm(), seed=SEED).push_many(rows).releases}
     done = runs = 0
     while done < times:
         with tempfile.TemporaryDirectory() as folder:
