@@ -220,7 +220,7 @@ def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) ->
     return held
 
 
-def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
+def until_done(run: Run, how: str, draw: random.Random, left: int, pause: float) -> int:
     if how == "int":
         count = run.world.with_name("count")
         # Ten interrupts a run, as a child does not die of them.
@@ -236,7 +236,7 @@ def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
         done += 1
     while True:
         if how == "stop":
-            return stopped(run, child(partial(run.live, draw.randrange(2**30))), draw, left, PAUSE)
+            return stopped(run, child(partial(run.live, draw.randrange(2**30))), draw, left, pause)
         size = max(p.stat().st_size for p in run.path.parent.iterdir())
         limit, last, choice = size + draw.randrange(1, 400_000), done >= left, draw.randrange(2**30)
 
@@ -259,7 +259,9 @@ def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
         done += 1
 
 
-def break_off(times: int, count: int, commit_every: int | str, how: str, seed: int) -> dict[str, int]:
+def break_off(
+    times: int, count: int, commit_every: int | str, how: str, seed: int, pause: float = PAUSE
+) -> dict[str, int]:
     draw = random.Random(seed)
     rows = data(count)
     expected = {release.t: digest(release) for release in sp.Stream(algorithm(), seed=SEED).push_many(rows).releases}
@@ -267,7 +269,7 @@ def break_off(times: int, count: int, commit_every: int | str, how: str, seed: i
     while done < times:
         with tempfile.TemporaryDirectory() as folder:
             run = Run(Path(folder), rows, commit_every)
-            done += until_done(run, how, draw, min(5, times - done) if how == "begin" else times - done)
+            done += until_done(run, how, draw, min(5, times - done) if how == "begin" else times - done, pause)
             run.check(expected)
             runs += 1
     return {"interruptions": done, "runs": runs, "releases": len(expected)}
@@ -285,7 +287,6 @@ def main(
     live: Path | None = None,
 ) -> None:
     """Break runs off and compare; with ``live``, be the child of the run at that path."""
-    globals()["PAUSE"] = pause
     every = int(commit_every) if commit_every.isdigit() else commit_every
     if chunk is not None:
         log.CHUNK = chunk
@@ -293,7 +294,7 @@ def main(
         os._exit(ended(lambda: Run(live.parent, data(rows), every).live(seed)))
     began = time.perf_counter()
     try:
-        print(break_off(times, rows, every, how, seed), f"{time.perf_counter() - began:.1f} s")
+        print(break_off(times, rows, every, how, seed, pause), f"{time.perf_counter() - began:.1f} s")
     except StoreCorruptError as problem:
         sys.exit(f"corrupt: {problem}")
 
