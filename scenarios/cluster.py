@@ -33,16 +33,28 @@ Releases = list[sp.Release]
 Way = Literal["read", "pool", "parquet", "frame", "paths", "filtered", "rows", "floor"]
 
 
-def write_files(folder: Path, rows: int, features: int) -> list[Path]:
+def write_files(folder: Path, rows: int, features: int, files: int = FILES, group: int = GROUP) -> list[Path]:
     """Parquet files of random rows, whose times are in the order of their names."""
+    folder.mkdir(exist_ok=True)
     paths = []
-    for at, part in enumerate(np.array_split(np.arange(rows), FILES)):
+    for at, part in enumerate(np.array_split(np.arange(rows), files)):
         values = np.random.default_rng(at).normal(size=(len(part), features)) / 5.0
         paths.append(folder / f"part{at:03d}.parquet")
         frame = pd.DataFrame(values, columns=[f"x{j}" for j in range(features)])
-        frame.to_parquet(paths[-1], engine="pyarrow", row_group_size=GROUP)
+        frame.to_parquet(paths[-1], engine="pyarrow", row_group_size=group)
         os.utime(paths[-1], (1_000_000_000 + at, 1_000_000_000 + at))
     return paths
+
+
+def session() -> Any:
+    """Spark with two executors in this process."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
+    return builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 
 
 def core_seconds() -> float:
@@ -148,13 +160,7 @@ def main(*, rows: int = 4_000_000, features: int = 64, passes: int = 3, ways: li
     with ExitStack() as opened:
         paths, spark = write_files(Path(opened.enter_context(tempfile.TemporaryDirectory())), rows, features), None
         if set(asked) - {"pool", "read"}:
-            os.environ["PYSPARK_PYTHON"] = sys.executable
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            from pyspark.sql import SparkSession
-
-            builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-            builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
-            spark = opened.enter_context(builder.getOrCreate())
+            spark = opened.enter_context(session())
         works = ways_of(paths, features, spark)
         print(f"{rows} x {features}: rows per core-second, share of one process's, rows per second", flush=True)
         for name in asked:

@@ -12,18 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from scenario import Context
 
+import streampca as sp
 from streampca.auditing.black_box import rates
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.covariance import GaussianCovariance
-from streampca.papers.perturbed_leader import PerturbedLeader
-from streampca.privacy.budget import Budget
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import NoiseStream, Randomness
-from streampca.processors.base import Algorithm
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.processors.tumbling import Tumbling
-from streampca.stream.stream import Stream
 
 #: A mechanism under attack: rows in the unit ball (m, d) -> top direction (d,).
 Oracle = Callable[[FloatArray], FloatArray]
@@ -109,7 +102,7 @@ class Evidence:
         object.__setattr__(self, "accused", int(caught.sum()))
         object.__setattr__(self, "trials_traced", float(caught.any(axis=1).mean()))
 
-    def refutes(self, guarantee: Guarantee, confidence: float = 0.999) -> bool:
+    def refutes(self, guarantee: sp.Guarantee, confidence: float = 0.999) -> bool:
         """Whether contributors are accused more often than a private guarantee allows (Clopper and Pearson).
 
         Contributors of one trial share a pirate word; the bound takes them as independent.
@@ -156,7 +149,7 @@ def exact_pca(_: Randomness) -> Oracle:
     return lambda rows: top_eigh(rows.T @ rows, 1)[1][:, 0]
 
 
-def algorithm_oracle(algorithm: Algorithm, *, average: int = 1) -> Target:
+def algorithm_oracle(algorithm: sp.Algorithm, *, average: int = 1) -> Target:
     """Target: the last release of a stream of the rows.
 
     If ``average`` is above 1, push so many zero rows after the rows, and attack the sum of the Gram matrices released
@@ -166,7 +159,7 @@ def algorithm_oracle(algorithm: Algorithm, *, average: int = 1) -> Target:
     def fresh(randomness: Randomness) -> Oracle:
         def ask(rows: FloatArray) -> FloatArray:
             d = rows.shape[1]
-            stream = Stream(algorithm, regret=None, seed=int.from_bytes(randomness.derived("seed")))
+            stream = sp.Stream(algorithm, regret=None, seed=int.from_bytes(randomness.derived("seed")))
             stream.push_many(rows)
             if average == 1:
                 # A mechanism that declines has released no subspace: the first axis says as little.
@@ -189,21 +182,21 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     contributors, average = int(params["contributors"]), int(params["average"])
     trials = max(1, context.rows // contributors)
 
-    def of(kind: type[PrivateFPL | PerturbedLeader], epsilon: float, average: int = 1) -> Target:
+    def of(kind: type[sp.PrivateFPL | sp.papers.PerturbedLeader], epsilon: float, average: int = 1) -> Target:
         return algorithm_oracle(kind(n_components=1, epsilon=epsilon, delta=_DELTA), average=average)
 
-    once = GaussianCovariance(n_components=1, epsilon=1.0, delta=_DELTA)
+    once = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=_DELTA)
     few = max(1, trials // 4)
     targets = {
         "exact": (exact_pca, trials),
-        "leader_without_noise": (of(PerturbedLeader, 1e6), trials),
-        "epsilon_1e6": (of(PrivateFPL, 1e6), trials),
-        "leader_averaged": (of(PerturbedLeader, 1.0, average), few),
-        "private": (of(PrivateFPL, 1.0), trials),
-        "private_averaged": (of(PrivateFPL, 1.0, average), few),
-        "tumbling": (algorithm_oracle(Tumbling(once, release_every=contributors)), trials),
+        "leader_without_noise": (of(sp.papers.PerturbedLeader, 1e6), trials),
+        "epsilon_1e6": (of(sp.PrivateFPL, 1e6), trials),
+        "leader_averaged": (of(sp.papers.PerturbedLeader, 1.0, average), few),
+        "private": (of(sp.PrivateFPL, 1.0), trials),
+        "private_averaged": (of(sp.PrivateFPL, 1.0, average), few),
+        "tumbling": (algorithm_oracle(sp.Tumbling(once, release_every=contributors)), trials),
     }
-    claim = Guarantee(1.0, _DELTA, "zero-out", "one release", "claimed", "", mu=Budget(1.0, _DELTA).mu)
+    claim = sp.Guarantee(1.0, _DELTA, "zero-out", "one release", "claimed", "", mu=sp.Budget(1.0, _DELTA).mu)
     size = {name: int(params[name]) for name in ("contributors", "length", "padding")}
     found = {}
     for name, (oracle, count) in targets.items():

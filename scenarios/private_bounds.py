@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from real_tables import fed, markdown, ranged
 
+from streampca.linalg.eigen import top_sum
 from streampca.linalg.types import FloatArray
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.rows.admission import Admission
@@ -27,7 +28,7 @@ DELTA, COMPONENTS, SEEDS = 1e-6, 2, 5
 def share(rows: FloatArray, basis: FloatArray) -> float:
     """The share of the best subspace's variance, about the mean, that a basis captures."""
     gram = np.cov(rows.T)
-    return float(np.trace(basis.T @ gram @ basis) / np.linalg.eigvalsh(gram)[-basis.shape[1] :].sum())
+    return float(np.vdot(basis, gram @ basis)) / top_sum(gram, basis.shape[1])
 
 
 def captured(rows: FloatArray, epsilon: float, seed: int, bounds: Any) -> tuple[float, Stream]:

@@ -19,22 +19,13 @@ import numpy as np
 import pandas as pd
 from scenario import Context, load
 
+import streampca as sp
 from streampca.errors import BadParameterError, StreamPCAWarning
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.adaptive import adaptive_mechanism
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
-from streampca.papers.laplace import LaplaceCovariance
-from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.papers.wishart import WishartCovariance
 from streampca.planning import Plan, Prediction, Question, plan
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.processors.base import Algorithm
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret.regret import RegretLog
-from streampca.release.release import Release
-from streampca.stream.stream import Stream
 
 #: Run -> measure -> number, as of a scenario's own function. Runs are called "table, epsilon, kind" here.
 Found = dict[str, dict[str, float]]
@@ -117,9 +108,11 @@ def shuffled(rows: FloatArray, seed: int) -> FloatArray:
     return rows[np.random.default_rng(seed).permutation(len(rows))]
 
 
-def fed(algorithm: Algorithm, rows: FloatArray, seed: int, regret: RegretLog | None = None, **options: Any) -> Stream:
+def fed(
+    algorithm: sp.Algorithm, rows: FloatArray, seed: int, regret: sp.RegretLog | None = None, **options: Any
+) -> sp.Stream:
     """A stream after these rows; further options are those of `Stream`."""
-    stream = Stream(algorithm, seed=seed, regret=regret, **options)
+    stream = sp.Stream(algorithm, seed=seed, regret=regret, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StreamPCAWarning)  # that noise hides the subspace: it is measured here
         stream.push_many(rows)
@@ -133,10 +126,10 @@ def streamed(
     found = []
     for i, rows in enumerate(draws):
         n = len(rows)
-        algorithm = PrivateFPL(
+        algorithm = sp.PrivateFPL(
             n_components=k, epsilon=epsilon, delta=1e-6, horizon=n, release_every=-(-n // releases), solver=solver
         )  # fmt: skip
-        record = fed(algorithm, rows, seed + i, RegretLog(every=n)).regret.now()
+        record = fed(algorithm, rows, seed + i, sp.RegretLog(every=n)).regret.now()
         found.append((record.regret / record.opt, record.captured))
     return dict(zip(("regret", "captured"), map(float, np.mean(found, axis=0)), strict=True))
 
@@ -160,7 +153,7 @@ def planned(context: Context) -> Found:
             for prediction in made.predictions:
                 algorithm = prediction.algorithm
                 is_mechanism = isinstance(algorithm, Mechanism)
-                can = isinstance(algorithm, GaussianCovariance) if is_mechanism else algorithm.can_center
+                can = isinstance(algorithm, sp.GaussianCovariance) if is_mechanism else algorithm.can_center
                 if (prediction.serves == "once" and window is not None) or bool(can) != center:
                     continue
                 kind = {"is_certain": float(prediction.is_certain), "center": float(center)}
@@ -201,9 +194,9 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, seeds
         gram = _gram(last, center=question.center)
         best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
         if isinstance(prediction.algorithm, Mechanism):
-            release: Release | None = prediction.algorithm.release(last, seed=seed)
+            release: sp.Release | None = prediction.algorithm.release(last, seed=seed)
         else:
-            log = RegretLog(every=len(rows)) if prediction.regret_per_row is not None else None
+            log = sp.RegretLog(every=len(rows)) if prediction.regret_per_row is not None else None
             stream = fed(prediction.algorithm, ordered, seed, log)
             release = stream.release
             if log is not None:
@@ -236,9 +229,9 @@ def mechanisms(
     pure: dict[str, Any] = {"n_components": k, "epsilon": epsilon, "adjacency": adjacency}
     budget = {**pure, "delta": 1e-6}
     ours: dict[str, Mechanism] = {
-        "Gaussian": GaussianCovariance(**budget), "adaptive": adaptive_mechanism(n_features, **budget),
-        "subspace": SubspacePerturbation(**budget), "Wishart": WishartCovariance(**budget),
-        "matrix Laplace": MatrixLaplaceCovariance(**pure), "Laplace": LaplaceCovariance(**pure),
+        "Gaussian": sp.GaussianCovariance(**budget), "adaptive": sp.adaptive_mechanism(n_features, **budget),
+        "subspace": sp.papers.SubspacePerturbation(**budget), "Wishart": sp.papers.WishartCovariance(**budget),
+        "matrix Laplace": sp.MatrixLaplaceCovariance(**pure), "Laplace": sp.papers.LaplaceCovariance(**pure),
     }  # fmt: skip
 
     def of(mechanism: Mechanism) -> Basis:

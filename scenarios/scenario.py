@@ -9,7 +9,9 @@ import importlib.util
 import math
 import operator
 import os
+import resource
 import runpy
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -102,7 +104,6 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs: dict[str, Run] = {}
     entry: str = ""
     params: dict[str, Any] = {}
-    papers: tuple[str, ...] = ()
     seed: int = 2013
     needs: tuple[str, ...] = ()
 
@@ -318,7 +319,17 @@ class Meter:
         if isinstance(self._source, Synthetic):
             truth = Subspace(self._source.truth_at(stream.t))
             values["subspace_error"] = float(np.sin(subspace.angles(truth)[-1]))
+        values["memory"] = _resident()
         return {name: value for name, value in values.items() if not np.isnan(value)}
+
+
+def _resident() -> float:
+    """Memory of this process now, in MB; its peak where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:  # ru_maxrss: bytes on macOS, kilobytes elsewhere
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    return pages * resource.getpagesize() / 2**20
 
 
 def check(expect: Expect, table: Table) -> Check:

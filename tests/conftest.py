@@ -1,8 +1,12 @@
 """The suite runs with compiled kernels where the installation has them; CI runs parts of it with numpy too."""
 
 import os
+import re
+import sys
 import traceback
+import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -54,3 +58,15 @@ def in_child() -> Callable[[Callable[[], object]], int]:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     return status
+
+
+@pytest.fixture
+def independent_noise(monkeypatch: pytest.MonkeyPatch) -> type:
+    """`IndependentNoise` of CONTRIBUTING.md."""
+    module = types.ModuleType("independent_noise")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    page = Path(__file__).parents[1] / "CONTRIBUTING.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(code, module.__dict__)
+    kind: type = module.IndependentNoise
+    return kind

@@ -3,8 +3,6 @@
 import ast
 import math
 import re
-import sys
-import types
 from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -21,15 +19,8 @@ PAGE = ROOT / "docs" / "architecture.md"
 
 
 @pytest.fixture
-def algorithm(monkeypatch):
-    """`IndependentNoise` of CONTRIBUTING.md, 16 releases of 4 rows each."""
-    module = types.ModuleType("independent_noise")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.DOTALL
-    )
-    exec(code, module.__dict__)
-    return module.IndependentNoise(n_components=2, epsilon=1.0, delta=1e-6, horizon=64, release_every=4)
+def algorithm(independent_noise):
+    return independent_noise(n_components=2, epsilon=1.0, delta=1e-6, horizon=64, release_every=4)
 
 
 def rows(n=64):

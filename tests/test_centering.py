@@ -1,9 +1,11 @@
 """Gram matrices about the mean: joint sensitivity, post-processing, regret by losses, and who refuses."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from golden_cases import STREAMS
 
 import streampca as sp
 from streampca.errors import BadRowError
@@ -131,25 +133,19 @@ def test_the_stated_noise_covers_every_direction() -> None:
 
 # -- streams ----------------------------------------------------------------------------
 
-WINDOW: dict[str, Any] = {**BUDGET, "window": 20, "release_every": 5}
-ALGORITHMS = [
-    sp.PrivateFPL(**BUDGET, horizon=200, release_every=7),
-    sp.PrivateFPL(**BUDGET, solver="tracking"),
-    sp.PrivateFPL(**BUDGET, solver="smoothed", release_every=5),
-    sp.PrivateFPL(**BUDGET, horizon=200, noise=sp.Tree(discrete=True), adjacency="replace"),
-    sp.PrivateFPL(**BUDGET, horizon=200, publish_regret=True, release_every=3),
-    sp.papers.PerturbedLeader(**BUDGET),
-    *(sp.SlidingWindowPCA(**WINDOW, method=method) for method in ("ring", "histogram", "smoothed", "forgetting")),
-    sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=25),
+CENTERED = [
+    pytest.param(made(), id=name)
+    for name, (made, options) in STREAMS.items()
+    if "center" in name and not options and not name.startswith("users")
 ]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{type(a).__name__}-{ALGORITHMS.index(a)}")
+@pytest.mark.parametrize("algorithm", CENTERED)
 def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> None:
     rows = some_rows(100)
     rows[11, 2] = np.nan
     given = {"seed": 1, "on_bad_row": "zero", "row_norm": 1.5, "features": list("abcde")}
-    one, many, restored = (sp.Stream(algorithm.centered(), **given) for _ in range(3))  # type: ignore[arg-type]
+    one, many, restored = (sp.Stream(algorithm, **given) for _ in range(3))  # type: ignore[arg-type]
     steps = [one.push(row) for row in rows]
     blocks = [many.push_many(rows[start : start + 30]) for start in range(0, 100, 30)]
     assert [step.reward for step in steps] == np.concatenate([block.rewards for block in blocks]).tolist()
@@ -162,22 +158,20 @@ def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> Non
     assert restored.push(rows[0]).reward == one.push(rows[0]).reward
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS[6:], ids=lambda a: type(a).__name__ + getattr(a, "method", ""))
+@pytest.mark.parametrize("algorithm", [one for one in CENTERED if not one.id.startswith("fpl")])
 def test_every_algorithm_centers_what_it_sums(algorithm: Any) -> None:
     """With hardly any noise, against the rows themselves."""
-    loud = {"epsilon": 1e7}
+    every, loud = algorithm.release_every, {"epsilon": 1e7}
     if isinstance(algorithm, sp.Tumbling):
-        algorithm = sp.Tumbling(sp.GaussianCovariance(**{**BUDGET, **loud}), release_every=25)
-    else:
-        algorithm = type(algorithm)(**{**algorithm.parameters(), **loud})
+        loud = {"mechanism": replace(algorithm.mechanism, **loud)}
     rows = onto_ball(some_rows(200))
-    release = sp.Stream(algorithm.centered(), seed=1).push_many(rows).releases[-1]
+    release = sp.Stream(replace(algorithm, **loud), seed=1).push_many(rows).releases[-1]
     weights = np.zeros(200)
     if "decay_per_release" in release.details:
-        weights = np.repeat((1.0 - 5 / 20) ** np.arange(39, -1, -1), 5)
+        weights = np.repeat((1.0 - every / 20) ** np.arange(200 / every)[::-1], every)
     else:
         count = release.details["count"]
-        assert count == {"PerturbedLeader": 200, "Tumbling": 25}.get(type(algorithm).__name__, count)
+        assert count == {"PerturbedLeader": 200, "Tumbling": 40}.get(type(algorithm).__name__, count)
         weights[-count:] = 1.0
     assert release.details["count"] == pytest.approx(weights.sum())
     about = rows - weights @ rows / weights.sum()
@@ -233,20 +227,6 @@ def test_published_rewards_move_by_no_more_than_one_part(adjacency: Any) -> None
     joint = Budget(1.0, 1e-6, adjacency).sensitivity(center=True)
     plain = sp.PrivateFPL(**BUDGET, adjacency=adjacency, horizon=9, noise="tree", center=True)
     assert algorithm.noise_std(9) / plain.noise_std(9) == pytest.approx((joint**2 + 0.25) ** 0.5 / joint)
-
-
-def test_published_intervals_of_centered_streams_cover() -> None:
-    rows, covered, widths = some_rows(400) * 0.9, 0, []
-    algorithm = sp.PrivateFPL(**{**BUDGET, "epsilon": 8.0}, horizon=400, release_every=20, publish_regret=True)
-    for seed in range(12):
-        stream = sp.Stream(algorithm.centered(), seed=seed, row_norm=0.9)
-        stream.push_many(rows)
-        record, exact = stream.private_regret.now(), stream.regret.now()
-        covered += record.opt[0] <= exact.opt <= record.opt[1] and record.regret[0] <= exact.regret <= record.regret[1]
-        assert abs(record.reward - exact.reward) < 5.0 * record.reward_std
-        widths.append(record.regret[1] - record.regret[0])
-    assert covered >= 10  # of 12 at 0.95 each: fewer once in 2000
-    assert max(widths) < 400 * 0.81  # they say something
 
 
 def test_blocks_of_centered_rows() -> None:

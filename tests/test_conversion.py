@@ -13,7 +13,6 @@ import streampca as sp
 from streampca.conversion import as_block
 from streampca.errors import StreamPCAError
 from streampca.readers import reader_blocks, unpack
-from streampca.users import UserStream
 
 ROWS = np.random.default_rng(0).uniform(0.0, 0.4, size=(6, 3))
 NAMES = ("a", "b", "c")
@@ -90,7 +89,7 @@ def stream(**options):
 
 
 def users():
-    return UserStream(sp.PrivateFPL(**BUDGET, horizon=100, max_rows_per_user=9))
+    return sp.UserStream(sp.PrivateFPL(**BUDGET, horizon=100, max_rows_per_user=9))
 
 
 def exact(made):
@@ -166,7 +165,7 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
 def test_users_of_a_table_are_known_by_their_value_and_columns_by_their_name():
     pa = pytest.importorskip("pyarrow")
     table = arrow().append_column("who", pa.array(["ann", "bob", "ann", "ann", "bob", "cid"]))
-    made, lazily, other = (UserStream(sp.PrivateFPL(**BUDGET, max_rows_per_user=2), user="who") for _ in range(3))
+    made, lazily, other = (sp.UserStream(sp.PrivateFPL(**BUDGET, max_rows_per_user=2), user="who") for _ in range(3))
     made.push_many(table)
     assert len(list(lazily.run(table))) == 6
     assert np.array_equal(made.regret.exact_gram(), lazily.regret.exact_gram())

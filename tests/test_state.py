@@ -175,15 +175,6 @@ def test_values_of_other_types_have_other_labels() -> None:
             label_of(Some(bad))
 
 
-def test_configurations_that_differ_draw_other_noise_under_one_seed() -> None:
-    rows = np.tile([[0.5, 0.1], [0.4, -0.2]], (20, 1))
-    for one, other in (
-        (sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(0.5)), sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(0.25))),
-    ):
-        grams = [sp.Stream(algorithm, seed=7).push_many(rows).releases[0].gram for algorithm in (one, other)]
-        assert not np.isclose(*grams).any()
-
-
 class Sum(State):
     __slots__ = ("count", "grown", "key", "square", "total")
     kept = __slots__

@@ -12,7 +12,6 @@ import pytest
 import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.matrix_factorization.participation import user_factor
-from streampca.users import UserStream
 
 D, T, CAP = 3, 12, 2
 USERS = ["ann", "bob", "ann", "ann", "cid", "bob", "bob", "ann", "dee", "cid", "cid", "dee"]
@@ -35,7 +34,7 @@ def same(a, b):
 @pytest.mark.parametrize("bounds", [None, (-1.0, 1.0), (0.0, 3.0)])
 def test_all_ways_to_feed_are_one_and_rows_past_the_cap_are_zero_rows(bounds):
     def made(**options):
-        return UserStream(fpl(), seed=1, bounds=bounds, **options)
+        return sp.UserStream(fpl(), seed=1, bounds=bounds, **options)
 
     stream = made()
     whole = grams(stream.push_many(ROWS, users=USERS))
@@ -67,11 +66,11 @@ def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
     for noise in ("tree", sp.Tree(discrete=True)):
         wide, narrow = fpl(5, noise=noise), fpl(None, noise=noise)
         assert 1.5 < wide.noise_std(T) / narrow.noise_std(T) < 5.0
-        UserStream(wide, seed=1).push_many(ROWS, users=USERS)
+        sp.UserStream(wide, seed=1).push_many(ROWS, users=USERS)
 
 
 def test_refused_rows_are_not_counted():
-    stream = UserStream(fpl(), seed=1)
+    stream = sp.UserStream(fpl(), seed=1)
     stream.push(ROWS[0], user="ann")
     with pytest.raises(BadRowError):
         stream.push([np.nan, 0.0, 0.0], user="ann")
@@ -99,7 +98,7 @@ class Anonymous:
     ],
 )  # fmt: skip
 def test_two_rows_of_what_names_nobody_would_count_as_two_users(user):
-    stream = UserStream(fpl(), seed=1)
+    stream = sp.UserStream(fpl(), seed=1)
     for push in (lambda: stream.push(ROWS[0], user), lambda: stream.push_many(ROWS[:1], users=[user])):
         with pytest.raises(BadRowError, match=r"row 1: user=.* identifies no user") as told:
             push()
@@ -109,7 +108,7 @@ def test_two_rows_of_what_names_nobody_would_count_as_two_users(user):
 
 @pytest.mark.parametrize("user", ["ann", b"ann", 7, 7.5, np.int64(7), ("ann", None), UUID(int=7), date(2026, 1, 1)])
 def test_users_are_known_by_their_value(user):
-    stream = UserStream(fpl(), seed=1)
+    stream = sp.UserStream(fpl(), seed=1)
     for row in ROWS[:4]:
         stream.push(row, deepcopy(user))
     kept = ROWS[:CAP]
@@ -120,6 +119,6 @@ def test_a_claim_about_users_needs_users():
     with pytest.raises(BadParameterError, match="Use UserStream"):
         sp.Stream(fpl())
     with pytest.raises(BadParameterError, match="max_rows_per_user="):
-        UserStream(fpl(None))
+        sp.UserStream(fpl(None))
     with pytest.raises(BadParameterError, match="is not available for users"):
-        UserStream(fpl(), store="here")
+        sp.UserStream(fpl(), store="here")

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.linalg.blas import dsyrk
 
+import streampca as sp
 from benchmark.timing import Comparison, Contender, Goal, Result
 from streampca import _native
 from streampca.cli.options import RunOptions
@@ -30,28 +31,14 @@ from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import GeometricBLT
-from streampca.matrix_factorization.noises import Tree
-from streampca.mechanisms.adaptive import AdaptiveCovariance
-from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Algorithm
-from streampca.processors.dp_pca import DPPCA
-from streampca.processors.oja import Oja
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.processors.private_oja import PrivateOja
-from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.processors.solvers import Smoothed, Tracking
-from streampca.processors.tumbling import Tumbling
-from streampca.regret.regret import RegretLog
 from streampca.sources import from_csv
 from streampca.sources.synthetic import spiked
-from streampca.stream.blocks import BlockGram
-from streampca.stream.stream import Stream
 
 COMPONENTS = 5
 INCREMENTAL = "scikit-learn IncrementalPCA.partial_fit a row, not private"
 BUDGET: dict[str, Any] = {"n_components": COMPONENTS, "epsilon": 1.0, "delta": 1e-6}
 #: Makes an algorithm for the rows that it gets, within the time that is measured.
-Make = Callable[[FloatArray], Algorithm]
+Make = Callable[[FloatArray], sp.Algorithm]
 
 
 def unit_rows(count: int, n_features: int) -> FloatArray:
@@ -84,7 +71,7 @@ def least_work(rows: FloatArray) -> None:
     """What a private release a row takes at least, by the kernels in use here: no stream, no admission, no regret."""
     d = rows.shape[1]
     noise, gram = GeometricBLT(len(rows), 1.0).start(svec_size(d)), GramSum(d)
-    span, stream = np.asfortranarray(np.eye(d, COMPONENTS)), Randomness.from_seed(1).stream("floor")
+    span, stream = np.asfortranarray(np.eye(d, COMPONENTS)), sp.Randomness.from_seed(1).stream("floor")
     for n, row in enumerate(onto_ball(rows)[:, None]):
         gram = gram.add(row)
         noise = noise.advance(stream.draws(n))
@@ -113,9 +100,9 @@ def pandas_chunks(file: Path, size: int) -> None:
         chunk.to_numpy(dtype=np.float64)
 
 
-def leader(rows: FloatArray, every: int = 1, times: int = 1, **further: Any) -> PrivateFPL:
+def leader(rows: FloatArray, every: int = 1, times: int = 1, **further: Any) -> sp.PrivateFPL:
     """Private PCA of ``times`` passes over the rows."""
-    return PrivateFPL(**BUDGET, horizon=times * len(rows), release_every=every, **further)
+    return sp.PrivateFPL(**BUDGET, horizon=times * len(rows), release_every=every, **further)
 
 
 @contextlib.contextmanager
@@ -131,18 +118,18 @@ def kernels(compiled: bool | None) -> Iterator[None]:
 def push(
     rows: FloatArray, make: Make, *, scored: bool = True, block: bool = False, compiled: bool | None = None,
     times: int = 1,
-) -> Stream:  # fmt: skip
+) -> sp.Stream:  # fmt: skip
     """Push rows through a new stream, so many times, and read basis and eigenvalues of every release.
 
     ``scored`` keeps the default regret, and ``block`` pushes all rows as one block.
     """
     with kernels(compiled):
-        stream = Stream(make(rows), regret=RegretLog() if scored else None)
+        stream = sp.Stream(make(rows), regret=sp.RegretLog() if scored else None)
         for _ in range(times):
             for release in stream.push_many(rows).releases if block else (stream.push(row).release for row in rows):
                 if release is not None:
                     _ = release.subspace.basis, release.eigenvalues
-        if isinstance(stream.algorithm, Oja):
+        if isinstance(stream.algorithm, sp.Oja):
             stream.engine.absorb_waiting()  # the rows that still wait for a batch
         return stream
 
@@ -151,8 +138,8 @@ def push(
 #: reach with compiled kernels and with numpy.
 ROWS: dict[str, tuple[Make, int, dict[int, tuple[float, float]]]] = {
     "solver='exact', every row": (leader, 1, {20: (3.5, 2.5), 100: (0.6, 0.6)}),
-    "solver='tracking', every row": (partial(leader, solver=Tracking()), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
-    "solver='smoothed', every row": (partial(leader, solver=Smoothed()), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
+    "solver='tracking', every row": (partial(leader, solver=sp.Tracking()), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
+    "solver='smoothed', every row": (partial(leader, solver=sp.Smoothed()), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
     "solver='exact', every 100 rows": (partial(leader, every=100), 100, {20: (30.0, 30.0), 100: (15.0, 15.0)}),
 }
 
@@ -175,21 +162,21 @@ def _row(*, small: bool, **_: Any) -> Iterator[Comparison]:
         yield Comparison(f"row: rows 1 to {n} x {d} features, or 1 to {longer}; k = {COMPONENTS}", contenders, goals)
 
     # Every other algorithm with its defaults, none slower than IncrementalPCA, on the rows of 100 features.
-    window = partial(SlidingWindowPCA, window=n // 4, release_every=n // 20, **BUDGET)
+    window = partial(sp.SlidingWindowPCA, window=n // 4, release_every=n // 20, **BUDGET)
     made: dict[str, Make] = {
-        "DPPCA": lambda _: DPPCA(horizon=10**6, **BUDGET),
-        "PrivateOja": lambda _: PrivateOja(horizon=10**6, **BUDGET),
+        "DPPCA": lambda _: sp.DPPCA(horizon=10**6, **BUDGET),
+        "PrivateOja": lambda _: sp.PrivateOja(horizon=10**6, **BUDGET),
         f"SlidingWindowPCA, ring, every {n // 20} rows": lambda _: window(method="ring"),
         f"SlidingWindowPCA, histogram, every {n // 20} rows": lambda _: window(method="histogram"),
-        f"Tumbling(AdaptiveCovariance), every {n // 4} rows": lambda _: Tumbling(
-            AdaptiveCovariance(**BUDGET), release_every=n // 4
+        f"Tumbling(AdaptiveCovariance), every {n // 4} rows": lambda _: sp.Tumbling(
+            sp.AdaptiveCovariance(**BUDGET), release_every=n // 4
         ),
-        "Oja": lambda _: Oja(n_components=COMPONENTS),
+        "Oja": lambda _: sp.Oja(n_components=COMPONENTS),
     }
     contenders = [Contender(INCREMENTAL, n, partial(incremental_pca, rows, 1), "sklearn")]
     contenders += [Contender(name, n, partial(push, rows, make)) for name, make in made.items()]
     goals = [Goal(name, INCREMENTAL, ">=", 1.0) for name in made]
-    for name, noise in (("discrete noise", Tree(discrete=True)), ("float noise", Tree())):
+    for name, noise in (("discrete noise", sp.Tree(discrete=True)), ("float noise", sp.Tree())):
         work = partial(push, unit_rows(n, 20), partial(leader, noise=noise))
         contenders.append(Contender(f"noise='tree', {name}, d = 20, every row", n, work))
     goals.append(Goal(contenders[-2].name, contenders[-1].name, "<=", 3.0))
@@ -203,7 +190,7 @@ def _block(*, small: bool, **_: Any) -> Iterator[Comparison]:
     # its noise, takes a power step, and its basis is read.
     n, times, size = (4000, 1, 1000) if small else (100_000, 10, 1000)
     rows = unit_rows(n, 64)
-    shorter, tracking = 0.7 * rows, partial(leader, solver=Tracking(), every=size, times=times)
+    shorter, tracking = 0.7 * rows, partial(leader, solver=sp.Tracking(), every=size, times=times)
     floor, peer = f"bare dsyrk on blocks of {size}", f"IncrementalPCA.partial_fit, {size} rows at a time, not private"
     contenders = [Contender(floor, times * n, partial(bare_dsyrk, rows, size, times))]
     goals: list[Goal] = []
@@ -233,8 +220,8 @@ def _window(*, small: bool, **_: Any) -> Iterator[Comparison]:
         *(
             Contender(f"SlidingWindowPCA, {method}, window {length}", n, follow(make=make))
             for method, make in (
-                ("histogram", lambda _: SlidingWindowPCA(window=length, release_every=every, **BUDGET)),
-                ("ring", lambda _: SlidingWindowPCA(window=length, release_every=every, method="ring", **BUDGET)),
+                ("histogram", lambda _: sp.SlidingWindowPCA(window=length, release_every=every, **BUDGET)),
+                ("ring", lambda _: sp.SlidingWindowPCA(window=length, release_every=every, method="ring", **BUDGET)),
             )
         ),
     ]
@@ -284,7 +271,7 @@ class Growth:
     ``parts`` are the name of a size, its values, the run at each of them, and what to expect.
     """
 
-    parts: list[tuple[str, Sequence[int], Callable[[int], Stream], str]]
+    parts: list[tuple[str, Sequence[int], Callable[[int], sp.Stream], str]]
 
     def run(self, rounds: int) -> Result:
         """Measure each size; the least time of the rounds counts."""
@@ -312,21 +299,21 @@ def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
     f = 1 if small else 4
     rows = unit_rows(1000 * f, 20)
 
-    def fed(count: int, d: int = 20, k: int = 2) -> Stream:
-        algorithm = PrivateFPL(**BUDGET | {"n_components": k}, horizon=count, solver=Tracking())
+    def fed(count: int, d: int = 20, k: int = 2) -> sp.Stream:
+        algorithm = sp.PrivateFPL(**BUDGET | {"n_components": k}, horizon=count, solver=sp.Tracking())
         return push(rows[:count] if d == 20 else unit_rows(count, d), lambda _: algorithm, scored=False)
 
-    def window(size: int) -> Stream:
-        algorithm = SlidingWindowPCA(**BUDGET | {"n_components": 2}, window=size, release_every=20)
+    def window(size: int) -> sp.Stream:
+        algorithm = sp.SlidingWindowPCA(**BUDGET | {"n_components": 2}, window=size, release_every=20)
         return push(rows, lambda _: algorithm, scored=False)
 
-    def blocks(size: int) -> Stream:
+    def blocks(size: int) -> sp.Stream:
         # A block of 1000 rows, doubled, and pushed 100 times.
         gram, count = GramSum(20).add(onto_ball(rows[:1000])), size // 100
         for _ in range((count // 1000).bit_length() - 1):
             gram = gram.add_high_low(*gram.high_low())
-        block = BlockGram(*gram.high_low(), count=count)
-        stream = Stream(PrivateFPL(**BUDGET, horizon=size, release_every=count), regret=None)
+        block = sp.BlockGram(*gram.high_low(), count=count)
+        stream = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=size, release_every=count), regret=None)
         for _ in range(100):
             stream.push_block(block)
         return stream

@@ -11,12 +11,10 @@ from streampca.auditing import black_box
 from streampca.auditing.black_box import lower_bound, matched_filter, rates
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.gaussian import delta_at
-from streampca.privacy.guarantee import Guarantee
-from streampca.release.release import Release
 
 
 def normal_pair(mu, claim, **options):
-    promised = Guarantee(1.0, 1e-3, "zero-out", "one number", "", "", mu=claim)
+    promised = sp.Guarantee(1.0, 1e-3, "zero-out", "one number", "", "", mu=claim)
 
     def run(changed, seed):
         return {"x": float(np.random.default_rng(seed).normal(mu * changed))}
@@ -70,8 +68,8 @@ def test_a_number_without_noise_is_found():
 
 
 def test_transcripts_hold_everything_that_leaves():
-    promised = Guarantee.none("test")
-    release = Release.of_gram(
+    promised = sp.Guarantee.none("test")
+    release = sp.Release.of_gram(
         np.diag([3.0, 1.0]), t=1, n_components=1, guarantee=promised,
         details={"gap": 2.0, "how": "gram", "nested": {"list": [1, True]}, "nothing": None},
     )  # fmt: skip
@@ -95,11 +93,11 @@ class Foreign(Mechanism):
 
     @property
     def guarantee(self):
-        return Guarantee(1.0, 1e-3, "zero-out", "one release", "", "", mu=2.0)
+        return sp.Guarantee(1.0, 1e-3, "zero-out", "one release", "", "", mu=2.0)
 
     def released(self, rows, outlet, terms, t):
         noise = np.random.default_rng().normal(size=(rows.shape[1],) * 2) * self.noise
-        return Release.of_gram(rows.T @ rows + noise + noise.T, t=t, n_components=1, terms=terms)
+        return sp.Release.of_gram(rows.T @ rows + noise + noise.T, t=t, n_components=1, terms=terms)
 
 
 def test_a_mechanism_from_elsewhere_is_audited_from_outside():

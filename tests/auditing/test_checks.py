@@ -13,7 +13,6 @@ from streampca.auditing.leak import digits_differ, leak, low_digits
 from streampca.auditing.runs import pairs
 from streampca.auditing.statistics import Spectrum, chance_to_miss, p_values
 from streampca.errors import BadParameterError
-from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.randomness import Randomness, Tape
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000)
@@ -117,7 +116,7 @@ def test_what_holds_and_how_much_is_seen():
 
 
 def test_what_no_neighbor_moves_is_not_seen():
-    mechanism = GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2)
+    mechanism = sp.GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2)
     report = sp.audit(mechanism, mode="quick", seed=1, canaries=[np.zeros(3)])
     assert {row.verdict for row in report.rows} == {"cannot see"}
     assert report.rows[1].missed == ("outlet bypassed",)
@@ -127,7 +126,7 @@ def test_what_no_neighbor_moves_is_not_seen():
 
 def test_subjects_of_the_caller():
     assert sp.audit(FPL, mode="quick", seed=0).holds  # audited at a horizon of 12 rows
-    mechanism = GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2)
+    mechanism = sp.GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2)
     assert sp.audit(mechanism, mode="quick", seed=0, rows=np.zeros((3, 6))).holds
     # Neighbors of another adjacency than it was calibrated for.
     assert sp.audit(FPL, mode="quick", seed=1, canaries=[(np.eye(4)[0], np.eye(4)[1])]).refuted

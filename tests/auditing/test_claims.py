@@ -11,7 +11,6 @@ from scipy import stats
 import streampca as sp
 from streampca.auditing import claims
 from streampca.auditing.runs import fresh_tape, run
-from streampca.auditing.suite import audit
 from streampca.linalg import centering
 from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
@@ -138,7 +137,7 @@ def test_a_wrong_constant_is_refuted(case, monkeypatch):
 
 def test_the_auditor_reports_the_witness(monkeypatch):
     monkeypatch.setattr(budget, "joint_factor", lambda **given: 1.0)
-    rows = audit(CASES["PrivateFPL-centered"], mode="quick", seed=1).rows
+    rows = sp.audit(CASES["PrivateFPL-centered"], mode="quick", seed=1).rows
     assert [(row.part, row.verdict) for row in rows] == [("claim", "refuted")]
     assert "running sums by dense matrices" in rows[0].witness
 

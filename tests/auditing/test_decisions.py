@@ -11,7 +11,6 @@ import streampca as sp
 from streampca import _native
 from streampca.auditing import decisions, instrument
 from streampca.auditing.decisions import DECISIONS, ONE_SIDED, Decisions, watched
-from streampca.auditing.suite import audit
 from streampca.rows import bounds
 from streampca.rows.admission import Admission
 
@@ -31,7 +30,7 @@ def decisions_of(case, monkeypatch):
             return {DECISIONS[i] for i in self.varied if self.sides[i] == 3}
 
     monkeypatch.setattr(instrument, "Decisions", Kept)
-    rows = audit(case, mode="quick", seed=1).rows
+    rows = sp.audit(case, mode="quick", seed=1).rows
     return kept[0], rows
 
 
@@ -89,7 +88,7 @@ def test_bounds_that_are_never_found_are_not_seen(monkeypatch):
 
 def test_every_reason_is_needed(monkeypatch):
     monkeypatch.setattr(decisions, "ONE_SIDED", {})
-    rows = audit(CASES["PrivateFPL-centered-replace"], mode="quick", seed=1).rows
+    rows = sp.audit(CASES["PrivateFPL-centered-replace"], mode="quick", seed=1).rows
     assert [row.verdict for row in rows] == ["holds", "holds", "cannot see"]
     assert "rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf" in rows[-1].witness
 

@@ -12,18 +12,10 @@ from planted.lifecycles import CASES
 import streampca as sp
 from streampca.auditing import observed
 from streampca.auditing.runs import fresh_tape, run
-from streampca.auditing.suite import audit
 from streampca.errors import StreamPCAWarning
 from streampca.linalg.svec import unpack_entries
 from streampca.processors.private_fpl import FPLProcessor
-from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.release.estimates import Estimates
-from streampca.release.release import Release, Terms
-from streampca.release.subspace import Subspace
-from streampca.stream.blocks import BlockGram
-from streampca.stream.step import Step, Steps
-from streampca.stream.stream import Stream
-from streampca.users import UserStream
 from streampca.views.card import Card
 from streampca.views.page import Page
 
@@ -45,7 +37,7 @@ def everything():
     stream = sp.Stream(CASES["PrivateFPL-rewards"].make(), regret=None, features=list("abc"))
     steps = [stream.push_many(ROWS[:4]), stream.push(ROWS[4])]
     blocks = sp.Stream(CASES["PrivateFPL"].make(), regret=None, features=list("abc"))
-    steps.append(blocks.push_block(BlockGram.of(ROWS[:1])))
+    steps.append(blocks.push_block(sp.BlockGram.of(ROWS[:1])))
     for value in (*steps, stream, steps[0][0]):
         made.add("more", value)
     return made
@@ -55,7 +47,7 @@ MADE = everything()
 
 
 def test_the_outputs_reach_every_public_class():
-    assert {Release, Subspace, Terms, Estimates, Stream, UserStream, Step, Steps} <= MADE.classes
+    assert {sp.Release, sp.Subspace, sp.Terms, Estimates, sp.Stream, sp.UserStream, sp.Step, sp.Steps} <= MADE.classes
     assert len({path.split(".", 1)[-1] for path in MADE.seen}) > 150
 
 
@@ -77,12 +69,12 @@ def test_what_is_not_observed_exists(kind):
 
 
 def test_a_new_member_that_cannot_be_read_is_named(monkeypatch):
-    monkeypatch.setattr(Release, "secret", lambda self, what: what, raising=False)
-    assert unread(Release) == ["secret"]
+    monkeypatch.setattr(sp.Release, "secret", lambda self, what: what, raising=False)
+    assert unread(sp.Release) == ["secret"]
 
 
 def refuted(name="PrivateFPL"):
-    rows = audit(CASES[name], mode="quick", seed=1).rows
+    rows = sp.audit(CASES[name], mode="quick", seed=1).rows
     assert [(row.part, row.verdict) for row in rows] == [("leak", "refuted")], "\n".join(map(str, rows))
     return rows[0].witness
 
@@ -103,26 +95,26 @@ def exact(monkeypatch):
 @pytest.mark.parametrize("name", ["smoothed", "trace", "gram"])
 def test_every_attribute_is_read(name, exact, monkeypatch):
     value = exact if name == "gram" else lambda self: float(np.trace(exact(self)))
-    monkeypatch.setattr(Release, name, property(value), raising=False)
+    monkeypatch.setattr(sp.Release, name, property(value), raising=False)
     assert f"Release.{name}" in refuted()
 
 
 @pytest.mark.parametrize("name", ["variances", "shrunk_gram"])
 def test_estimates_of_the_last_release_are_read(name, exact, monkeypatch):
-    honest = Release._estimates
+    honest = sp.Release._estimates
 
     def estimates(self, *given):
         made = honest(self, *given)
         vars(made)[name] = getattr(made, name) + 1e-9 * np.trace(exact(self))
         return made
 
-    monkeypatch.setattr(Release, "_estimates", estimates)
+    monkeypatch.setattr(sp.Release, "_estimates", estimates)
     assert "component_estimates." in refuted()
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_texts_are_read_in_depth(depth, exact, monkeypatch):
-    monkeypatch.setattr(Release, "__repr__", lambda self: f"Release {np.trace(exact(self))}")
+    monkeypatch.setattr(sp.Release, "__repr__", lambda self: f"Release {np.trace(exact(self))}")
     stream = sp.Stream(CASES["PrivateFPL"].make(), regret=None, features=list("abc"))
     release = stream.push(np.array([0.5, 0.0, 0.0])).release
     assert observed.views(release, depth)["Release"] == "Release 0.25"
@@ -144,7 +136,7 @@ def test_cards_and_pages_are_read_at_depth_2(monkeypatch):
     monkeypatch.setattr(Page, "panels", lambda self: [])
     assert changed() == {"page"}
     monkeypatch.undo()
-    monkeypatch.setattr(PrivateRegretRecord, "average", property(lambda self: (0.0, 0.0)))
+    monkeypatch.setattr(sp.PrivateRegretRecord, "average", property(lambda self: (0.0, 0.0)))
     assert changed() == {"page", "private regret"}
 
 
@@ -183,7 +175,7 @@ def test_the_logger_of_the_curator_may_say_anything_and_loggers_are_restored():
 
 @pytest.mark.parametrize("name", ["features", "warmup_left"])
 def test_streams_are_read_after_a_run(name, monkeypatch):
-    honest = getattr(Stream, name)
+    honest = getattr(sp.Stream, name)
     told = property(lambda self: (honest.fget(self), float(self.engine.processor.gram.packed()[0])))
-    monkeypatch.setattr(Stream, name, told)
+    monkeypatch.setattr(sp.Stream, name, told)
     assert f"Stream.{name}" in refuted()

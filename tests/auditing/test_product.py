@@ -1,26 +1,17 @@
 """Cases by product: nothing that is public goes without an audit and a prediction."""
 
 import dataclasses
-import math
 from functools import cache
 from itertools import product
-from typing import ClassVar
 
 import pytest
 
 import streampca as sp
 from streampca.auditing.cases import generated, legal, public, switches
 from streampca.auditing.instrument import audit_case
-from streampca.auditing.needs import needs
+from streampca.auditing.needs import VALUES_OF, needs
 from streampca.auditing.suite import NUMBERS, audit_named, named
-from streampca.errors import BadParameterError
-from streampca.linalg.svec import svec_size
 from streampca.mechanisms.base import Mechanism
-from streampca.privacy.budget import Budget
-from streampca.privacy.guarantee import Guarantee
-from streampca.processors.leader import Leader, LeaderProcessor
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.release.release import Release
 
 #: Parameters without a switch, and why their value does not decide what is private.
 NOT_VARIED = {
@@ -70,7 +61,7 @@ def test_a_quick_audit_shows_each_legal_value_of_each_switch(kind):
 
 def test_combinations_of_the_page_are_those_that_are_audited():
     # The first table of docs/combinations.md lists 144, each with releases every row and every fourth.
-    assert len(legal(PrivateFPL)) == 2 * 144
+    assert len(legal(sp.PrivateFPL)) == 2 * 144
 
 
 def test_streams_are_resumed_and_have_private_bounds_and_users():
@@ -83,57 +74,19 @@ def test_streams_are_resumed_and_have_private_bounds_and_users():
     assert any({"users", "replace", "rewards"} <= set(name) for name in names)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Unlisted(Leader):
-    """An algorithm that the audit has no entry for: independent noise, half as much as it claims if ``halved``."""
-
-    n_components: int
-    epsilon: float
-    delta: float
-    horizon: int | None = None
-    release_every: int = 1
-    halved: ClassVar[bool] = False
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.horizon is None:
-            raise BadParameterError("horizon=None: expected a number.")
-
-    @property
-    def guarantee(self):
-        mu = Budget(self.epsilon, self.delta).mu
-        return Guarantee(self.epsilon, self.delta, "zero-out", "all releases", "composition", "", mu=mu)
-
-    @property
-    def std(self):
-        return (0.5 if self.halved else 1.0) * math.sqrt(self.leaves(self.horizon)) / self.guarantee.mu
-
-    def constants(self, n_features):
-        return (self.std,)
-
-
-class UnlistedProcessor(LeaderProcessor, of=Unlisted):
-    __slots__ = ()
-
-    def released(self, t, gram, outlet):
-        std = self.algorithm.std
-        packed = outlet.gram("gram", gram, svec_size(self.n_features), std)
-        release = Release(
-            t=t, n_components=self.algorithm.n_components, terms=self.terms, packed_gram=packed, noise_std=std
-        )
-        return self.after(t, outlet.chain, gram=gram), release
-
-
-def test_a_new_algorithm_is_audited_because_it_is_public(monkeypatch):
-    monkeypatch.setattr(sp, "__all__", [*sp.__all__, "Unlisted"])
-    monkeypatch.setattr(sp, "Unlisted", Unlisted, raising=False)
+def test_a_new_algorithm_is_audited_because_it_is_public(monkeypatch, independent_noise):
+    kind, name = independent_noise, independent_noise.__name__
+    monkeypatch.setattr(sp, "__all__", [*sp.__all__, name])
+    monkeypatch.setattr(sp, name, kind, raising=False)
+    monkeypatch.setitem(VALUES_OF, name, {"horizon": (12,)})
     generated.cache_clear()
     try:
         words = [("", "-every_4"), ("", "-bounds"), ("", "-resumed")]
-        assert {case.name for case in named(["Unlisted"])} == {"Unlisted" + "".join(some) for some in product(*words)}
-        assert audit_named(["Unlisted-every_4-resumed"], mode="quick", seed=1).holds
-        monkeypatch.setattr(Unlisted, "halved", True)
-        assert audit_named(["Unlisted-every_4-resumed"], mode="quick", seed=1).refuted
+        assert {case.name for case in named([name])} == {name + "".join(some) for some in product(*words)}
+        assert audit_named([f"{name}-every_4-resumed"], mode="quick", seed=1).holds
+        sigma = kind.sigma.fget
+        monkeypatch.setattr(kind, "sigma", property(lambda self: 0.5 * sigma(self)))
+        assert audit_named([f"{name}-every_4-resumed"], mode="quick", seed=1).refuted
     finally:
         generated.cache_clear()
         monkeypatch.undo()

@@ -5,7 +5,6 @@ import pytest
 
 import streampca as sp
 from streampca.cli.algorithms import MECHANISMS
-from streampca.store.ledger import Ledger
 
 BUDGET = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 PURE = ["-k", "2", "--epsilon", "1"]
@@ -62,11 +61,11 @@ def test_every_mechanism_writes_what_run_writes(mechanism, table, release, comma
 
 def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, release, terminal):
     book = table.with_name("book.db")
-    with Ledger(book) as ledger:
+    with sp.Ledger(book) as ledger:
         ledger.set_budget("t", sp.Budget(2.0, 1e-3))
 
     def debits():
-        with Ledger(book, create=False) as ledger:
+        with sp.Ledger(book, create=False) as ledger:
             return len(ledger.balance("t").entries)
 
     paid, zeroed = ["--ledger", book, "--data-set", "t"], ["--on-bad-row", "zero"]

@@ -12,7 +12,6 @@ import pytest
 
 import streampca as sp
 from streampca.cli.files import CURATOR_ONLY
-from streampca.regret.private_regret import PrivateRegretRecord
 
 COMMON = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 
@@ -216,12 +215,13 @@ def test_other_processors_and_centering(table, run, more, name):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
-    path, out = tmp_path / "long.csv", tmp_path / "r.jsonl"
+    path, out, store = tmp_path / "long.csv", tmp_path / "r.jsonl", tmp_path / "run.db"
     block = np.random.default_rng(0).normal(size=(50_000, 6))
     np.savetxt(path, block, fmt="%.4f", delimiter=",", header="a,b,c,d,e,f", comments="")
     command = [sys.executable, "-c", "import sys; from streampca.cli import main; sys.exit(main())", "run", str(path)]
     files = ["--out", str(out), "--regret", str(tmp_path / "r.csv")]
     options = [*COMMON, "--row-norm", "1", "--release-every", "1", *files]
+    options += ["--store", str(store)] if number == signal.SIGTERM else []
     process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 60.0
     while not (out.exists() and out.stat().st_size > 2000):
@@ -237,6 +237,10 @@ def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
     assert [json.loads(line)["t"] for line in text.splitlines()[1:]] == list(range(1, rows + 1))
     assert 0 < rows < 50_000
     assert (tmp_path / "r.csv").read_text().splitlines()[-1].startswith(f"{rows},")
+    if store.exists():  # the commit was finished, too
+        with sp.Store(store) as kept:
+            assert sp.Stream.resume(kept).t == rows
+            assert [release.t for release in kept.releases()] == list(range(1, rows + 1))
 
 
 def test_publishable_regret_has_a_file_of_its_own(table, run):
@@ -246,7 +250,7 @@ def test_publishable_regret_has_a_file_of_its_own(table, run):
     assert said.status == 0
     for words in (f"publishable:  {private}", "publishable:  regret per row in [", f"curator only: {exact}"):
         assert words in said.err
-    records = [PrivateRegretRecord.from_json(line) for line in private.read_text().splitlines()]
+    records = [sp.PrivateRegretRecord.from_json(line) for line in private.read_text().splitlines()]
     assert [record.t for record in records] == [100, 200, 300]
     assert records[-1].guarantee.epsilon == 1.0
     assert "rewards" in records[-1].guarantee.scope

@@ -3,20 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+from runs import Blocks
 
 import streampca as sp
 from streampca.cli import live, session
-from streampca.regret.private_regret import PrivateRegretRecord
-
-
-class Rows(sp.RowSource):
-    features, bounds = ("a", "b"), None
-
-    def __init__(self, *blocks):
-        self._blocks = blocks
-
-    def blocks(self):
-        return iter(self._blocks)
 
 
 class Seen(live.View):
@@ -40,7 +30,7 @@ ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every
 
 def made(*blocks, files=None, view=None, limit=None, algorithm=ALGORITHM, **more):
     stream = sp.Stream(algorithm, regret=sp.RegretLog(every=session.NEVER), seed=1)
-    return session.Session(stream, Rows(*blocks), files or session.Files(), [view or Seen()], limit=limit, **more)
+    return session.Session(stream, Blocks(*blocks), files or session.Files(), [view or Seen()], limit=limit, **more)
 
 
 def test_views_get_the_records_that_a_stream_keeps_and_that_of_the_moment():
@@ -65,7 +55,7 @@ def test_publishable_records_are_made_of_the_releases(tmp_path):
     ending = made(rows, algorithm=algorithm, files=files, every=500).run()
     stream = sp.Stream(algorithm, private_regret=sp.PrivateRegret(every=500), regret=None, seed=1)
     stream.push_many(rows)
-    records = [PrivateRegretRecord.from_json(line) for line in (tmp_path / "private.jsonl").read_text().splitlines()]
+    records = [sp.PrivateRegretRecord.from_json(line) for line in (tmp_path / "private.jsonl").read_text().splitlines()]
     assert [record.t for record in records] == [600, 1200, 1500, 1800]
     assert records[:3] == stream.private_regret.history
     assert records[3] == stream.private_regret.now() == ending.progress.private
@@ -95,7 +85,7 @@ def test_a_file_that_is_read_is_never_overwritten(tmp_path, command):
 
 
 def test_a_release_is_in_the_file_before_the_next_rows_come(tmp_path):
-    class Waiting(Rows):
+    class Waiting(Blocks):
         def blocks(self):
             for n in range(3):
                 yield np.full((100, 2), 0.5)
@@ -108,7 +98,7 @@ def test_a_release_is_in_the_file_before_the_next_rows_come(tmp_path):
 
 
 def test_a_limit_is_the_number_of_rows_that_are_expected(monkeypatch):
-    monkeypatch.setattr(Rows, "expected_rows", 1234, raising=False)
+    monkeypatch.setattr(Blocks, "expected_rows", 1234, raising=False)
     seen = Seen()
     made(np.zeros((5000, 2)), view=seen, limit=4500).run()
     assert {progress.expected for progress in seen.shown} == {4500}

@@ -7,74 +7,34 @@ from dataclasses import FrozenInstanceError, dataclass, fields, replace
 
 import numpy as np
 import pytest
+from golden_cases import BUDGET, MECHANISMS, ball, plane
 
-from streampca import _native
+import streampca as sp
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCovariance
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.papers.approximate_subspace import ApproximateSubspace
-from streampca.papers.laplace import LaplaceCovariance
-from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import outlet
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness, encoded
-from streampca.processors.tumbling import Tumbling
-from streampca.release.release import Release
-
-PURE = {"epsilon": 1.0}
-APPROXIMATE = {"epsilon": 1.0, "delta": 1e-6}
-
-
-def ball(n=300, d=6, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(n, d)) * np.where(np.arange(d) < 2, 1.0, 0.2)
-    return rows / (1.0 + np.linalg.norm(rows, axis=1, keepdims=True))
-
-
-def flat(n=160, d=6, seed=0):
-    rows = np.zeros((n, d))
-    rows[:, :2] = np.random.default_rng(seed).integers(-99, 100, size=(n, 2))
-    return rows
 
 
 @dataclass(frozen=True)
 class Case:
     mechanism: Mechanism
     rows: np.ndarray
-    clips: bool = True
-    certain: bool = False
+    clips: bool
+    certain: bool
 
 
+MADE = {name: MECHANISMS[name] for name in MECHANISMS if "-center" not in name and "-discrete" not in name} | {
+    "adaptive-few-rows": (lambda: sp.AdaptiveCovariance(**BUDGET), ball(300)),
+    "exact-subspace-unknown": (lambda: sp.ExactSubspace(max_components=2, epsilon=1.0, delta=1e-6), plane(300)),
+    "approximate-subspace-null": (lambda: sp.papers.ApproximateSubspace(**BUDGET), plane(50)),
+}
 CASES = {
-    "gaussian": Case(GaussianCovariance(n_components=2, **APPROXIMATE), ball()),
-    "gaussian, replace": Case(GaussianCovariance(n_components=2, adjacency="replace", **APPROXIMATE), ball()),
-    "laplace": Case(LaplaceCovariance(n_components=2, **PURE), ball()),
-    "laplace, replace": Case(LaplaceCovariance(n_components=2, adjacency="replace", **PURE), ball()),
-    "matrix laplace": Case(MatrixLaplaceCovariance(n_components=2, **PURE), ball()),
-    "wishart": Case(WishartCovariance(n_components=2, **APPROXIMATE), ball()),
-    "wishart, replace": Case(WishartCovariance(n_components=2, adjacency="replace", **APPROXIMATE), ball()),
-    "adaptive": Case(AdaptiveCovariance(n_components=2, **APPROXIMATE), 0.4 * ball(3000)),
-    "adaptive, replace": Case(AdaptiveCovariance(n_components=2, adjacency="replace", **APPROXIMATE), 0.4 * ball(3000)),
-    "adaptive, few rows": Case(AdaptiveCovariance(n_components=2, **APPROXIMATE), ball()),
-    "adaptive laplace": Case(AdaptiveLaplaceCovariance(n_components=2, **PURE), 0.4 * ball(3000)),
-    "adaptive laplace, replace": Case(
-        AdaptiveLaplaceCovariance(n_components=2, adjacency="replace", **PURE), 0.4 * ball(3000)
-    ),
-    "subspace perturbation, fallen back": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), ball()),
-    "subspace perturbation": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), np.eye(6)[np.arange(3000) % 2]),
-    "exact subspace": Case(ExactSubspace(n_components=2, **APPROXIMATE), flat(300), clips=False, certain=True),
-    "exact subspace, k unknown": Case(
-        ExactSubspace(max_components=2, **APPROXIMATE), flat(300), clips=False, certain=True
-    ),
-    "approximate subspace": Case(ApproximateSubspace(n_components=2, **APPROXIMATE), flat(4400), clips=False),
-    "approximate subspace, null": Case(
-        ApproximateSubspace(n_components=2, **APPROXIMATE), flat(50), clips=False, certain=True
-    ),
+    name: Case(made(), rows, not name.startswith(("exact", "approximate")), name.startswith("exact") or "null" in name)
+    for name, (made, rows) in MADE.items()
 }
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -122,33 +82,24 @@ def test_the_release_carries_the_claim_and_survives_json(case):
     basis = release.subspace.basis
     assert basis.shape == (d, release.n_components)
     np.testing.assert_allclose(basis.T @ basis, np.eye(release.n_components), atol=1e-12)
-    again = Release.from_json(release.to_json())
+    again = sp.Release.from_json(release.to_json())
     np.testing.assert_array_equal(again.subspace.basis, basis)
     assert again.details == release.details
     assert again.guarantee == release.guarantee
 
 
 @every_case
-def test_same_seed_same_bits_in_any_memory_order_compiled_or_not(case):
+def test_same_seed_same_bits_in_any_memory_order(case):
     expected = case.mechanism.release(case.rows, Randomness.from_seed(7)).to_json()
     untouched = case.rows.copy()
     assert case.mechanism.release(np.asfortranarray(case.rows), Randomness.from_seed(7)).to_json() == expected
     assert case.mechanism.release(case.rows.tolist(), Randomness.from_seed(7)).to_json() == expected
     assert case.mechanism.release(case.rows, seed=7).to_json() == expected
-    before, found = _native.use(False), []
-    try:
-        for compiled in (False, True):  # bases of a released matrix may differ in the last bit
-            _native.use(compiled)
-            release = case.mechanism.release(case.rows, seed=7)
-            found.append((release.subspace.basis if release.packed is None else release.packed).tobytes())
-    finally:
-        _native.use(before)
-    assert found[0] == found[1]
     np.testing.assert_array_equal(case.rows, untouched)
     assert case.certain == (case.mechanism.release(case.rows, Randomness.from_seed(8)).to_json() == expected)
 
 
-def shared_part(first: Release, other: Release, rows: np.ndarray) -> float:
+def shared_part(first: sp.Release, other: sp.Release, rows: np.ndarray) -> float:
     noises = first.gram - rows.T @ rows, other.gram - rows.T @ rows
     return float(np.vdot(*noises) / np.linalg.norm(noises[0]) / np.linalg.norm(noises[1]))
 
@@ -222,7 +173,7 @@ def test_the_noise_is_bound_to_all_it_hides(case, monkeypatch):
 def test_it_serves_a_stream_and_a_replay_is_bit_identical(case):
     n, d = case.rows.shape
     rows, key = onto_ball(case.rows if case.clips else case.rows / 256.0), Randomness(bytes(32))
-    algorithm = Tumbling(case.mechanism, release_every=n)
+    algorithm = sp.Tumbling(case.mechanism, release_every=n)
     processor = algorithm.start(d, key)
     outlet = processor.outlet()
     _, release = processor.absorb(rows, outlet)

@@ -7,7 +7,6 @@ import pytest
 
 import streampca as sp
 from streampca.matrix_factorization.noises import NOISES, Noise
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.store.config import plain as plain_config
 
 CASES: dict[str, Noise] = {"blt": sp.BLT(), "tree": sp.Tree(), "discrete": sp.Tree(discrete=True)}
@@ -51,15 +50,15 @@ def test_what_it_does_not_support_is_refused_and_the_rest_works(name: str) -> No
         made = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 8, "noise": noise, **given}
         if option in noise.unsupported:
             with pytest.raises(sp.errors.BadParameterError, match="not supported by"):
-                PrivateFPL(**made)
+                sp.PrivateFPL(**made)
         else:
-            assert len(sp.Stream(PrivateFPL(**made), seed=1).push_many(rows).releases) == 8
+            assert len(sp.Stream(sp.PrivateFPL(**made), seed=1).push_many(rows).releases) == 8
 
 
 @pytest.mark.parametrize("value", ["haar", "BLT", 3, None, sp.BLT])
 def test_what_is_no_noise_is_refused(value: object) -> None:
     with pytest.raises(sp.errors.BadParameterError, match=r"noise=.*expected one of 'blt', 'tree'"):
-        PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=8, noise=value)
+        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=8, noise=value)
 
 
 def test_a_noise_of_ones_own_is_used() -> None:
@@ -70,7 +69,7 @@ def test_a_noise_of_ones_own_is_used() -> None:
             return super().mechanism(leaves, mu, 2.0 * sensitivity)
 
     given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 8}
-    made, plain = PrivateFPL(**given, noise=Louder()), PrivateFPL(**given)
+    made, plain = sp.PrivateFPL(**given, noise=Louder()), sp.PrivateFPL(**given)
     assert made.noise_std(3) == pytest.approx(2.0 * plain.noise_std(3))
     assert made.guarantee.citation.endswith("nowhere")
     with pytest.raises(sp.errors.BadParameterError, match="Louder"):

@@ -7,7 +7,6 @@ CI does some; `pytest -m long tests/core` does all.
 import ast
 import random
 import signal
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_cases import STREAMS, rows
+from interrupts import within
 
 import streampca as sp
 
@@ -102,21 +102,8 @@ def check(feed: Feed) -> None:
     assert now.reward == pytest.approx(regret.reward, rel=1e-9)
 
 
-def at_line(line: int) -> Any:
-    """A tracer that raises at a line of the package."""
-    left = line
-
-    def trace(frame: Any, event: str, arg: object) -> Any:
-        nonlocal left
-        if "streampca" not in frame.f_code.co_filename or "/tests/" in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            left -= 1
-            if left == 0:
-                raise Interrupted
-        return trace
-
-    return trace
+def interrupt() -> None:
+    raise Interrupted
 
 
 def injected(name: str, count: int, seed: int) -> None:
@@ -124,20 +111,14 @@ def injected(name: str, count: int, seed: int) -> None:
     rng, done = random.Random(f"{name}{seed}"), 0
     feed = Feed(name, rng)
     while done < count:
-        before = sys.gettrace()
-        sys.settrace(at_line(int(rng.expovariate(1.0 / rng.choice((40, 200, 1000, 4000)))) + 1))
         try:
-            feed.once()
+            within(feed.once, interrupt, int(rng.expovariate(1.0 / rng.choice((40, 200, 1000, 4000)))) + 1)
         except Interrupted:
             done += 1
-            sys.settrace(before)
             feed.keep([feed.stream.release])
         except StopIteration:
-            sys.settrace(before)
             check(feed)
             feed = Feed(name, rng)
-        finally:
-            sys.settrace(before)
         stream = feed.stream
         assert not (stream if isinstance(stream, sp.UserStream) else stream.engine).guard.is_busy
     feed.end()

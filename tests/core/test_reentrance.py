@@ -9,8 +9,6 @@ import gc
 import logging
 import os
 import random
-import signal
-import sys
 import threading
 import weakref
 from collections import UserDict
@@ -24,17 +22,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import within
 
 import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError
-from streampca.rows.report import AdmissionReport
-from streampca.store.ledger import Ledger
-from streampca.store.store import Store
 from streampca.stream import replay
 
 D, NAMES = 4, list("abcd")
 ROWS = np.random.default_rng(0).standard_normal((120_000, D)) / 4.0
-PACKAGE = str(Path(sp.__file__).parent)
 
 
 def fpl(**options: Any) -> sp.PrivateFPL:
@@ -165,30 +160,6 @@ class Number:
         return 0.1
 
 
-def within(call: Callable[[], object], inside: Callable[[], object], place: int, *, opcodes: bool = False) -> bool:
-    """Make a call, and another one inside it at one line (or operation) of the package; False if there are fewer."""
-    left = place
-
-    def trace(frame: Any, event: str, arg: object) -> Any:
-        nonlocal left
-        if PACKAGE not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes = opcodes
-        if event == ("opcode" if opcodes else "line"):
-            left -= 1
-            if left == 0:
-                inside()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return left <= 0
-
-
 def at_every_place(
     call: Callable[[], object], inside: Callable[[], object], *, opcodes: bool = False, step: int = 1
 ) -> int:
@@ -257,16 +228,6 @@ def test_every_call_that_changes_a_stream_refuses_a_push_inside_it(opcodes: bool
     assert count > 10
 
 
-def test_a_mapping_that_pushes() -> None:
-    for name in ("fpl", "waiting", "users"):
-        feed = Feed(MAKE[name]())
-        feed.push()
-        for _ in range(60):
-            feed.push_mapping(feed.inside)
-        assert (feed.refused, feed.stream.t) == (60, 61)
-        feed.check(name)
-
-
 @pytest.mark.parametrize("on_bad_row", ["raise", "zero"])
 def test_the_error_of_a_cell_that_pushes_is_not_taken_for_a_bad_cell(on_bad_row: Any) -> None:
     stream = sp.Stream(fpl(), features=NAMES, on_bad_row=on_bad_row)
@@ -328,7 +289,7 @@ def test_a_push_inside_a_reading_spoils_no_figure() -> None:
         whole.push(ROWS[place])
         known[t] = whole.regret.now(), whole.admission
     for record in records:
-        if isinstance(record, AdmissionReport):
+        if isinstance(record, sp.AdmissionReport):
             assert record == known[record.rows][1]
         else:
             assert (record.opt, record.captured) == (known[record.t][0].opt, known[record.t][0].captured)
@@ -361,35 +322,10 @@ def test_an_account_and_finalizers_that_push() -> None:
     feed.check()
 
 
-def test_handlers_of_signals_that_push() -> None:
-    """Push while the handler of a timer pushes, until 60 pushes were refused."""
-    feed = Feed(sp.Stream(fpl()))
-    rows = np.random.default_rng(1).standard_normal((500, 20)) / 20.0
-    steps: list[Any] = []  # read afterwards: a handler must take less than the time between two signals
-
-    def push() -> None:
-        steps.append(feed.stream.push(rows[len(steps) % len(rows)]))
-
-    handler = Counted(push)
-    push()
-    before = signal.signal(signal.SIGALRM, lambda number, frame: handler())
-    signal.setitimer(signal.ITIMER_REAL, 5e-4, 5e-4)
-    try:
-        while handler.refused < 60 and len(steps) < 6000:
-            push()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-    feed.took(steps, 0)
-    feed.check()
-    assert handler.refused >= 60
-    assert feed.stream.t > 50
-
-
 @contextmanager
 def durable(commit_every: int | str) -> Iterator[Feed]:
     """A durable stream; at the end, its store holds what was handed out."""
-    store = Store(":memory:", commit_every=commit_every)
+    store = sp.Store(":memory:", commit_every=commit_every)
     feed = Feed(sp.Stream(fpl(), store=store))
     yield feed
     store.close()
@@ -439,7 +375,7 @@ def test_a_store_that_is_closed_inside_a_push() -> None:
     """It is refused, and the store stays open; or it is closed before the row, which is refused, or after it."""
     refused = closed = 0
     for place in range(1, 10_000, 11):
-        store = Store(":memory:", commit_every="1h")
+        store = sp.Store(":memory:", commit_every="1h")
         feed = Feed(sp.Stream(fpl(release_every=2), store=store))
         feed.push_many()
 
@@ -460,7 +396,7 @@ def test_a_store_that_is_closed_inside_a_push() -> None:
 def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
     taken = refused = 0
     for place in range(1, 10_000, 5):
-        store = Store(":memory:", commit_every="1h")
+        store = sp.Store(":memory:", commit_every="1h")
         feed = Feed(sp.Stream(fpl(release_every=4), store=store))
         feed.push_many()
 
@@ -477,9 +413,9 @@ def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
 def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
     others: list[Any] = []
     for place in range(1, 10_000, 19):
-        store = Store(":memory:")
+        store = sp.Store(":memory:")
 
-        def begin(store: Store = store) -> None:
+        def begin(store: sp.Store = store) -> None:
             try:
                 others.append(sp.Stream(fpl(), store=store))
             except StreamPCAError as problem:
@@ -492,7 +428,7 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
         assert isinstance(one, sp.Stream) != isinstance(two, sp.Stream)
         assert isinstance(one if isinstance(two, sp.Stream) else two, (StreamBusyError, BadParameterError))
     assert sum(isinstance(one, StreamBusyError) for one in others) > 5
-    store = Store(":memory:")
+    store = sp.Store(":memory:")
     stream = sp.Stream(fpl(), store=store)
     with store.in_one_commit({"number": 1}):
         stream.push(ROWS[0])
@@ -502,7 +438,7 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
 
 
 def test_a_debit_at_places_inside_a_debit(tmp_path: Path) -> None:
-    ledger, refused = Ledger(tmp_path / "ledger.db"), 0
+    ledger, refused = sp.Ledger(tmp_path / "ledger.db"), 0
     for place in range(1, 10_000, 25):
         name = str(place)
         ledger.set_budget(name, sp.Budget(10.0, 1e-3))
@@ -559,7 +495,7 @@ def test_threads_wait_while_calls_inside_are_refused() -> None:
 def test_no_two_threads_wait_for_each_other(kind: str) -> None:
     """One ends a stream and waits for a push of the other, which ends it inside that push."""
     if kind == "store":
-        store = Store(":memory:")
+        store = sp.Store(":memory:")
         stream = sp.Stream(fpl(), features=NAMES, store=store)
         end: Callable[[], object] = store.close
         stream.push(ROWS[0])

@@ -1,7 +1,7 @@
 """Golden releases: a digest of what each case releases, so that a refactoring cannot change a bit unseen.
 
 ``python tests/golden/golden_releases.py --why "REASON"`` records cases that are new or have changed, and keeps the
-reason in the file. ``--retired NAME ...`` removes cases that no longer exist, and records nothing.
+reason in the file. Names of cases after it remove those, which no longer exist, and record nothing.
 
 A case has three digests. *Words* covers row numbers and packed noisy Gram matrices, and *facts* the details that are
 no floats; both have the same bits on every machine. *Spans* covers bases and what is computed from them. LAPACK rounds
@@ -11,7 +11,6 @@ projector is compared as numbers.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pickle
 import platform
@@ -26,11 +25,11 @@ import golden_cases as cases
 import numpy as np
 import scipy
 import threadpoolctl
+from cyclopts import App
 
 import streampca as sp
 from streampca import _native
 from streampca.privacy.outlet import NoiseSource
-from streampca.privacy.randomness import Randomness
 
 FILE = Path(__file__).with_name("golden.json")
 
@@ -39,7 +38,7 @@ FILE = Path(__file__).with_name("golden.json")
 def labelled(name: str) -> Iterator[None]:
     begin = NoiseSource.__init__
 
-    def renamed(self: NoiseSource, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
+    def renamed(self: NoiseSource, randomness: sp.Randomness, *label: object, start: bytes | None = None) -> None:
         begin(self, randomness, "golden", name, start=start)
 
     with mock.patch.object(NoiseSource, "__init__", renamed):
@@ -102,17 +101,13 @@ def read() -> dict[str, Any]:
     return recorded
 
 
-def main() -> None:
+def main(*retired: str, why: str) -> None:
     """Record cases that are new or have changed, or remove cases, with the reason."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--why", required=True, help="reason, one line; it is kept in the file")
-    parser.add_argument("--retired", nargs="*", default=[], help="cases that leave the file")
-    given = parser.parse_args()
     file = read() if FILE.exists() else {"build": build(), "cases": {}, "changes": []}
     changed = []
-    for name in given.retired:
+    for name in retired:
         del file["cases"][name]
-    if not given.retired:
+    if not retired:
         assert file["build"] == build() or not file["cases"], f"recorded on {file['build']}, this is {build()}"
         _native.use(False)
         with threadpoolctl.threadpool_limits(1, user_api="blas"):
@@ -121,11 +116,11 @@ def main() -> None:
                 if file["cases"].get(name) != found:
                     changed.append(name)
                     file["cases"][name] = found
-    if changed or given.retired:
-        file["changes"].append({"why": given.why, "cases": sorted(changed), "retired": sorted(given.retired)})
+    if changed or retired:
+        file["changes"].append({"why": why, "cases": sorted(changed), "retired": sorted(retired)})
     FILE.write_text(json.dumps(file, indent=1) + "\n")
-    print(f"{len(changed)} cases recorded, {len(given.retired)} retired, {len(file['cases'])} in all")
+    print(f"{len(changed)} cases recorded, {len(retired)} retired, {len(file['cases'])} in all")
 
 
 if __name__ == "__main__":
-    main()
+    App(default_command=main)()

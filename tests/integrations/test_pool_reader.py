@@ -7,17 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
+from cluster import write_files
+from runs import of_steps, texts
 
+import streampca as sp
 from streampca import pool
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.pool import absorb_parquet
-from streampca.processors.oja import Oja
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampca[parquet]'")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -28,31 +26,18 @@ NAMES = [f"x{j}" for j in range(D)]
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    rows = np.random.default_rng(1).normal(size=(N, D))
-    paths = []
-    for at, (a, b) in enumerate([(0, 1234), (1234, N)]):
-        table = pa.table({name: rows[a:b, j] for j, name in enumerate(NAMES)})
-        paths.append(tmp_path / f"part{at}.parquet")
-        pq.write_table(table, paths[-1], row_group_size=217)
-    return paths
+    return write_files(tmp_path, N, D, files=2, group=217)
 
 
-def stream(**options) -> Stream:
-    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
-    return Stream(algorithm, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
+def stream(**options) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
+    return sp.Stream(algorithm, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
 
 
 def single(files: list[Path]) -> list[str]:
     one = stream()
-    releases = []
-    for path in files:
-        for block in from_parquet(path).blocks():
-            releases += one.push_many(block).releases
-    return [release.to_json() for release in releases]
-
-
-def releases(steps) -> list[str]:
-    return [step.release.to_json() for step in steps if step.release is not None]
+    blocks = (block for path in files for block in from_parquet(path).blocks())
+    return [text for block in blocks for text in texts(one.push_many(block).releases)]
 
 
 @pytest.mark.parametrize(("processes", "rows_per_task"), [(2, 500), (1, 1)])
@@ -62,30 +47,30 @@ def test_a_pool_gives_the_releases_of_one_process(
     monkeypatch.setattr(pool, "TASK_ROWS", rows_per_task)
     expected = single(files)
     assert len(expected) == 33
-    assert releases(absorb_parquet(stream(), files, processes=processes)) == expected
+    assert of_steps(absorb_parquet(stream(), files, processes=processes)) == expected
 
 
 def test_it_continues_after_any_block(files: list[Path], monkeypatch) -> None:
     monkeypatch.setattr(pool, "TASK_ROWS", 300)
     expected = single(files)
-    store = Store(":memory:", commit_every=1)
+    store = sp.Store(":memory:", commit_every=1)
     out = stream(store=store)
     for stop in (7, 19, 10**6):
         for i, _ in enumerate(absorb_parquet(out, files, processes=1)):
             if i == stop:
                 break
-        out = Stream.resume(store)
-    assert [release.to_json() for release in store.releases()] == expected
+        out = sp.Stream.resume(store)
+    assert texts(store.releases()) == expected
 
 
 def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: list[Path]) -> None:
-    algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
-    out, other = (Stream(algorithm, features=["x3", "x1"], seed=5) for _ in range(2))
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
+    out, other = (sp.Stream(algorithm, features=["x3", "x1"], seed=5) for _ in range(2))
     first, second = (next(from_parquet(path, columns=["x3", "x1"]).blocks()) for path in files)
     for made in (out, other):
         made.push_many(first)
-    got = releases(absorb_parquet(out, files[1], processes=1, before=1234))
-    assert got == [release.to_json() for release in other.push_many(second).releases]
+    got = of_steps(absorb_parquet(out, files[1], processes=1, before=1605))
+    assert got == texts(other.push_many(second).releases)
     with pytest.raises(BadParameterError, match="is at row 3210"):
         next(absorb_parquet(out, files[1], processes=1))
 
@@ -93,9 +78,9 @@ def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: 
 @pytest.mark.parametrize(
     ("out", "paths", "options", "error", "message"),
     [
-        (lambda: Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=3000), features=D), None, {},
+        (lambda: sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=3000), features=D), None, {},
          HorizonReachedError, "3210 rows given"),
-        (lambda: Stream(Oja(n_components=2), features=D), None, {}, BadParameterError, "needs rows"),
+        (lambda: sp.Stream(sp.Oja(n_components=2), features=D), None, {}, BadParameterError, "needs rows"),
         (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),
         (lambda: stream(), [], {}, BadParameterError, "at least one file"),
         (lambda: stream(), "s3://bucket/a.parquet", {}, BadParameterError, "Spark's own reader"),
@@ -112,9 +97,9 @@ def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path], monkey
     table["x2"][100] = None
     pq.write_table(pa.table(table), files[1], row_group_size=50)
     out = stream()
-    with pytest.raises(BadRowError, match="row 1335: feature 'x2' is not finite"):
+    with pytest.raises(BadRowError, match="row 1706: feature 'x2' is not finite"):
         list(absorb_parquet(out, files, processes=2))
-    assert out.t == 1334  # where the task before the bad row's ended
+    assert out.t == 1705  # where the task before the bad row's ended
     lenient = stream(on_bad_row="zero")
     list(absorb_parquet(lenient, files, processes=1))
     assert (lenient.t, lenient.admission.bad_rows) == (N, 1)

@@ -11,13 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, SourceError
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.readers import BlockFolder, collect, reader_blocks, write_blocks
 from streampca.rows.protocol import Part
 from streampca.store.records import decode, encode
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 D, M = 4, 3
 NAMES = [f"x{j}" for j in range(D)]
@@ -37,9 +35,9 @@ class Topic:
             yield Part(part, lambda m, s=start: s + m, lambda i, s=start: f"message {s + i}")
 
 
-def made(readers: int, store: Store | None = None, **options) -> Stream:
-    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-9, release_every=readers * M)
-    return Stream(algorithm, features=NAMES, row_norm=2.0, seed=4, store=store, **options)
+def made(readers: int, store: sp.Store | None = None, **options) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-9, release_every=readers * M)
+    return sp.Stream(algorithm, features=NAMES, row_norm=2.0, seed=4, store=store, **options)
 
 
 def rows_of(readers: int, rounds: int) -> np.ndarray:
@@ -69,16 +67,16 @@ def simulate(path: Path, readers: int, rounds: int, restarts: int) -> None:
     assert len(topic.messages) > 1.04 * readers * rounds
     begun, ends = False, sorted(draw.integers(1, rounds, size=restarts))
     for end in [*ends, rounds + 1]:
-        with Store(path) as store:
-            stream = Stream.resume(store) if begun else made(readers, store)
+        with sp.Store(path) as store:
+            stream = sp.Stream.resume(store) if begun else made(readers, store)
             begun = True
             for step in collect(stream, topic, readers=readers, rows=M):
                 if step.t >= end * readers * M:
                     break
-    with Store(path) as store:
-        assert Stream.resume(store).t == rows[..., 0].size
+    with sp.Store(path) as store:
+        assert sp.Stream.resume(store).t == rows[..., 0].size
         assert [release.to_json() for release in store.releases()] == expected
-        assert list(collect(Stream.resume(store), topic, readers=readers, rows=M)) == []
+        assert list(collect(sp.Stream.resume(store), topic, readers=readers, rows=M)) == []
 
 
 def test_the_releases_are_those_of_one_process_whatever_arrives_when(tmp_path: Path) -> None:
@@ -114,7 +112,7 @@ def test_blocks_that_do_not_fit_are_refused_with_their_place(tmp_path: Path) -> 
     fields = decode(block())
     narrow = encode([*fields[:1], *(part[:1] for part in fields[1:3]), *fields[3:]])
     loud = encode([fields[0], fields[1] + 9, *fields[2:]])
-    elsewhere = Stream(made(2).algorithm, features=NAMES, row_norm=3.0).leaves()
+    elsewhere = sp.Stream(made(2).algorithm, features=NAMES, row_norm=3.0).leaves()
     for source, readers, error, message in (
         (Topic([whole[0], block()]), 2, SourceError, "two different blocks 0"),
         (Topic([block(), b"poison"]), 2, BadRowError, "topic, message 1: this is no block of a reader"),
@@ -140,8 +138,8 @@ def test_a_restart_reads_no_file_of_a_folder_that_is_settled(tmp_path: Path, mon
 
     def go_on(begin: bool) -> list[int]:
         opened.clear()
-        with Store(tmp_path / "run.db") as store:
-            stream = made(2, store) if begin else Stream.resume(store)
+        with sp.Store(tmp_path / "run.db") as store:
+            stream = made(2, store) if begin else sp.Stream.resume(store)
             return [step.t for step in collect(stream, BlockFolder(tmp_path), readers=2, rows=M)]
 
     for n in (0, 1):
@@ -159,6 +157,6 @@ def test_a_restart_reads_no_file_of_a_folder_that_is_settled(tmp_path: Path, mon
     assert set(opened) == {"0-1.parquet", "2-0.parquet", "2-1.parquet", "3-0.parquet"}  # round 3 was open since 0-1
     assert go_on(begin=False) == []
     assert opened == []
-    with Store(tmp_path / "run.db") as store:
+    with sp.Store(tmp_path / "run.db") as store:
         expected = made(2).push_many(rows.reshape(-1, D)).releases[-1].to_json()
-        assert Stream.resume(store).release.to_json() == expected
+        assert sp.Stream.resume(store).release.to_json() == expected

@@ -18,23 +18,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import spark_driver as driver
+from cluster import session, write_files
+from runs import of_steps, texts
 
 if importlib.util.find_spec("pyspark") is None:
     pytest.skip("needs pyspark: pip install 'streampca[spark]'", allow_module_level=True)
 if shutil.which("java") is None:
     pytest.skip("Spark needs Java 17 on the path", allow_module_level=True)
 
+import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
 from streampca.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
-
-DRIVER = Path(__file__).with_name("spark_driver.py")
-_spec = importlib.util.spec_from_file_location("spark_driver", DRIVER)
-driver = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(driver)
 
 # Of Spark's own: it warns of pandas 3, and leaves sockets to the garbage collector.
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]
@@ -48,47 +44,40 @@ PLAIN = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.adaptive.ena
 def spark():
     with pytest.MonkeyPatch.context() as patch:  # much of a short session is the compilation of Java code
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{JAVA}' {PLAIN} pyspark-shell")
-        session = driver.new_session()
-    yield session
-    session.stop()
+        with session() as opened:
+            yield opened
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    driver.write_files(tmp_path / "data", N, D, files=3, group=400)
-    return tmp_path / "data"
+    return write_files(tmp_path / "data", N, D, files=3, group=400)[0].parent
 
 
-def stream(store: Store | None = None, horizon: int = N, **options) -> Stream:
-    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=horizon)
-    return Stream(algorithm, features=NAMES, row_norm=2.0, seed=3, store=store, **options)
+def stream(store: sp.Store | None = None, horizon: int = N, **options) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=horizon)
+    return sp.Stream(algorithm, features=NAMES, row_norm=2.0, seed=3, store=store, **options)
 
 
 def single(rows: list[np.ndarray], **options) -> list[str]:
     one = stream(**options)
-    return [release.to_json() for block in rows for release in one.push_many(block).releases]
+    return [text for block in rows for text in texts(one.push_many(block).releases)]
 
 
 def in_order(folder: Path) -> list[np.ndarray]:
     return [block for path in sorted(folder.iterdir()) for block in from_parquet(path).blocks()]
 
 
-def releases(steps) -> list[str]:
-    return [step.release.to_json() for step in steps if step.release is not None]
-
-
 def run(frames, sink: EpochSink, checkpoint: Path) -> None:
     writer = frames.writeStream.foreachBatch(sink).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
-    query.awaitTermination()
+    writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 
 
 def test_files_read_by_executors(spark, folder: Path) -> None:
     expected = single(in_order(folder))
     assert len(expected) == 14
-    assert releases(absorb_parquet(stream(), spark, sorted(folder.iterdir()))) == expected
+    assert of_steps(absorb_parquet(stream(), spark, sorted(folder.iterdir()))) == expected
     frame = spark.read.parquet(str(folder))
-    assert releases(absorb_parquet(stream(), spark, sorted(frame.inputFiles()), columns=frame.columns)) == expected
+    assert of_steps(absorb_parquet(stream(), spark, sorted(frame.inputFiles()), columns=frame.columns)) == expected
 
 
 @pytest.fixture
@@ -111,7 +100,7 @@ def rows_in_order(frame) -> list[np.ndarray]:
 @pytest.mark.parametrize("split", [2**27, 20_000])
 def test_a_frame_that_is_a_scan_is_read_from_its_files(spark, folder: Path, arrow_calls, split: int) -> None:
     """In the order of the frame, which goes by the sizes of files, or of parts of them."""
-    driver.write_files(folder.parent / "one", 1000, D, files=1, group=300)
+    write_files(folder.parent / "one", 1000, D, files=1, group=300)
     (folder.parent / "one" / "part000.parquet").rename(folder / "a smaller one.parquet")
     paths = [str(path) for path in folder.iterdir()]
     spark.conf.set("spark.sql.files.maxPartitionBytes", split)
@@ -120,7 +109,7 @@ def test_a_frame_that_is_a_scan_is_read_from_its_files(spark, folder: Path, arro
         by_files = spark.read.parquet(*paths)
         for frame in (by_files, spark.read.parquet(f"file://{folder}/").select(*NAMES[::-1])):
             rows = rows_in_order(frame)
-            assert releases(absorb_frame(stream(horizon=2 * N), frame)) == single(rows, horizon=2 * N)
+            assert of_steps(absorb_frame(stream(horizon=2 * N), frame)) == single(rows, horizon=2 * N)
             assert not arrow_calls
         with pytest.raises(HorizonReachedError, match="4300 rows given, but the horizon leaves room for 3300"):
             absorb_frame(stream(), by_files)
@@ -151,7 +140,7 @@ def test_any_other_frame_goes_through_spark(spark, folder: Path, tmp_path: Path,
     ]
     for at, frame in enumerate(frames):
         rows = rows_in_order(frame)
-        assert releases(absorb_frame(stream(horizon=2 * N), frame)) == single(rows, horizon=2 * N), at
+        assert of_steps(absorb_frame(stream(horizon=2 * N), frame)) == single(rows, horizon=2 * N), at
         assert len(arrow_calls) == at + 1, at
     with pytest.raises(Exception, match="both"):  # of two types: Spark names the file
         absorb_frame(stream(horizon=4 * N), spark.read.schema(whole.schema).parquet(str(both)))
@@ -170,12 +159,9 @@ class StopError(Exception):
 def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path: Path) -> None:
     """The driver fails twice: before an epoch is durable, and after, before Spark knows."""
     expected = single(in_order(folder))
-    frames = (
-        spark.readStream.schema(spark.read.parquet(str(folder)).schema)
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(folder))
-    )
-    store = Store(tmp_path / "run.db")
+    reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    frames = reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
+    store = sp.Store(tmp_path / "run.db")
     first = stream(store)
     push, world = first.push_block, []
 
@@ -195,17 +181,17 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
         if release.t == 2000:
             raise StopError("after the commit")
 
-    with Store(tmp_path / "run.db") as store:
-        resumed = Stream.resume(store)
+    with sp.Store(tmp_path / "run.db") as store:
+        resumed = sp.Stream.resume(store)
         with pytest.raises(Exception, match="after the commit"):
             run(frames, EpochSink(resumed, store, on_release=after), tmp_path / "checkpoint")
         assert (store.durable, store.epoch["epoch"]) == (2200, 1)
-    with Store(tmp_path / "run.db") as store:
-        resumed = Stream.resume(store)
+    with sp.Store(tmp_path / "run.db") as store:
+        resumed = sp.Stream.resume(store)
         run(frames, EpochSink(resumed, store, on_release=world.append), tmp_path / "checkpoint")
         assert (store.durable, store.epoch["epoch"]) == (N, 2)
-        assert [release.to_json() for release in store.releases()] == expected
-        assert {release.to_json() for release in world} <= set(expected)
+        assert texts(store.releases()) == expected
+        assert set(texts(world)) <= set(expected)
         # A query with a new checkpoint would bring the same rows again.
         with pytest.raises(Exception, match="keep its checkpointLocation"):
             run(frames, EpochSink(resumed, store), tmp_path / "another")
@@ -213,12 +199,12 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
 
 
 def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
-    store = Store(":memory:")
+    store = sp.Store(":memory:")
     out = stream(store)
     sink = EpochSink(out, store)
     run(parquet_paths(spark, str(folder), files_per_epoch=2), sink, tmp_path / "checkpoint")
     assert store.epoch["epoch"] == 1
-    assert [release.to_json() for release in store.releases()] == single(in_order(folder))
+    assert texts(store.releases()) == single(in_order(folder))
     with pytest.raises(StoreForkedError, match="epoch=7: expected 0"):
         EpochSink(out, store, new_query=True)(spark.range(1), 7)
 
@@ -253,14 +239,26 @@ def test_a_killed_driver_or_worker_loses_and_repeats_nothing(
     tmp_path: Path, how: str, rows: int, features: int, victims: dict[int, str]
 ) -> None:
     data, world = tmp_path / "data", tmp_path / "world.txt"
-    driver.write_files(data, rows, features, files=20, group=2**14)
+    write_files(data, rows, features, files=20, group=2**14)
     whole = driver.new_stream(features, None)
     made = [release for block in in_order(data) for release in whole.push_many(block).releases]
     expected = [f"{release.t} {driver.digest(release)}" for release in made]
     assert len(expected) == rows // driver.EVERY
-    command = [sys.executable, DRIVER, "--how", how, "--data", data, "--world", world, "--run", tmp_path / "run.db"]
+    command = [
+        sys.executable,
+        driver.__file__,
+        "--how",
+        how,
+        "--data",
+        data,
+        "--world",
+        world,
+        "--run",
+        tmp_path / "run.db",
+    ]
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     for share, victim in [*victims.items(), (rows, "")]:
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        with subprocess.Popen(command, env=found, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
             while len(_seen(world)) < share and child.poll() is None:
                 time.sleep(0.05)
             if victim:
@@ -275,6 +273,6 @@ def test_a_killed_driver_or_worker_loses_and_repeats_nothing(
     seen = [line for line in _seen(world) if len(line.split()[-1]) == 32]
     assert set(seen) <= set(expected)
     assert how == "files" or len(seen) == len(set(seen))
-    with Store(tmp_path / "run.db") as store:
-        assert Stream.resume(store).t == rows
+    with sp.Store(tmp_path / "run.db") as store:
+        assert sp.Stream.resume(store).t == rows
         assert [f"{release.t} {driver.digest(release)}" for release in store.releases()] == expected

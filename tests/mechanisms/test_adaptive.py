@@ -5,13 +5,11 @@ import math
 import numpy as np
 import pytest
 
+import streampca as sp
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights
-from streampca.mechanisms.adaptive import AdaptiveCovariance, AdaptiveLaplaceCovariance, adaptive_mechanism
-from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import energy_outside
 from streampca.privacy.outlet import LatticeSum, Outlet
-from streampca.release.release import Release
 
 BUDGET = {"epsilon": 0.3, "delta": 1e-6}
 PURE = {"n_components": 2, "epsilon": 1.0}
@@ -90,7 +88,7 @@ def neighbours(rows, adjacency):
 @pytest.mark.parametrize("rows", [spikes(3000, 6, 2), 0.2 * spikes(3000, 6, 2), outliers(3000, 6, 2)])
 def test_no_row_moves_all_vectors_together_by_more_than_mu(adjacency, rows, transcript):
     # Gaussian mechanisms compose adaptively: given equal outputs so far, the squared distances over sds add up.
-    mechanism = AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6, adjacency=adjacency)
+    mechanism = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6, adjacency=adjacency)
     norms, lost, *grams = mechanism.constants(6)
     most = 0.0
     for before, after in neighbours(rows, adjacency):
@@ -107,7 +105,7 @@ def test_no_row_moves_all_vectors_together_by_more_than_mu(adjacency, rows, tran
 
 
 def test_what_is_released_depends_on_rows_through_noisy_values_only(transcript):
-    mechanism = AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6)
+    mechanism = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6)
     _, released, first = transcript(mechanism, spikes(3000, 6, 2))
     assert transcript(mechanism, outliers(3000, 6, 2), released)[2].to_json() == first.to_json()
 
@@ -118,8 +116,8 @@ def test_what_is_released_depends_on_rows_through_noisy_values_only(transcript):
     ids=["decaying spectrum", "short rows", "outliers"],
 )
 def test_it_misses_less_than_the_gaussian_mechanism(rows, k, factor):
-    adaptive = missed(AdaptiveCovariance(n_components=k, **BUDGET), rows, 6)
-    plain = missed(GaussianCovariance(n_components=k, **BUDGET), rows, 6)
+    adaptive = missed(sp.AdaptiveCovariance(n_components=k, **BUDGET), rows, 6)
+    plain = missed(sp.GaussianCovariance(n_components=k, **BUDGET), rows, 6)
     assert adaptive[0] < factor * plain[0]
 
 
@@ -127,7 +125,7 @@ def test_outliers_that_the_histogram_cannot_show_are_not_clipped_away():
     # 500 of 10 000 rows hold the subspace; at epsilon = 0.1 they do not stand out of the noise of their bin.
     rows = outliers(10_000, 20, 1)
     given = {"n_components": 1, "epsilon": 0.1, "delta": 1e-6}
-    adaptive, plain = missed(AdaptiveCovariance(**given), rows, 10), missed(GaussianCovariance(**given), rows, 10)
+    adaptive, plain = missed(sp.AdaptiveCovariance(**given), rows, 10), missed(sp.GaussianCovariance(**given), rows, 10)
     assert adaptive[0] <= plain[0] + 2.0 * math.hypot(adaptive[1], plain[1])
     assert adaptive[0] < 0.25
 
@@ -135,7 +133,7 @@ def test_outliers_that_the_histogram_cannot_show_are_not_clipped_away():
 def test_noise_seldom_looks_like_hidden_energy():
     # All rows are in the histogram, so nothing is hidden: an alarm is false, and comes in 1 % of the releases. The
     # noise of the Gaussian mechanism, the least threshold, is half of the standard deviation of the lost energy.
-    mechanism = AdaptiveCovariance(n_components=3, **BUDGET)
+    mechanism = sp.AdaptiveCovariance(n_components=3, **BUDGET)
     rows = spikes(1000, 3, 3, height=1.0)
     rows *= np.where(np.arange(1000) < 100, 0.27, 0.06)[:, None] / np.linalg.norm(rows, axis=1)[:, None]
     found = [mechanism.release(rows, seed=seed).details for seed in range(100)]
@@ -147,10 +145,10 @@ def test_noise_seldom_looks_like_hidden_energy():
 
 def test_it_does_not_adapt_to_what_it_cannot_see():
     rows = spikes(200, 6, 2)
-    few = missed(AdaptiveCovariance(n_components=2, **BUDGET), rows, 12)
-    plain = missed(GaussianCovariance(n_components=2, **BUDGET), rows, 12)
+    few = missed(sp.AdaptiveCovariance(n_components=2, **BUDGET), rows, 12)
+    plain = missed(sp.GaussianCovariance(n_components=2, **BUDGET), rows, 12)
     assert few[0] < plain[0] + 2.0 * math.hypot(few[1], plain[1])
-    zero = AdaptiveCovariance(n_components=2, **BUDGET).release(np.zeros((5000, 6)), seed=0)
+    zero = sp.AdaptiveCovariance(n_components=2, **BUDGET).release(np.zeros((5000, 6)), seed=0)
     assert (zero.details["clip_radius"], zero.details["map"]) == (1.0, "radius 1")
     assert zero.details["predicted_loss"] is None  # no histogram, no model
 
@@ -166,7 +164,7 @@ def test_a_direction_that_the_combination_lacks_is_seen():
 
 def test_the_release_says_what_was_done_and_claims_no_error_bar():
     rows = 0.25 * spikes(20_000, 10, 2)
-    release = AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(rows, seed=0)
+    release = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(rows, seed=0)
     details = release.details
     assert release.noise_std is None
     assert 0.1 < details["clip_radius"] < 0.5
@@ -175,7 +173,7 @@ def test_the_release_says_what_was_done_and_claims_no_error_bar():
     assert abs(details["lost_energy"] - np.maximum(squares - radius**2, 0.0).sum()) < 5.0 * details["lost_energy_std"]
     assert details["released"] in ("combination", "first stage")
     assert 0.0 < details["predicted_loss"] < 0.2
-    assert Release.from_json(release.to_json()).details == details
+    assert sp.Release.from_json(release.to_json()).details == details
     gram = onto_ball(rows).T @ onto_ball(rows)
     assert np.linalg.norm(release.gram - gram) < 0.2 * np.linalg.norm(gram)
 
@@ -185,7 +183,7 @@ def test_the_whole_space(d, k):
     rows = 0.3 * spikes(20_000, d, 1)
     gram, radii = onto_ball(rows).T @ onto_ball(rows), []
     for seed in range(15):
-        release = AdaptiveCovariance(n_components=k, epsilon=1.0, delta=1e-6).release(rows, seed=seed)
+        release = sp.AdaptiveCovariance(n_components=k, epsilon=1.0, delta=1e-6).release(rows, seed=seed)
         assert release.subspace.basis.shape == (d, k)
         assert np.linalg.norm(release.gram - gram) < 0.3 * np.linalg.norm(gram)
         radii.append(release.details["clip_radius"])
@@ -234,7 +232,7 @@ def spent(mechanism, before, after):
     ],
 )
 def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows, shares, transcript):
-    mechanism = AdaptiveLaplaceCovariance(adjacency=adjacency, **PURE)
+    mechanism = sp.AdaptiveLaplaceCovariance(adjacency=adjacency, **PURE)
     most = 0.0
     for first in (np.eye(5)[0], 0.1 * np.eye(5)[1], 40.0 * np.ones(5)):
         for second in (np.eye(5)[2], 0.6 * np.eye(5)[3]) if adjacency == "replace" else (np.zeros(5),):
@@ -251,7 +249,7 @@ def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows
 
 
 def test_short_rows_get_less_noise_and_long_ones_hardly_more():
-    plain, adaptive = MatrixLaplaceCovariance(**PURE), AdaptiveLaplaceCovariance(**PURE)
+    plain, adaptive = sp.MatrixLaplaceCovariance(**PURE), sp.AdaptiveLaplaceCovariance(**PURE)
     # .13 and .11 in the mean of 200 seeds; of 60, the standard deviation is .06.
     assert missed(adaptive, short(), 60)[0] < 0.5 * missed(plain, short(), 60)[0]
     assert missed(adaptive, short(20_000), 60)[0] < 0.5 * missed(plain, short(20_000), 60)[0]
@@ -260,7 +258,7 @@ def test_short_rows_get_less_noise_and_long_ones_hardly_more():
 
 
 def test_long_rows_that_hold_the_subspace_are_not_clipped_away():
-    rows, mechanism = long_rows(), AdaptiveLaplaceCovariance(**PURE)
+    rows, mechanism = long_rows(), sp.AdaptiveLaplaceCovariance(**PURE)
     found = [mechanism.release(rows, seed=i).details for i in range(20)]
     # The histogram, whose noise has a standard deviation of 47, shows 70 rows in some of the releases only.
     unseen = [made for made in found if made.get("lost_energy_radius", 1.0) < 0.5]
@@ -273,7 +271,7 @@ def test_long_rows_that_hold_the_subspace_are_not_clipped_away():
 def test_details_say_what_was_clipped():
     rows = short()
     rows[:300] *= 3.0
-    details = AdaptiveLaplaceCovariance(**PURE).release(rows, seed=0).details
+    details = sp.AdaptiveLaplaceCovariance(**PURE).release(rows, seed=0).details
     squares = np.vecdot(onto_ball(rows), onto_ball(rows))
     exact = np.maximum(squares - details["lost_energy_radius"] ** 2, 0.0).sum()
     assert abs(details["lost_energy"] - exact) < 6.0 * details["lost_energy_std"]
@@ -285,9 +283,9 @@ def test_the_rule_compares_variances_and_reads_no_row(adjacency, most):
     for epsilon, limit in zip((0.1, 0.3, 1.0, 3.0), most, strict=True):
         given = {"n_components": 1, "epsilon": epsilon, "adjacency": adjacency}
         for d in (1, limit, limit + 1, 100):
-            taken = adaptive_mechanism(d, delta=1e-6, **given)
-            assert isinstance(taken, AdaptiveLaplaceCovariance if d <= limit else AdaptiveCovariance)
-            laplace = MatrixLaplaceCovariance(**given).noise_std(d)
-            gaussian = GaussianCovariance(delta=1e-6, **given).noise_std(d)
+            taken = sp.adaptive_mechanism(d, delta=1e-6, **given)
+            assert isinstance(taken, sp.AdaptiveLaplaceCovariance if d <= limit else sp.AdaptiveCovariance)
+            laplace = sp.MatrixLaplaceCovariance(**given).noise_std(d)
+            gaussian = sp.GaussianCovariance(delta=1e-6, **given).noise_std(d)
             assert (d <= limit) == (laplace < math.sqrt(2.0 / 3.0) * gaussian)
-    assert isinstance(adaptive_mechanism(100, delta=0.0, **given), AdaptiveLaplaceCovariance)
+    assert isinstance(sp.adaptive_mechanism(100, delta=0.0, **given), sp.AdaptiveLaplaceCovariance)

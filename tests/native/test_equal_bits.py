@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 
+import streampca as sp
 from streampca import _native
 from streampca.errors import BadRowError
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import STEP, GramSum, is_admitted, onto_ball
 from streampca.linalg.svec import svec_size
-from streampca.privacy.randomness import Randomness
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.rows.admission import Admission
-from streampca.stream.stream import Stream
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
@@ -36,7 +34,7 @@ def same(make):
 
 @pytest.mark.parametrize("count", [0, 1, 17, 210, 8192, 8193, 20_001])
 def test_normals_also_those_that_left_their_rectangle(count):
-    draws = [Randomness.from_seed(5).stream("x").draws(index) for index in range(60)]
+    draws = [sp.Randomness.from_seed(5).stream("x").draws(index) for index in range(60)]
     compiled, plain = both(lambda: [one.normal(count) for one in draws])
     np.testing.assert_array_equal(compiled, plain)
 
@@ -100,10 +98,10 @@ def test_smoothed_sums(horizon, every):
     rows = np.random.default_rng(0).standard_normal((40, 33)) / 5.0
 
     def make():
-        algorithm = PrivateFPL(
+        algorithm = sp.PrivateFPL(
             n_components=2, epsilon=1.0, delta=1e-6, horizon=horizon, release_every=every, solver="smoothed"
         )
-        stream = Stream(algorithm, seed=1, regret=None)
+        stream = sp.Stream(algorithm, seed=1, regret=None)
         sums = np.array([r.smoothed for r in stream.push_many(rows).releases])
         state = stream.engine.processor.snapshot()["reading"]["sums"]
         return np.concatenate([sums.ravel(), *(state[name].ravel() for name in ("covariance", "response", "buffers"))])

@@ -42,9 +42,6 @@ from streampca.river import PrivatePCA as RiverPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
 from streampca.sources import NumberedRows, csv_rows, from_csv, from_kafka, from_query, open_rows, text_files
 from streampca.sources.csv_cells import CellParser
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
-from streampca.users import UserStream
 
 EVERY = 6
 ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=EVERY)
@@ -76,14 +73,14 @@ class Run:
     def __init__(self, folder: Path, zero: bool) -> None:
         self.folder, self.zero = folder, zero
         self.mode = "zero" if zero else "raise"
-        self.stream: Stream | None = None
+        self.stream: sp.Stream | None = None
         self.t: Callable[[], int] | None = None
         self.said: list[Any] = []
         self.code: int | None = None
 
-    def streaming(self, features: Any = CHOSEN, *, center: bool = False, **options: Any) -> Stream:
+    def streaming(self, features: Any = CHOSEN, *, center: bool = False, **options: Any) -> sp.Stream:
         options = {"features": features, "on_bad_row": self.mode, "seed": SEED, "regret": None, **options}
-        self.stream = Stream(CENTERED if center else ALGORITHM, **options)
+        self.stream = sp.Stream(CENTERED if center else ALGORITHM, **options)
         return self.stream
 
     def path(self, name: str, data: bytes = b"") -> Path:
@@ -252,7 +249,7 @@ def feed(run: Run, source: Any, way: str, *, center: bool = False) -> None:
         assert way == "store"
         for path in run.folder.glob("run.db*"):
             path.unlink()
-        with Store(run.folder / "run.db", commit_every=4) as store:
+        with sp.Store(run.folder / "run.db", commit_every=4) as store:
             drain(run.streaming(None, center=center, store=store).run(NumberedRows(source, "numbered")))
             run.said.append([release.to_json() for release in store.releases()])
 
@@ -549,7 +546,7 @@ def _python(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str, *
 
 def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
     users, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
-    stream = UserStream(OF_USERS, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
+    stream = sp.UserStream(OF_USERS, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
     run.stream = stream.stream
     if way == "push":
         for user, record in zip(users, records, strict=True):

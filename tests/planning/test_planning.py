@@ -11,7 +11,6 @@ from streampca.mechanisms.base import Mechanism
 from streampca.planning import Plan, Prediction, Question, plan
 from streampca.planning.curve import Curve
 from streampca.planning.plan import _recommend
-from streampca.processors.sliding_window import SlidingWindowPCA
 
 SPECTRUM = np.array([0.35, 0.25, 0.1, 0.05, 0.05, 0.02, 0.02, 0.01])
 ASKED: dict[str, Any] = {
@@ -98,7 +97,7 @@ def test_the_recommended_one_runs_and_is_explained() -> None:
     assert isinstance(eval(f"sp.{found.recommended.code}"), sp.PrivateFPL)
     assert "use: PrivateFPL(" in str(found)
     assert "assumed: the given spectrum" in str(found)
-    assert isinstance(plan(**ASKED, window=500).algorithm, SlidingWindowPCA)
+    assert isinstance(plan(**ASKED, window=500).algorithm, sp.SlidingWindowPCA)
     assert isinstance(plan(**ASKED, release_every=3000).algorithm, Mechanism)
 
 

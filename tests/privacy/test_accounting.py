@@ -9,11 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 import streampca as sp
 from streampca.errors import BadParameterError
-from streampca.papers.laplace import LaplaceCovariance
-from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.privacy import gaussian
 from streampca.privacy.accounting import Event, epsilon_of, library_epsilon
-from streampca.privacy.guarantee import Guarantee
 
 
 def gauss(mu, **more):
@@ -70,11 +67,11 @@ def test_events_say_what_ran():
     assert (event.mu, event.adjacency, event.unit) == (fpl.guarantee.mu, "zero-out", "one row")
     assert "100 rows" in event.what
     assert epsilon_of([event], 1e-6) == pytest.approx(1.0)
-    laplace = Event.of(LaplaceCovariance(n_components=1, epsilon=0.5))
+    laplace = Event.of(sp.papers.LaplaceCovariance(n_components=1, epsilon=0.5))
     assert (laplace.mu, laplace.epsilon, laplace.delta) == (None, 0.5, 0.0)
-    approximate = Event.of(Guarantee(0.5, 1e-3, "replace", "scope", "theorem", "citation", unit="one user"))
+    approximate = Event.of(sp.Guarantee(0.5, 1e-3, "replace", "scope", "theorem", "citation", unit="one user"))
     assert approximate == Event("theorem; scope", "replace", "one user", epsilon=0.5, delta=1e-3)
-    slack = Event.of(SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6).guarantee)
+    slack = Event.of(sp.papers.SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6).guarantee)
     assert slack.slack == pytest.approx(1e-7)
 
 
@@ -86,7 +83,7 @@ def test_numbers_of_an_event_outside_their_domain(bad):
 
 def test_what_has_no_guarantee_has_no_price():
     with pytest.raises(BadParameterError, match="no guarantee"):
-        Event.of(Guarantee.none("published rewards"))
+        Event.of(sp.Guarantee.none("published rewards"))
 
 
 def test_different_neighbours_do_not_add_up():

@@ -5,13 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import streampca as sp
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum, onto_ball
-from streampca.matrix_factorization.noises import Tree
-from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.discrete_gaussian import UNIT_BITS, LatticeGram, gram_noise, lattice_sigma
-from streampca.privacy.randomness import Randomness
-from streampca.processors.private_fpl import PrivateFPL
 
 UNIT = 2.0**-UNIT_BITS
 
@@ -21,12 +18,12 @@ def rows(n, d, seed=0):
 
 
 def exact_fpl(**options):
-    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 37, "noise": Tree(discrete=True)}
-    return PrivateFPL(**{**given, **options})
+    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 37, "noise": sp.Tree(discrete=True)}
+    return sp.PrivateFPL(**{**given, **options})
 
 
 def releases(algorithm, X, seed=3):
-    processor, out = algorithm.start(X.shape[1], Randomness.from_seed(seed)), []
+    processor, out = algorithm.start(X.shape[1], sp.Randomness.from_seed(seed)), []
     for row in X:
         processor, release = processor.absorb(row[None])
         out.append(release)
@@ -38,7 +35,7 @@ def test_the_sum_is_exact_in_integers():
     gram = GramSum.of(X)
     whole = [[int(v) for v in row] for row in X * 2.0**20]
     true = [sum(row[i] * row[j] for row in whole) for i in range(4) for j in range(i, 4)]
-    noise = gram_noise(4.22, 4).draw(Randomness.from_seed(0).stream("test").draws(0))
+    noise = gram_noise(4.22, 4).draw(sp.Randomness.from_seed(0).stream("test").draws(0))
     released = LatticeGram(gram).noisy(noise, 4.22)
     assert [Fraction(v) for v in released] == [
         Fraction(float(t + int(z))) / 2**UNIT_BITS for t, z in zip(true, noise, strict=True)
@@ -74,7 +71,7 @@ def one_entry(value):
 
 
 def test_low_bits_of_naive_float_noise_tell_0_from_1():
-    noise = SIGMA * Randomness.from_seed(0).stream("naive").normal(0, 2 * TRIES)
+    noise = SIGMA * sp.Randomness.from_seed(0).stream("naive").normal(0, 2 * TRIES)
     zero, one = 0.0 + noise[:TRIES], 1.0 + noise[TRIES:]
     assert gives_away(one).sum() == 0
     assert gives_away(zero).mean() > 0.01  # a release that is proof of the row's absence, at any epsilon
@@ -82,10 +79,10 @@ def test_low_bits_of_naive_float_noise_tell_0_from_1():
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_low_bits_of_releases_tell_nothing(exact):
-    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, discrete_noise=exact)
+    mechanism = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, discrete_noise=exact)
     assert mechanism.sigma == pytest.approx(SIGMA, abs=0.01)
     for value in (0, 1):
-        out = np.array([mechanism.release(one_entry(value), Randomness.from_seed(i)).gram[0, 0] for i in range(600)])
+        out = np.array([mechanism.release(one_entry(value), sp.Randomness.from_seed(i)).gram[0, 0] for i in range(600)])
         assert ((out > 0) & (out < 0.25)).sum() > 0
         assert gives_away(out).sum() == 0
         assert (out % UNIT == 0).all()  # one grid for all, fixed before any row
@@ -106,7 +103,7 @@ def test_low_bits_of_streams_tell_nothing(options):
 
 def test_noise_that_does_not_fit_the_integers():
     with pytest.raises(BadParameterError, match="integer lattice"):
-        GaussianCovariance(n_components=1, epsilon=1e-5, delta=1e-9, discrete_noise=True)
+        sp.GaussianCovariance(n_components=1, epsilon=1e-5, delta=1e-9, discrete_noise=True)
     with pytest.raises(BadParameterError, match="integer lattice"):
         exact_fpl(epsilon=1e-5, delta=1e-9)
 

@@ -15,18 +15,16 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+import streampca as sp
 from streampca import _native
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec_size
-from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy import outlet as module
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise
 from streampca.privacy.outlet import SCHEME, Chain, Counts, LatticeSum, NoiseSource, Outlet
 from streampca.privacy.randomness import VERSION, DrawKeys, Randomness, encoded
 from streampca.processors.base import Setting
-from streampca.processors.tumbling import Tumbling
-from streampca.release.release import Terms
 
 D = 12
 SIZE = svec_size(D)
@@ -88,7 +86,6 @@ def by_laplace(outlet, given):
 WAYS: dict[str, Callable] = {
     "gram": by_gram, "running": by_running, "integers": by_integers, "gaussian": by_gaussian, "laplace": by_laplace,
 }  # fmt: skip
-every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 
 
 def noises(way, *blocks, outlets):
@@ -174,20 +171,6 @@ def test_a_seed_reproduces_a_run_and_nothing_is_fresh(monkeypatch):
     assert own.fresh(1) != own.fresh(2)
 
 
-@every_way
-@pytest.mark.parametrize("blind", [False, True])
-def test_other_rows_have_other_noise_even_where_nothing_is_fresh(way, cloned, monkeypatch, blind):
-    own, link = source(), NoiseSource.link
-    if blind:  # a chain that ignores what is hidden
-        monkeypatch.setattr(
-            NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ())
-        )
-    blocks = rows(), one_less(rows()), rows()
-    first, other, same = noises(way, *blocks, outlets=[Outlet(own, own.first) for _ in blocks])
-    assert cancel(first, other) is blind
-    assert cancel(first, same)
-
-
 @pytest.mark.parametrize("forgetful", [False, True])
 def test_noise_is_bound_to_all_that_went_before(cloned, monkeypatch, forgetful):
     # Two histories that differ once never share noise again. With forgetful links they would.
@@ -222,28 +205,6 @@ def test_every_part_and_every_kind_counts(cloned):
         Outlet(own, own.first).hide("a", x[::-1])
 
 
-def two_of_one(kind, way):
-    """The noises of two continuations of one run over equal rows."""
-    first = source()
-    outlet = Outlet(first, first.first)
-    way(outlet, rows(1))
-    second = {"fork": first, "resumed": source(start=first.start), "rerun": source()}[kind]
-    chains = outlet.chain, second.first if kind == "rerun" else outlet.chain
-    outlets = [Outlet(one, chain) for one, chain in zip((first, second), chains, strict=True)]
-    if kind == "rerun":
-        way(outlets[1], rows(1))
-    return noises(way, rows(), rows(), outlets=outlets)
-
-
-@every_way
-@pytest.mark.parametrize("kind", ["fork", "resumed", "rerun"])
-@pytest.mark.parametrize("fresh", [True, False])
-def test_equal_rows_share_noise_only_without_fresh_bytes(way, kind, fresh, request):
-    if not fresh:
-        request.getfixturevalue("cloned")
-    assert cancel(*two_of_one(kind, way)) is not fresh
-
-
 def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):
     taken = []
     monkeypatch.setattr(module.os, "urandom", lambda size: taken.append(size) or bytes(size))
@@ -255,11 +216,11 @@ def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):
     assert taken == [16] * 7
 
 
-BASE = Tumbling(GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=5)
+BASE = sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=5)
 
 
 def first_name(algorithm=BASE, n_features=D, label=(), randomness=KEY, start=bytes(16), x=0.0):
-    setting = Setting(Terms(algorithm.guarantee), label=label)
+    setting = Setting(sp.Terms(algorithm.guarantee), label=label)
     processor = algorithm.start(n_features, randomness, setting, start=start)
     return processor.outlet().hide("gram", np.array([x])).name
 
@@ -285,9 +246,9 @@ def test_configurations_that_differ_in_anything_share_no_noise(cloned, monkeypat
     constants = [(std, 1), (std, 1.0), (std, None, None), (std,), (None, std)]
     constants += [(np.nextafter(std, side), None) for side in (0.0, 9.0)]
     for changed in constants:
-        monkeypatch.setattr(GaussianCovariance, "constants", lambda self, d, changed=changed: changed)
+        monkeypatch.setattr(sp.GaussianCovariance, "constants", lambda self, d, changed=changed: changed)
         names.append(first_name())
-    monkeypatch.setattr(GaussianCovariance, "constants", lambda self, d: (std, None))
+    monkeypatch.setattr(sp.GaussianCovariance, "constants", lambda self, d: (std, None))
     assert first_name() in names  # equal configurations do share it, and so the test sees what it looks for
     for name in ("SCHEME", "VERSION"):
         with monkeypatch.context() as patch:

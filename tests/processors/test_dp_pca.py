@@ -11,17 +11,13 @@ import numpy as np
 import pytest
 from feeding import Overheard, feed
 
+import streampca as sp
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.gaussian import mu_of
-from streampca.privacy.randomness import Randomness
 from streampca.processors import dp_pca
-from streampca.processors.base import Processor
 from streampca.processors.dp_pca import DPPCA, DPPCAProcessor, Segment
-from streampca.processors.private_oja import PrivateOja
-from streampca.release.release import Release
-from streampca.stream.stream import Stream
 
 D, EPSILON, DELTA = 50, 1.0, 1e-5
 MARGIN = dp_pca.MARGIN
@@ -41,18 +37,18 @@ def signal_noise(n: int, sigma: float, seed: int, d: int = D) -> tuple[np.ndarra
     return onto_ball(rows / 1.5), v
 
 
-def last(processor: Processor, rows: np.ndarray) -> Release:
+def last(processor: sp.Processor, rows: np.ndarray) -> sp.Release:
     return feed(processor, rows, len(rows))[1][-1]
 
 
 def make(d: int = D, seed: int = 1, **kw: object) -> DPPCAProcessor:
     algorithm = DPPCA(**{"epsilon": EPSILON, "delta": DELTA, **kw})  # type: ignore[arg-type]
-    processor = algorithm.start(d, Randomness.from_seed(seed))
+    processor = algorithm.start(d, sp.Randomness.from_seed(seed))
     assert isinstance(processor, DPPCAProcessor)
     return processor
 
 
-def sine(release: Release, v: np.ndarray) -> float:
+def sine(release: sp.Release, v: np.ndarray) -> float:
     w = release.subspace.basis[:, 0]
     return float(np.linalg.norm(w - v * (v @ w)))
 
@@ -69,7 +65,7 @@ def test_error_falls_with_sigma_and_that_of_private_oja_does_not() -> None:
         logs: dict[str, list[float]] = {name: [] for name in found}
         for seed in range(3):
             rows, v = signal_noise(20_000, sigma, seed)
-            oja = PrivateOja(epsilon=EPSILON, delta=DELTA, horizon=20_000).start(D, Randomness.from_seed(seed))
+            oja = sp.PrivateOja(epsilon=EPSILON, delta=DELTA, horizon=20_000).start(D, sp.Randomness.from_seed(seed))
             release = last(make(seed=seed, horizon=20_000), rows)
             logs["dp_pca"].append(math.log(sine(release, v)))
             logs["private_oja"].append(math.log(sine(last(oja, rows), v)))
@@ -103,7 +99,7 @@ def test_two_components() -> None:
 
 def test_refuses_before_any_row_is_spent() -> None:
     with pytest.raises(BadParameterError, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
-        Stream(DPPCA(epsilon=1.0, delta=1e-5, horizon=5000), features=D)
+        sp.Stream(DPPCA(epsilon=1.0, delta=1e-5, horizon=5000), features=D)
     with pytest.raises(BadParameterError, match="horizon=5000"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=5000).start(D)
     with pytest.raises(BadParameterError, match="expected at most"):
@@ -132,7 +128,7 @@ def test_too_few_rows_to_be_sure_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         rng = np.random.default_rng(seed)
         rows = 0.1 * rng.normal(size=(least, 20))
         rows[:, 0] += rng.normal(size=least)
-        processor = DPPCA(horizon=least, **given).start(20, Randomness.from_seed(seed))
+        processor = DPPCA(horizon=least, **given).start(20, sp.Randomness.from_seed(seed))
         assert last(processor, onto_ball(rows / 4.0)).subspace.basis[0, 0] ** 2 > 0.9
 
 
@@ -171,10 +167,10 @@ def test_memory_has_no_d_by_d_array() -> None:
     algorithm = DPPCA(n_components=5, epsilon=8.0, delta=1e-5, horizon=60_000)
     rows = np.zeros((64, d))
     rows[:, 0] = 0.5
-    oja = PrivateOja(epsilon=1.0, delta=1e-5, batch_size=64).start(d, Randomness.from_seed(1))
+    oja = sp.PrivateOja(epsilon=1.0, delta=1e-5, batch_size=64).start(d, sp.Randomness.from_seed(1))
     feed(oja, rows, 64)  # imports on first use are not its memory
     tracemalloc.start()
-    processor, releases = algorithm.start(d, Randomness.from_seed(1)), []
+    processor, releases = algorithm.start(d, sp.Randomness.from_seed(1)), []
     while not releases:
         processor, releases = feed(processor, rows, 64)
         assert processor.t < 8000
@@ -205,7 +201,7 @@ def test_noise_is_calibrated_to_the_released_radius(
     adjacency: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The noise that privacy rests on, read off each segment; a planted half of it, or a stale radius, is caught."""
-    processor: Processor = make(10, horizon=20_000, n_components=2, adjacency=adjacency)
+    processor: sp.Processor = make(10, horizon=20_000, n_components=2, adjacency=adjacency)
     rows, mu, close = signal_noise(20_000, 0.05, 1, 10)[0], mu_of(EPSILON, DELTA), DPPCAProcessor.close
     steps: list[int] = []
     released: list[float] = []

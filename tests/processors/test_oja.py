@@ -11,13 +11,10 @@ import pytest
 from feeding import Overheard, feed
 from hypothesis import given, settings, strategies as st
 
+import streampca as sp
 from streampca.linalg.lattice import onto_ball
-from streampca.privacy.randomness import Randomness
 from streampca.processors.ascent import EXACT_ROWS, GRID, orthonormalise
-from streampca.processors.base import Processor
-from streampca.processors.oja import Oja
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, gradient_sensitivity
-from streampca.release.release import Release
 
 
 def spiked(n: int, d: int, k: int, noise: float = 0.5, seed: int = 0) -> np.ndarray:
@@ -37,7 +34,7 @@ FIVE = PrivateOja(n_components=5, epsilon=1.0, delta=1e-6)
 
 def make(d: int = 6, seed: int = 1, **kw: object) -> PrivateOjaProcessor:
     algorithm = PrivateOja(**{"epsilon": 1.0, "delta": 1e-6, **kw})  # type: ignore[arg-type]
-    processor = algorithm.start(d, Randomness.from_seed(seed))
+    processor = algorithm.start(d, sp.Randomness.from_seed(seed))
     assert isinstance(processor, PrivateOjaProcessor)
     return processor
 
@@ -115,11 +112,11 @@ def test_learns_the_subspace() -> None:
     assert np.abs(basis.T @ basis - np.eye(3)).max() < 1e-12
 
 
-def started(algorithm: Oja, d: int, seed: int = 1) -> Processor:
-    return algorithm.start(d, Randomness.from_seed(seed))
+def started(algorithm: sp.Oja, d: int, seed: int = 1) -> sp.Processor:
+    return algorithm.start(d, sp.Randomness.from_seed(seed))
 
 
-def last(algorithm: Oja, rows: np.ndarray) -> Release:
+def last(algorithm: sp.Oja, rows: np.ndarray) -> sp.Release:
     return feed(started(algorithm, rows.shape[1]), rows, len(rows))[1][-1]
 
 
@@ -127,13 +124,13 @@ def last(algorithm: Oja, rows: np.ndarray) -> Release:
 @pytest.mark.parametrize("rate", ["adaptive", (20.0, 20.0)])
 def test_captures_what_exact_pca_does(d: int, rate: object) -> None:
     rows = spiked(20_000, d, 5)
-    release = last(Oja(n_components=5, learning_rate=rate), rows)  # type: ignore[arg-type]
+    release = last(sp.Oja(n_components=5, learning_rate=rate), rows)  # type: ignore[arg-type]
     assert captured(release.subspace.basis, rows) >= 0.995
     assert not release.guarantee.is_private
 
 
 def test_the_start_is_random_and_a_function_of_its_bytes() -> None:
-    algorithm, randomness = Oja(n_components=2), Randomness()
+    algorithm, randomness = sp.Oja(n_components=2), sp.Randomness()
     first, second = algorithm.start(6, randomness), algorithm.start(6, randomness)
     assert not np.allclose(first.basis, second.basis)  # type: ignore[attr-defined]
     again = algorithm.start(6, randomness, start=first.source.start)
@@ -149,16 +146,16 @@ def test_orthonormalise_ill_conditioned_columns() -> None:
     assert np.abs(matrix - basis @ (basis.T @ matrix)).max() < 1e-6
 
 
-@pytest.mark.parametrize(("algorithm", "arrays"), [(Oja(n_components=5), 100), (FIVE, 64 + 15 * 5)], ids=repr)
-def test_memory_is_dk(algorithm: Oja | PrivateOja, arrays: int) -> None:
+@pytest.mark.parametrize(("algorithm", "arrays"), [(sp.Oja(n_components=5), 100), (FIVE, 64 + 15 * 5)], ids=repr)
+def test_memory_is_dk(algorithm: sp.Oja | PrivateOja, arrays: int) -> None:
     """d = 5000, k = 5: chunks of 64 rows and a dozen (d, k) arrays, where d x d would be 200 MB."""
     d = 5000
     rows = np.zeros((600, d))
     rows[np.arange(600), np.arange(600)] = 0.5
     first = replace(algorithm, batch_size=300, n_components=1)
-    feed(first.start(d, Randomness.from_seed(1)), rows)  # imports on first use are not its memory
+    feed(first.start(d, sp.Randomness.from_seed(1)), rows)  # imports on first use are not its memory
     tracemalloc.start()
-    feed(algorithm.start(d, Randomness.from_seed(1)), rows[: 600 if algorithm is FIVE else 64], 1)
+    feed(algorithm.start(d, sp.Randomness.from_seed(1)), rows[: 600 if algorithm is FIVE else 64], 1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < arrays * d * 8

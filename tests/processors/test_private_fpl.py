@@ -3,12 +3,11 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError
-from streampca.processors.private_fpl import PrivateFPL
 
 
-def fpl(**keywords: object) -> PrivateFPL:
+def fpl(**keywords: object) -> sp.PrivateFPL:
     defaults = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
-    return PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
+    return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
 
 
 def test_the_last_short_block_is_released() -> None:

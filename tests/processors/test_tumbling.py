@@ -4,19 +4,14 @@ import numpy as np
 import pytest
 from feeding import feed
 
+import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.covariance import GaussianCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Setting
-from streampca.processors.tumbling import Tumbling
-from streampca.release.release import Terms
 
-GAUSSIAN = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
+GAUSSIAN = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
 ROWS = onto_ball(np.random.default_rng(0).normal(size=(25, 4)))
-SEED = Randomness.from_seed(1)
+SEED = sp.Randomness.from_seed(1)
 
 
 def releases(algorithm, rows=ROWS, sizes=(), randomness=SEED):
@@ -28,7 +23,7 @@ def texts(found):
 
 
 def test_each_release_is_the_mechanism_on_its_own_block():
-    processor = Tumbling(GAUSSIAN, release_every=10).start(4, SEED)
+    processor = sp.Tumbling(GAUSSIAN, release_every=10).start(4, SEED)
     for i in range(2):
         block = ROWS[10 * i : 10 * i + 10]
         alone = GAUSSIAN.released(block, processor.outlet(), processor.terms, 10 * i + 10)
@@ -40,7 +35,7 @@ def test_each_release_is_the_mechanism_on_its_own_block():
 
 @pytest.mark.parametrize("keep_short", [True, False])
 def test_the_last_short_block(keep_short):
-    algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=keep_short)
+    algorithm = sp.Tumbling(GAUSSIAN, release_every=10, keep_short=keep_short)
     processor, _ = feed(algorithm.start(4, SEED), ROWS)
     ended, last = processor.finish(processor.outlet())
     if keep_short:
@@ -59,7 +54,7 @@ def test_the_last_short_block(keep_short):
 
 
 def test_rows_are_forgotten_once_released_or_dropped():
-    processor, held = Tumbling(GAUSSIAN, release_every=10, horizon=25).start(4, SEED), []
+    processor, held = sp.Tumbling(GAUSSIAN, release_every=10, horizon=25).start(4, SEED), []
     for row in ROWS:
         processor, _ = processor.absorb(row[None])
         held.append(processor.held.count)
@@ -72,18 +67,18 @@ def test_rows_are_forgotten_once_released_or_dropped():
 
 @pytest.mark.parametrize(
     "mechanism",
-    [GAUSSIAN, MatrixLaplaceCovariance(n_components=1, epsilon=0.5, adjacency="replace")],
+    [GAUSSIAN, sp.MatrixLaplaceCovariance(n_components=1, epsilon=0.5, adjacency="replace")],
     ids=["gaussian", "matrix laplace"],
 )
 def test_all_releases_together_cost_one(mechanism):
-    algorithm = Tumbling(mechanism, release_every=5)
+    algorithm = sp.Tumbling(mechanism, release_every=5)
     claim, one = algorithm.guarantee, mechanism.guarantee
     assert (claim.epsilon, claim.delta, claim.mu, claim.adjacency) == (one.epsilon, one.delta, one.mu, one.adjacency)
     assert "parallel composition" in claim.theorem
     assert "one per block of 5 rows" in claim.scope
-    assert {release.guarantee for release in releases(algorithm, randomness=Randomness())} == {claim}
+    assert {release.guarantee for release in releases(algorithm, randomness=sp.Randomness())} == {claim}
     assert {release.guarantee for release in releases(algorithm)} == {claim.seeded()}
-    terms = Terms(claim, row_norm=2.0, features=tuple("abcd"))
+    terms = sp.Terms(claim, row_norm=2.0, features=tuple("abcd"))
     processor = algorithm.start(4, SEED, Setting(terms))
     assert all(release.terms is terms for release in feed(processor, ROWS)[1])
 
@@ -93,7 +88,7 @@ def test_a_mechanism_that_finds_its_own_k():
     rows = np.zeros((240, 4))
     rows[:, :2] = rng.integers(-9, 10, size=(240, 2))
     rows[80:160] = rng.integers(-9, 10, size=(80, 4))  # no plane holds these
-    algorithm = Tumbling(ExactSubspace(epsilon=1.0, delta=1e-6, max_components=2), release_every=80)
+    algorithm = sp.Tumbling(sp.ExactSubspace(epsilon=1.0, delta=1e-6, max_components=2), release_every=80)
     assert algorithm.n_components == 2
     found = releases(algorithm, onto_ball(rows / 32.0))
     assert [r.n_components for r in found] == [2, 0, 2]
@@ -103,23 +98,23 @@ def test_a_mechanism_that_finds_its_own_k():
 
 def test_bad_parameters():
     with pytest.raises(BadParameterError, match="expected a mechanism"):
-        Tumbling("gaussian", release_every=5)
+        sp.Tumbling("gaussian", release_every=5)
     for name in ("release_every", "horizon"):
         with pytest.raises(BadParameterError, match=f"{name}=0"):
-            Tumbling(GAUSSIAN, **{"release_every": 5, name: 0})
+            sp.Tumbling(GAUSSIAN, **{"release_every": 5, name: 0})
     with pytest.raises(TypeError):
-        Tumbling(GAUSSIAN, 5)
+        sp.Tumbling(GAUSSIAN, 5)
     with pytest.raises(BadParameterError, match="n_components=2 exceeds n_features=1"):
-        Tumbling(GAUSSIAN, release_every=5).start(1)
+        sp.Tumbling(GAUSSIAN, release_every=5).start(1)
     with pytest.raises(BadParameterError, match="expected less than 2"):
-        Tumbling(SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6), release_every=5).start(2)
+        sp.Tumbling(sp.papers.SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6), release_every=5).start(2)
 
 
 def test_add_remove_adjacency_is_refused():
-    class Histogram(GaussianCovariance):
+    class Histogram(sp.GaussianCovariance):
         @property
         def guarantee(self):
             return replace(super().guarantee, adjacency="add-remove")
 
     with pytest.raises(BadParameterError, match="expected adjacency='zero-out' or 'replace'"):
-        Tumbling(Histogram(n_components=1, epsilon=1.0, delta=1e-6), release_every=5)
+        sp.Tumbling(Histogram(n_components=1, epsilon=1.0, delta=1e-6), release_every=5)

@@ -5,19 +5,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+import streampca as sp
 from streampca import errors, queries
 from streampca.linalg.svec import svec_size, unsvec
-from streampca.mechanisms.covariance import GaussianCovariance
-from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Randomness
 from streampca.queries.sparse import best_sparse
-from streampca.release.release import Release
 
-GUARANTEE = Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
+GUARANTEE = sp.Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
 
 
 def release_of(gram, std=0.0, k=2):
-    return Release.of_gram(gram, t=100, n_components=k, guarantee=GUARANTEE, noise_std=std)
+    return sp.Release.of_gram(gram, t=100, n_components=k, guarantee=GUARANTEE, noise_std=std)
 
 
 def random_symmetric(seed, d):
@@ -56,8 +53,8 @@ def test_planted_sparse_supports_are_recovered_from_a_private_release():
     directions[0, [2, 7, 11, 30]] = [0.6, -0.5, 0.45, 0.43]
     directions[1, [5, 19, 20, 33]] = [0.5, 0.5, -0.5, 0.5]
     directions *= np.array([[1.5], [1.0]])
-    release = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(
-        planted(4, 6000, directions), Randomness.from_seed(11)
+    release = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(
+        planted(4, 6000, directions), sp.Randomness.from_seed(11)
     )
     found = queries.sparse_pca(release, 4, n_components=2)
     assert found.support(0).tolist() == [2, 7, 11, 30]
@@ -72,7 +69,7 @@ def test_uniform_bounds_hold_for_the_worst_direction():
     noise = queries.GramNoise(1.0, d)
     e = [
         unsvec(z, d)
-        for z in Randomness.from_seed(6).stream("x").normal(0, 200 * svec_size(d)).reshape(200, -1)
+        for z in sp.Randomness.from_seed(6).stream("x").normal(0, 200 * svec_size(d)).reshape(200, -1)
     ]  # fmt: skip
     full = np.array([np.abs(np.linalg.eigvalsh(m)).max() for m in e])
     assert (full > noise.spectral(level)).mean() <= 0.1

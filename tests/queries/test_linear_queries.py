@@ -3,21 +3,18 @@
 import numpy as np
 import pytest
 
+import streampca as sp
 from streampca import errors, queries
 from streampca.linalg.svec import svec_size, unsvec
-from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Randomness
 from streampca.queries import GramNoise
-from streampca.release.release import Release
-from streampca.release.subspace import Subspace
 
-GUARANTEE = Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
+GUARANTEE = sp.Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
 D = 6
 
 
 def release_of(gram, std=0.0, row_norm=1.0, features=None, **fields):
     fields = {"t": 100, "n_components": 2, "guarantee": GUARANTEE, "noise_std": std} | fields
-    return Release.of_gram(np.asarray(gram) / row_norm**2, row_norm=row_norm, features=features, **fields)
+    return sp.Release.of_gram(np.asarray(gram) / row_norm**2, row_norm=row_norm, features=features, **fields)
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def test_directional_variance_is_the_quadratic_form(gram):
 
 def test_captured_variance_has_the_projectors_error(gram):
     basis = np.linalg.qr(np.random.default_rng(2).normal(size=(D, 3)))[0]
-    answer = queries.captured_variance(release_of(gram, std=2.0), Subspace(basis))
+    answer = queries.captured_variance(release_of(gram, std=2.0), sp.Subspace(basis))
     assert answer.value == pytest.approx(np.trace(basis.T @ gram @ basis))
     assert answer.std == pytest.approx(2.0 * np.sqrt(3))
 
@@ -50,7 +47,7 @@ def test_noise_through_a_query_has_the_stated_sd(law):
     # 20000 draws: the sd is known to 0.5 %, so 2 % is 4 sd (false alarm 1e-4); 2/3x and 1.5x noise are far outside.
     noise, rng = GramNoise(1.7, D), np.random.default_rng(3)
     x, y, m = rng.normal(size=D), rng.normal(size=D), rng.normal(size=(D, D))
-    draws = Randomness.from_seed(5).stream("noise").normal(0, 20000 * svec_size(D)).reshape(20000, -1)
+    draws = sp.Randomness.from_seed(5).stream("noise").normal(0, 20000 * svec_size(D)).reshape(20000, -1)
     e = np.stack([unsvec(1.7 * z, D) for z in draws])
     made, stated = {
         "linear": (np.einsum("ij,nij->n", m, e), noise.through(m)),

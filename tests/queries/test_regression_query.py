@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
+import streampca as sp
 from streampca import errors, queries
-from streampca.mechanisms.covariance import GaussianCovariance
-from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.release.release import Release
+from streampca.linalg.lattice import onto_ball
 
-GUARANTEE = Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
+GUARANTEE = sp.Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
 
 
 def joint_rows(n=500, seed=1, noise=0.0):
@@ -20,7 +18,7 @@ def joint_rows(n=500, seed=1, noise=0.0):
 
 
 def release_of(rows, std=0.0, **fields):
-    return Release.of_gram(rows.T @ rows, t=len(rows), n_components=1, guarantee=GUARANTEE, noise_std=std, **fields)
+    return sp.Release.of_gram(rows.T @ rows, t=len(rows), n_components=1, guarantee=GUARANTEE, noise_std=std, **fields)
 
 
 def test_without_noise_it_is_least_squares():
@@ -33,16 +31,31 @@ def test_without_noise_it_is_least_squares():
     np.testing.assert_allclose(found.predict(rows[:5, :3]), rows[:5, :3] @ exact)
 
 
+def test_the_errors_of_coefficients_are_as_stated():
+    a = np.random.default_rng(21).normal(size=(6000, 6)) * 0.35 * np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+    a[:, -1] += 0.5 * a[:, 0] - 0.25 * a[:, 1]
+    a[:, 0] += 0.2
+    rows = onto_ball(np.hstack([a * 0.9, np.full((6000, 1), 0.5)]))
+    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
+    made = [mechanism.release(rows, seed=1000 + i) for i in range(200)]
+    truth, *found = (queries.regression(each, [5], predictors=[0, 1, 2, 3, 4]) for each in (release_of(rows), *made))
+    assert min(each.signal_to_noise for each in found) > 2.0
+    z = np.array([(each.coefficients - truth.coefficients) / each.std for each in found])[:, :, 0]
+    # Of 200 normals; off by 4.5 standard errors with probability 7e-6.
+    assert np.abs(z.mean(axis=0)).max() < 4.5 / 200**0.5
+    np.testing.assert_allclose(z.std(axis=0), 1.0, atol=4.5 / 400**0.5)
+
+
 def test_joint_clipping_keeps_a_noiseless_relation():
     rows, beta = joint_rows(n=4000)
     rows *= 3.0  # most rows are clipped
-    release = GaussianCovariance(n_components=1, epsilon=50.0, delta=1e-6).release(rows, Randomness.from_seed(3))
+    release = sp.GaussianCovariance(n_components=1, epsilon=50.0, delta=1e-6).release(rows, sp.Randomness.from_seed(3))
     np.testing.assert_allclose(queries.regression(release, [3, 4]).coefficients, beta, atol=0.01)
 
 
 def test_ridge_lifts_a_matrix_that_noise_made_indefinite():
     gram = np.diag([4.0, -1.0, 2.0])
-    release = Release.of_gram(gram, t=9, n_components=1, guarantee=GUARANTEE, noise_std=1.0)
+    release = sp.Release.of_gram(gram, t=9, n_components=1, guarantee=GUARANTEE, noise_std=1.0)
     found = queries.regression(release)
     assert found.signal_to_noise == pytest.approx(2.0)
     assert np.isfinite(found.coefficients).all()

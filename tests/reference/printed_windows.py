@@ -11,9 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from printed_mechanisms import wishart
 
-from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.privacy.randomness import Randomness
 
 #: Loewner comparisons allow for rounding by this much.
 TOLERANCE = 1e-9
@@ -37,13 +35,34 @@ def delete_close(
         i += 1
 
 
-def expire(starts: list[int], items: list[FloatArray], t: int, window: int) -> None:
-    """Drop the oldest checkpoint while the next one is at or before the window's start."""
-    while len(starts) > 1 and starts[1] <= t - window + 1:
-        del starts[0], items[0]
+class Checkpoints:
+    """Matrices of all rows since some row, the oldest first."""
+
+    def __init__(self, window: int) -> None:
+        self.window, self.t, self.starts, self.items = window, 0, list[int](), list[FloatArray]()
+
+    def add(
+        self, added: FloatArray, fresh: FloatArray, gram: Callable[[FloatArray], FloatArray], eta: float,
+        keep_order: bool = False,
+    ) -> FloatArray:  # fmt: skip
+        """Add a row to each, and one that begins with it and ``fresh``; what the algorithm outputs, the oldest."""
+        starts, items = self.starts, self.items
+        self.t += 1
+        while len(starts) > 1 and starts[1] <= self.t - self.window + 1:
+            del starts[0], items[0]
+        for item in items:
+            item += added
+        starts.append(self.t)
+        items.append(fresh + added)
+        # Steps 10 to 12: the first checkpoint not above the newest is replaced by it, with all that follow.
+        last = len(items) - 1
+        p = next((p for p in range(last) if keep_order and not loewner_below(items[-1], items[p])), last)
+        del starts[p:-1], items[p:-1]
+        delete_close(starts, items, gram, eta)
+        return items[0].copy()
 
 
-class PrintedSlidingSketch:
+class PrintedSlidingSketch(Checkpoints):
     """A checkpoint is a random projection of [sigma I; rows]; each row adds ``g a^T`` to all of them.
 
     Claims (epsilon, delta) and has no guarantee: released at every row, two outputs of one checkpoint differ by ``g
@@ -51,39 +70,22 @@ class PrintedSlidingSketch:
     to that of a Gaussian vector of known size; and a zero row changes nothing at all.
     """
 
-    def __init__(
-        self, n_features: int, window: int, *, rank: int, epsilon: float, delta: float, randomness: Randomness,
-        eta: float = 0.25,
-    ) -> None:  # fmt: skip
-        self.n_features, self.window, self.eta = n_features, window, eta
-        self.size = math.ceil(4.0 * rank / eta**2)
-        self.sigma = (16.0 * math.sqrt(rank * math.log(4.0 / delta)) + math.log(4.0 / delta)) / epsilon
-        self.t = 0
-        self.starts: list[int] = []
-        self._sketches: list[FloatArray] = []
-        self._noise = randomness.stream("uu21 sketch")
-        self._projection = self._gaussian(0, n_features)
+    def __init__(self, d: int, window: int, rank: int, epsilon: float, delta: float, rng: np.random.Generator) -> None:
+        super().__init__(window)
+        self.size, self.rng = math.ceil(4.0 * rank / 0.25**2), rng
+        sigma = (16.0 * math.sqrt(rank * math.log(4.0 / delta)) + math.log(4.0 / delta)) / epsilon
+        self.fresh = sigma * self.gaussian(d)
 
-    def _gaussian(self, index: int, columns: int) -> FloatArray:
+    def gaussian(self, columns: int) -> FloatArray:
         """A (size, columns) matrix of N(0, 1/size)."""
-        return self._noise.normal(index, self.size * columns).reshape(self.size, columns) / math.sqrt(self.size)
+        return self.rng.normal(size=(self.size, columns)) / math.sqrt(self.size)
 
     def push(self, row: FloatArray) -> FloatArray:
-        """Take a row; what the algorithm outputs, the oldest sketch, (size, d). Not safe to publish."""
-        admitted = onto_ball(np.atleast_2d(row))[0]
-        self.t += 1
-        added = np.outer(self._gaussian(self.t, 1)[:, 0], admitted)
-        expire(self.starts, self._sketches, self.t, self.window)
-        for sketch in self._sketches:
-            sketch += added
-        self.starts.append(self.t)
-        self._sketches.append(self.sigma * self._projection + added)
         # Algorithm 1 keeps a factor 1 - eta/2.
-        delete_close(self.starts, self._sketches, lambda sketch: sketch.T @ sketch, self.eta / 2.0)
-        return self._sketches[0].copy()
+        return self.add(self.gaussian(1) * row, self.fresh, lambda sketch: sketch.T @ sketch, 0.25 / 2.0)
 
 
-class PrintedSlidingWishart:
+class PrintedSlidingWishart(Checkpoints):
     """Each new checkpoint starts from fresh Wishart noise, and every row is then added *exactly* to all.
 
     Claims (epsilon, delta) and has no guarantee:
@@ -97,36 +99,11 @@ class PrintedSlidingWishart:
     """
 
     def __init__(
-        self, n_features: int, window: int, *, epsilon: float, delta: float, randomness: Randomness, eta: float = 0.25,
-        keep_order: bool = True,
-    ) -> None:  # fmt: skip
-        self.n_features, self.window, self.eta, self.keep_order = n_features, window, eta, keep_order
-        self.degrees = math.floor(n_features + 14.0 * math.log(4.0 / delta) / epsilon**2)
-        self.t = 0
-        self.starts: list[int] = []
-        self._grams: list[FloatArray] = []
-        self._randomness = randomness
+        self, window: int, epsilon: float, delta: float, rng: np.random.Generator, keep_order: bool = True
+    ) -> None:
+        super().__init__(window)
+        self.extra, self.rng, self.keep_order = 14.0 * math.log(4.0 / delta) / epsilon**2, rng, keep_order
 
     def push(self, row: FloatArray) -> FloatArray:
-        """Take a row; what the algorithm outputs, K(1), (d, d). Not safe to publish."""
-        admitted = onto_ball(np.atleast_2d(row))[0]
-        outer = np.outer(admitted, admitted)
-        self.t += 1
-        expire(self.starts, self._grams, self.t, self.window)
-        for gram in self._grams:
-            gram += outer
-        noise = wishart(self._randomness.stream("uu21").draws(self.t), self.n_features, self.degrees)
-        self.starts.append(self.t)
-        self._grams.append(outer + noise)
-        if self.keep_order:
-            self._restore_order()
-        delete_close(self.starts, self._grams, lambda gram: gram, self.eta)
-        return self._grams[0].copy()
-
-    def _restore_order(self) -> None:
-        """Steps 10 to 12: the first checkpoint not above the newest is replaced by it, with all that follow."""
-        newest = self._grams[-1]
-        for p, gram in enumerate(self._grams[:-1]):
-            if not loewner_below(newest, gram):
-                del self.starts[p:-1], self._grams[p:-1]
-                return
+        noise = wishart(self.rng, row.size, math.floor(row.size + self.extra))
+        return self.add(np.outer(row, row), noise, lambda gram: gram, 0.25, self.keep_order)

@@ -9,7 +9,6 @@ import pytest
 from printed_windows import PrintedSlidingSketch, PrintedSlidingWishart
 
 from streampca.linalg.lattice import onto_ball
-from streampca.privacy.randomness import Randomness
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
@@ -33,7 +32,7 @@ def is_row(guess, row):
 def test_wishart_outputs_differ_by_the_rows():
     """Without the ordering step, in a window that still fills: every row is read off."""
     x = rows(400, 4)
-    printed = PrintedSlidingWishart(4, 1000, **BUDGET, keep_order=False, randomness=Randomness.from_seed(1))
+    printed = PrintedSlidingWishart(1000, **BUDGET, keep_order=False, rng=np.random.default_rng(1))
     outputs = [printed.push(row) for row in x]
     hits = sum(is_row(recovered(b - a), row) for a, b, row in zip(outputs, outputs[1:], x[1:], strict=False))
     assert hits == 399
@@ -42,7 +41,7 @@ def test_wishart_outputs_differ_by_the_rows():
 def test_wishart_as_printed_loses_rows_or_gives_them_away():
     """With step 10 the window collapses to the latest rows; whenever it does not, the row is read off."""
     x = rows(400, 4)
-    printed = PrintedSlidingWishart(4, 1000, **BUDGET, randomness=Randomness.from_seed(1))
+    printed = PrintedSlidingWishart(1000, **BUDGET, rng=np.random.default_rng(1))
     starts, outputs = [], []
     for row in x:
         outputs.append(printed.push(row))
@@ -56,11 +55,11 @@ def test_wishart_releases_the_largest_of_many_noises():
     """One release only: the noise in it is larger than a fresh draw's, as the kept start was chosen by it."""
     kept, fresh = [], []
     for seed in range(100):
-        printed = PrintedSlidingWishart(1, 100, **BUDGET, randomness=Randomness.from_seed(seed))
+        printed = PrintedSlidingWishart(100, **BUDGET, rng=np.random.default_rng(seed))
         for _ in range(30):
             output = printed.push(np.zeros(1))
         kept.append(float(output[0, 0]))
-        first = PrintedSlidingWishart(1, 100, **BUDGET, randomness=Randomness.from_seed(seed + 10_000))
+        first = PrintedSlidingWishart(100, **BUDGET, rng=np.random.default_rng(seed + 10_000))
         fresh.append(float(first.push(np.zeros(1))[0, 0]))
     error = math.sqrt((np.var(kept) + np.var(fresh)) / 100)
     assert np.mean(kept) - np.mean(fresh) > 6.0 * error
@@ -69,7 +68,7 @@ def test_wishart_releases_the_largest_of_many_noises():
 def test_sketch_gives_away_directions_and_zero_rows():
     x = rows(200, 5)
     x[77] = 0.0
-    printed = PrintedSlidingSketch(5, 1000, rank=2, **BUDGET, randomness=Randomness.from_seed(3))
+    printed = PrintedSlidingSketch(5, 1000, rank=2, **BUDGET, rng=np.random.default_rng(3))
     starts, outputs = [], []
     for row in x:
         outputs.append(printed.push(row))

@@ -11,7 +11,6 @@ from streampca.errors import BadParameterError, NoReleaseError
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness, Tape
 from streampca.regret.intervals import best_less_reward
-from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecord
 
 SEEDS = 200
 #: Of 200 intervals of 95 %, 190 cover on average, with sd 3.1: fewer than 178 is a false alarm in 2e-4 of all trials.
@@ -58,7 +57,7 @@ def test_intervals_cover_at_their_nominal_rate() -> None:
     assert max(covered()) < SEEDS  # not wider than need be: all of 200 would cover in 4e-5 of all trials
     assert max(covered(2 / 3)) < FEWEST  # and noise taken for less than it is shows
     # So does the noise of the rewards alone.
-    records = [PrivateRegretRecord.of(release) for _, release in runs]
+    records = [sp.PrivateRegretRecord.of(release) for _, release in runs]
     assert sum(r.regret[0] <= e.regret <= r.regret[1] for r, (e, _) in zip(records, runs, strict=True)) >= FEWEST
     std = records[0].reward_std
     z = np.array([(r.reward - e.reward) / std for r, (e, _) in zip(records, runs, strict=True)])
@@ -69,7 +68,7 @@ def test_rows_that_look_at_releases_need_adaptive_intervals() -> None:
     """Rows chosen to correlate with the noise break the intervals for fixed rows, not those for any rows."""
     fixed = adaptive = 0
     for run in range(40):
-        logs = {"regret": sp.RegretLog(every=80), "private_regret": PrivateRegret(every=80)}
+        logs = {"regret": sp.RegretLog(every=80), "private_regret": sp.PrivateRegret(every=80)}
         stream = sp.Stream(fpl(n_components=1, horizon=80), features=12, seed=run, **logs)  # type: ignore[arg-type]
         rng = np.random.default_rng(run)
         known = np.zeros((12, 12))
@@ -83,7 +82,7 @@ def test_rows_that_look_at_releases_need_adaptive_intervals() -> None:
             row = np.linalg.eigh(stream.release.gram - known)[1][:, 0]
         exact = stream.regret.now()
         for rows in ("fixed", "adaptive"):
-            low, high = PrivateRegretRecord.of(stream.release, rows=rows).opt  # type: ignore[arg-type]
+            low, high = sp.PrivateRegretRecord.of(stream.release, rows=rows).opt  # type: ignore[arg-type]
             covers = low - 1e-3 <= exact.opt <= high + 1e-3
             fixed, adaptive = fixed + (covers and rows == "fixed"), adaptive + (covers and rows == "adaptive")
     assert adaptive >= 33  # 38 on average, sd 1.4
@@ -100,7 +99,7 @@ def test_the_noise_counts_the_rewards_in_before_any_row() -> None:
 
 
 def test_records_say_what_they_are_and_survive_json() -> None:
-    stream = sp.Stream(fpl(release_every=5), seed=1, row_norm=3.0, private_regret=PrivateRegret(every=20))
+    stream = sp.Stream(fpl(release_every=5), seed=1, row_norm=3.0, private_regret=sp.PrivateRegret(every=20))
     stream.push_many(3.0 * rows_with(SPECTRUM, 63))
     assert [record.t for record in stream.private_regret.history] == [20, 40, 60]
     record = stream.private_regret.now()
@@ -109,18 +108,18 @@ def test_records_say_what_they_are_and_survive_json() -> None:
     assert record.regret[0] < record.regret[1]
     assert record.average[1] == record.regret[1] / 60
     assert 0.0 <= record.opt[0] < record.opt[1] <= 60 * 9.0
-    assert PrivateRegretRecord.from_json(record.to_json()) == record
+    assert sp.PrivateRegretRecord.from_json(record.to_json()) == record
     # Anyone who has the release can tell the same.
     assert stream.release is not None
-    again = PrivateRegretRecord.of(sp.Release.from_json(stream.release.to_json()))
+    again = sp.PrivateRegretRecord.of(sp.Release.from_json(stream.release.to_json()))
     assert again.regret == pytest.approx(record.regret)
     assert again.opt == pytest.approx(record.opt)
-    wider = PrivateRegretRecord.of(stream.release, confidence=0.999)
+    wider = sp.PrivateRegretRecord.of(stream.release, confidence=0.999)
     assert wider.regret[0] <= record.regret[0]
     assert wider.regret[1] >= record.regret[1]
     # In units of row_norm**2 everything scales.
     terms = replace(stream.release.terms, row_norm=1.0)
-    unit = PrivateRegretRecord.of(stream.release.replaced(terms=terms))
+    unit = sp.PrivateRegretRecord.of(stream.release.replaced(terms=terms))
     assert np.multiply(unit.regret, 9.0) == pytest.approx(record.regret)
     assert np.multiply(unit.opt, 9.0) == pytest.approx(record.opt)
 
@@ -132,9 +131,9 @@ def test_what_cannot_be_done_is_said() -> None:
         _ = plain.private_regret
     assert plain.release is not None
     with pytest.raises(BadParameterError, match="has no rewards"):
-        PrivateRegretRecord.of(plain.release)
+        sp.PrivateRegretRecord.of(plain.release)
     with pytest.raises(BadParameterError, match="the algorithm releases no rewards"):
-        sp.Stream(fpl(publish_regret=False), private_regret=PrivateRegret())
+        sp.Stream(fpl(publish_regret=False), private_regret=sp.PrivateRegret())
     with pytest.raises(NoReleaseError, match="nothing has been released"):
         sp.Stream(fpl()).private_regret.now()
     for keywords, message in (
@@ -143,19 +142,19 @@ def test_what_cannot_be_done_is_said() -> None:
         ({"rows": "any"}, "rows='any'"),
     ):
         with pytest.raises(BadParameterError, match=message):
-            PrivateRegret(**keywords)  # type: ignore[arg-type]
+            sp.PrivateRegret(**keywords)  # type: ignore[arg-type]
     with pytest.raises(BadParameterError, match="not a record"):
-        PrivateRegretRecord.from_json("{}")
+        sp.PrivateRegretRecord.from_json("{}")
 
 
-def records_of(row_norm: float, center: bool, tape: Tape) -> list[PrivateRegretRecord]:
+def records_of(row_norm: float, center: bool, tape: Tape) -> list[sp.PrivateRegretRecord]:
     with tape.recording():
         stream = sp.Stream(fpl(horizon=4, n_components=1, center=center), row_norm=row_norm, regret=None)
     # The last row is longer than row_norm; the others are exact in the lattice.
     stream.push_many(row_norm * np.array([[0.5, 0.25], [0.75, -0.5], [0.0, 0.0], [4.0, 3.0]]))
     assert stream.release is not None
     read = sp.Release.from_json(stream.release.to_json())
-    return [PrivateRegretRecord.of(r, rows=rows) for r in (stream.release, read) for rows in ("fixed", "adaptive")]
+    return [sp.PrivateRegretRecord.of(r, rows=rows) for r in (stream.release, read) for rows in ("fixed", "adaptive")]
 
 
 @settings(max_examples=20, deadline=None)
@@ -168,4 +167,4 @@ def test_records_scale_with_any_norm(exponent: int, center: bool) -> None:
         for name in ("reward", "reward_std", "opt", "regret"):
             expected = np.array(getattr(one, name)) * norm**2
             np.testing.assert_allclose(np.array(getattr(scaled, name)), expected, rtol=1e-12, err_msg=name)
-        assert PrivateRegretRecord.from_json(scaled.to_json()) == scaled
+        assert sp.PrivateRegretRecord.from_json(scaled.to_json()) == scaled

@@ -13,7 +13,6 @@ import streampca as sp
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.lattice import STEP, is_admitted
 from streampca.rows.admission import REASONS, Admission, Counts, bad_values
-from streampca.store import Store
 
 Point = namedtuple("Point", "x y")
 anything = st.floats(allow_nan=True, allow_infinity=True)
@@ -179,10 +178,10 @@ def test_counts_are_those_of_a_plain_loop_however_rows_come(options: dict, tmp_p
     cut.push_many(rows[:5])
     for block in cut.leaves().blocks([rows[5:11], rows[11:]], 5):
         cut.push_block(block)
-    with Store(tmp_path / "run.db", commit_every=1) as store:
+    with sp.Store(tmp_path / "run.db", commit_every=1) as store:
         durable = stream(**options, store=store)
         durable.push_many(rows[:20])
-    with Store(tmp_path / "run.db") as store:
+    with sp.Store(tmp_path / "run.db") as store:
         durable = sp.Stream.resume(store)
         durable.push_many(rows[20:])
         report = single.admission

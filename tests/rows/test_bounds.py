@@ -8,10 +8,8 @@ import streampca as sp
 from streampca.errors import BadParameterError
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.privacy.randomness import Randomness
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
-from streampca.store import Store
 from streampca.views.card import components_of
 
 D, WARMUP = 3, 40
@@ -34,7 +32,7 @@ def some_rows(count: int = 70) -> np.ndarray:
 
 
 def outlet() -> object:
-    source = NoiseSource(Randomness.from_seed(0), "test")
+    source = NoiseSource(sp.Randomness.from_seed(0), "test")
     return Outlet(source, source.first)
 
 
@@ -117,12 +115,12 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
         other.push_many(rows[cut:])
         assert other.engine.now.admission.found is not None
         path = tmp_path / f"{cut}.db"
-        with Store(path, commit_every=3) as store:
+        with sp.Store(path, commit_every=3) as store:
             durable = stream(**named, store=store)
             durable.push_many(rows[: cut - 2])
             for row in rows[cut - 2 : cut]:
                 durable.push(row)
-        with Store(path) as store:
+        with sp.Store(path) as store:
             durable = sp.Stream.resume(store)
             durable.push_many(rows[cut:])
             assert seen(durable) == expected, cut

@@ -98,8 +98,8 @@ def test_a_failed_expectation_exits_with_1(written, capsys):
 
 def test_a_stream_in_a_scenario_is_measured_to_the_same_bits(written):
     scenario = load(written(SPIKED))
-    values = run_scenario(scenario).final["a"]
-    assert values == run_scenario(scenario).final["a"]
+    values, again = (run_scenario(scenario).final["a"] for _ in range(2))
+    assert values | {"memory": 0.0} == again | {"memory": 0.0}
     assert values["releases"] == 600
     processor = sp.PrivateFPL(n_components=2, epsilon=5.0, delta=1e-3, horizon=600)
     stream = sp.Stream(processor, seed=scenario.seed)

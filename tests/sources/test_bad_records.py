@@ -27,21 +27,16 @@ NAMES = ["a", "b", "c"]
 ROWS = np.random.default_rng(3).normal(size=(300, 3)).round(6).tolist()
 AT = 150
 
-#: Bad records of a CSV file. A quote that opens is closed, as by CSV writers.
+#: Bad records of a CSV file; single cells are those of `test_csv_text`. A quote that opens is closed, as by writers.
 RECORDS: dict[str, bytes] = {
-    "text": b"x,2,3", "question mark": b"?,2,3", "dash": b"-,2,3", "short": b"1,2", "long": b"1,2,3,4",
-    "one cell": b"1", "quoted text": b'"x",2,3', "quoted delimiter": b'"1,2",3', "quoted line break": b'"1\n2",2,3',
-    "NUL": b"1\x002,2,3", "NUL alone": b"\0", "stray quote": b'1,2"2,3', "stray quote at the end": b'1,2,3"',
+    "text": b"x,2,3", "short": b"1,2", "long": b"1,2,3,4", "one cell": b"1", "quoted line break": b'"1\n2",2,3',
+    "NUL alone": b"\0", "stray quote": b'1,2"2,3', "stray quote at the end": b'1,2,3"',
     "lines in quotes": b'"1\n' + 500 * b"1,0,0\n" + b'",2,3', "quotes in quotes": b'"1""\n""2",2,3',
-    "vertical tab": b"1,2\v3,4", "form feed": b"1\f0,2,3", "next line": "1,2\u20283,4".encode(),
-    "quote after quote": b'1,"2"3,4', "blank line": b"", "spaces": b"   ", "underscore": b"1_000,2,3",
-    "hexadecimal": b"0x1p3,2,3", "Arabic digits": "١٢,2,3".encode(), "fullwidth digits": "１２,2,3".encode(),
-    "overflow": b"1e999,2,3", "infinite": b"1,inf,3", "not a number": b"1,2,nan", "empty cell": b"1,,3",
-    "NA": b"1,2,NA", "true": b"true,2,3", "two numbers": b"1 2,2,3", "carriage return": b"1,2\r1,3",
-    "rows in one line": b"1,2,3\r4,5,6", "not UTF-8": b"\xff\xfe,2,3", "byte order mark": b"\xef\xbb\xbf1,2,3",
-    "too long": b"1" * (2**20 + 1), "too long, quoted": b'"' + b"1" * (2**20 + 1) + b'",2,3',
-    "a number of a megabyte": b"0" * (2**20 - 8) + b"x,2,3", "delimiters": b"," * 5000, "other delimiters": b"1;2;3",
-    "header again": b"a,b,c", "percent": b"5%,2,3", "currency": b"$1,2,3", "comment": b"# 1,2,3",
+    "next line": "1,2\u20283,4".encode(), "quote after quote": b'1,"2"3,4', "blank line": b"", "spaces": b"   ",
+    "infinite": b"1,inf,3", "empty cell": b"1,,3", "carriage return": b"1,2\r1,3", "rows in one line": b"1,2,3\r4,5,6",
+    "not UTF-8": b"\xff\xfe,2,3", "too long": b"1" * (2**20 + 1), "header again": b"a,b,c",
+    "too long, quoted": b'"' + b"1" * (2**20 + 1) + b'",2,3', "delimiters": b"," * 5000,
+    "a number of a megabyte": b"0" * (2**20 - 8) + b"x,2,3",
 }  # fmt: skip
 
 #: Bad values of a JSON object, and bad lines.

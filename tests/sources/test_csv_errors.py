@@ -89,6 +89,8 @@ def test_lines_are_counted_as_an_editor_counts_them(write: Write, monkeypatch: p
         (",a\n0,1\n", "leave out a column without a name with columns="),
         ("a,b\n1,2\n".encode("utf-16"), "this is UTF-16 text; pass encoding='utf-16'"),
         ("höhe,b\n1,2\n".encode("latin-1"), "the header is not utf-8 text; pass another encoding="),
+        (b"\0,b\n1,2\n", "the header is not utf-8 text; pass another encoding="),
+        (b"\xef\xbb\xbf", "no rows, the file is empty"),
         ("a,b\n1,2\n".encode("utf-16-le"), "the header is not utf-8 text; pass another encoding="),
     ],
 )

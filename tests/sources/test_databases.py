@@ -16,12 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import streampca as sp
 from streampca.cli.options import Address
 from streampca.errors import BadParameterError, SourceError
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.databases import as_rows, from_query
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 N = 500
 ROWS = np.random.default_rng(2).normal(size=(N, 2))
@@ -89,8 +87,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path):
     return url, write
 
 
-def algorithm() -> PrivateFPL:
-    return PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+def algorithm() -> sp.PrivateFPL:
+    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
 
 
 def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path) -> None:
@@ -98,21 +96,21 @@ def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path)
     source = from_query(url, QUERY, "id", chunk_rows=64)
     assert source.features == ("x", "y")
     assert np.array_equal(np.concatenate(list(source.blocks())), ROWS)
-    expected = Stream(algorithm(), seed=1, features=["x", "y"])
+    expected = sp.Stream(algorithm(), seed=1, features=["x", "y"])
     expected.push_many(ROWS)
     path = tmp_path / "run.db"
-    with Store(path, commit_every=7) as store:  # commits that end nowhere near a page
-        run = Stream(algorithm(), seed=1, store=store).run(source)
+    with sp.Store(path, commit_every=7) as store:  # commits that end nowhere near a page
+        run = sp.Stream(algorithm(), seed=1, store=store).run(source)
         assert [next(run).t for _ in range(100)][-1] == 100
         run.close()
-    with Store(path) as store:
-        resumed = Stream.resume(store)
+    with sp.Store(path) as store:
+        resumed = sp.Stream.resume(store)
         assert 0 < resumed.t < N
         list(resumed.run(from_query(url, QUERY, "id", chunk_rows=33)))
         assert (resumed.t, resumed.release.to_json()) == (N, expected.release.to_json())
     write("INSERT INTO rows", [(0.5, 5000, 0.25)])
-    with Store(path, commit_every=1000) as store:
-        resumed = Stream.resume(store)
+    with sp.Store(path, commit_every=1000) as store:
+        resumed = sp.Stream.resume(store)
         assert [step.t for step in resumed.run(source)] == [N + 1]
         assert store.position is None or store.position.at != 5000  # not before it is durable
         store.flush()
@@ -131,8 +129,8 @@ def test_what_is_no_number_is_a_zero_row_or_an_error_after_the_rows_before_it(da
     url, write = database
     write(f"UPDATE rows SET y = NULL WHERE id = {IDS[40]}")
     with pytest.raises(SourceError, match=f"id {IDS[40]} has a value that is no number"):
-        list(Stream(algorithm(), seed=1).run(from_query(url, QUERY, "id")))
-    lenient = Stream(algorithm(), seed=1, on_bad_row="zero")
+        list(sp.Stream(algorithm(), seed=1).run(from_query(url, QUERY, "id")))
+    lenient = sp.Stream(algorithm(), seed=1, on_bad_row="zero")
     list(lenient.run(from_query(url, QUERY, "id", on_bad_row="zero")))
     assert (lenient.t, lenient.admission.bad_rows) == (N, 1)
     first = next(from_query(url, QUERY, "id").blocks())

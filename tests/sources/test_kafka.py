@@ -16,13 +16,11 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip install 'streampca[kafka]'")
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+import streampca as sp
 from streampca.cli import main
 from streampca.errors import BadParameterError, BadRowError, SourceError
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.readers import collect
 from streampca.sources.kafka import from_kafka
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 FEATURES = ["a", "b", "c"]
 
@@ -129,10 +127,10 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
     for value in (b"poison", None):
         producer.produce("poisoned", value, partition=2)
     assert producer.flush(30) == 0
-    algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-9, release_every=4)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-9, release_every=4)
     source = from_kafka("poisoned", "g", servers=servers, features=FEATURES, value="block")
     with pytest.raises(BadRowError, match="topic poisoned of blocks, partition 2, offset 0: this is no block"):
-        list(collect(Stream(algorithm, features=FEATURES), source, readers=2, rows=2))
+        list(collect(sp.Stream(algorithm, features=FEATURES), source, readers=2, rows=2))
 
 
 @pytest.mark.parametrize(
@@ -172,8 +170,8 @@ def test_the_command_resumes_at_its_offsets(cluster, tmp_path: Path, capsys) -> 
     capsys.readouterr()
     assert main(["resume", str(tmp_path / "run.db"), "--no-live"]) == 0
     assert "18 rows more, 148 in all" in capsys.readouterr().err
-    with Store(tmp_path / "run.db") as store:
-        Stream.resume(store)
+    with sp.Store(tmp_path / "run.db") as store:
+        sp.Stream.resume(store)
         assert store.position.at["offsets"][:3] == [65, 76, 7]
 
 
@@ -214,11 +212,11 @@ def test_each_row_counts_once_after_any_kill(tmp_path: Path, kills: int) -> None
             child.kill()
         child.communicate()
         assert child.returncode == (-9 if kill < kills else 0)
-    algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
-    whole = Stream(algorithm, features=FEATURES, row_norm=3.0, on_bad_row="zero", seed=1)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+    whole = sp.Stream(algorithm, features=FEATURES, row_norm=3.0, on_bad_row="zero", seed=1)
     expected = [release.to_json() for release in whole.push_many(in_turns(parts, 100)).releases]
-    with Store(path) as store:
-        resumed = Stream.resume(store)
+    with sp.Store(path) as store:
+        resumed = sp.Stream.resume(store)
         assert (resumed.t, resumed.admission.bad_rows) == (3001, 1)
         assert [release.to_json() for release in store.releases()] == expected
         topic = from_kafka("rows", "crash", servers=servers, features=FEATURES, on_bad_row="zero", turn=100)

@@ -10,25 +10,23 @@ import numpy as np
 import pytest
 from runs import Blocks
 
+import streampca as sp
 from streampca.cli import main
 from streampca.errors import BadParameterError, SourceError
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.rows.protocol import Position, PositionedBlock
 from streampca.sources import NumberedRows
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 ROWS = np.random.default_rng(1).normal(size=(400, 2))
 RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--release-every", "50", "--no-live"]
 
 
-def algorithm() -> PrivateFPL:
-    return PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+def algorithm() -> sp.PrivateFPL:
+    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
 
 
 def releases(path: Path) -> list[str]:
-    with Store(path) as store:
-        Stream.resume(store)
+    with sp.Store(path) as store:
+        sp.Stream.resume(store)
         return [release.to_json() for release in store.releases()]
 
 
@@ -39,7 +37,7 @@ def write(path: Path, first: int, stop: int) -> None:
 
 
 def test_only_durable_rows_are_reported_and_the_store_encrypts_positions(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db", commit_every=10)
+    store = sp.Store(tmp_path / "run.db", commit_every=10)
     reported = []
 
     class Watched(NumberedRows):
@@ -51,7 +49,7 @@ def test_only_durable_rows_are_reported_and_the_store_encrypts_positions(tmp_pat
             reported.append(int(at.split()[1]))
             assert reported[-1] <= store.durable - 30
 
-    stream = Stream(algorithm(), seed=1, store=store)
+    stream = sp.Stream(algorithm(), seed=1, store=store)
     list(stream.run(NumberedRows(Blocks(ROWS[:30]), "another")))  # whose positions are not for the next
     list(stream.run(Watched(Blocks(*ROWS[:70].reshape(10, 7, 2)), "watched"), new_source=True))
     assert reported
@@ -63,8 +61,8 @@ def test_only_durable_rows_are_reported_and_the_store_encrypts_positions(tmp_pat
 
 def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: Path) -> None:
     first, second = (NumberedRows(Blocks(ROWS[:30]), name) for name in ("first", "second"))
-    with Store(tmp_path / "run.db") as store:
-        stream = Stream(algorithm(), seed=1, store=store)
+    with sp.Store(tmp_path / "run.db") as store:
+        stream = sp.Stream(algorithm(), seed=1, store=store)
         list(stream.run(first))
         stream.push(ROWS[0])  # it waits
         with pytest.raises(BadParameterError, match="came otherwise"):
@@ -82,8 +80,8 @@ def test_an_interrupt_between_two_commits_leaves_position_and_rows_together(tmp_
             raise KeyboardInterrupt
         return Position("s", m)
 
-    store = Store(tmp_path / "run.db", commit_every="1h")
-    stream = Stream(algorithm(), seed=1, store=store)
+    store = sp.Store(tmp_path / "run.db", commit_every="1h")
+    stream = sp.Stream(algorithm(), seed=1, store=store)
     stream.engine.push_many(ROWS[:60], position=lambda m: Position("s", m))
     with pytest.raises(KeyboardInterrupt):
         stream.engine.push_many(ROWS[60:200], position=breaks_at_40)

@@ -14,7 +14,6 @@ of its own that stands for the world: no two reports may differ, and each must b
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -28,31 +27,29 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from cyclopts import App
 
+import streampca as sp
 from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError
-from streampca.privacy.budget import Budget
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.release.release import Release
 from streampca.store import log
-from streampca.store.ledger import Ledger
 from streampca.store.reading import status
-from streampca.store.store import Store
-from streampca.stream.stream import Stream
 
 FEATURES, EVERY, SEED, PAUSE = 5, 100, 11, 0.05
+How = Literal["kill", "full", "int", "begin", "stop", "fsync"]
 
 
-def algorithm() -> PrivateFPL:
-    return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=EVERY)
+def algorithm() -> sp.PrivateFPL:
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=EVERY)
 
 
 def data(count: int) -> np.ndarray:
     return np.random.default_rng(7).normal(size=(count, FEATURES)) / 3.0
 
 
-def digest(release: Release) -> str:
+def digest(release: sp.Release) -> str:
     return blake2b(release.to_json().encode(), digest_size=16).hexdigest()
 
 
@@ -63,21 +60,21 @@ class Run:
         self.path, self.world, self.ledger = folder / "run.db", folder / "world", folder / "ledger.db"
         self.rows, self.commit_every = rows, commit_every
         self.world.touch()
-        with Ledger(self.ledger) as ledger:
-            ledger.set_budget("rows", Budget(1.0, 1e-6))
+        with sp.Ledger(self.ledger) as ledger:
+            ledger.set_budget("rows", sp.Budget(1.0, 1e-6))
 
-    def store(self) -> Store:
-        return Store(self.path, commit_every=self.commit_every, snapshot_every="50ms")
+    def store(self) -> sp.Store:
+        return sp.Store(self.path, commit_every=self.commit_every, snapshot_every="50ms")
 
-    def stream(self, store: Store) -> Stream:
+    def stream(self, store: sp.Store) -> sp.Stream:
         try:
-            return Stream.resume(store)
+            return sp.Stream.resume(store)
         except BadParameterError:
-            return Stream(
-                algorithm(), features=FEATURES, seed=SEED, store=store, ledger=Ledger(self.ledger).account("rows")
+            return sp.Stream(
+                algorithm(), features=FEATURES, seed=SEED, store=store, ledger=sp.Ledger(self.ledger).account("rows")
             )
 
-    def feed(self, stream: Stream, pieces: random.Random) -> None:
+    def feed(self, stream: sp.Stream, pieces: random.Random) -> None:
         world = os.open(self.world, os.O_WRONLY | os.O_APPEND)
         try:
             while stream.t < len(self.rows):
@@ -100,8 +97,8 @@ class Run:
         draw, taken = random.Random(choice), 0
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        store: Store | None = None
-        stream: Stream | None = None
+        store: sp.Store | None = None
+        stream: sp.Stream | None = None
         while True:
             try:
                 if taken < times:
@@ -134,12 +131,12 @@ class Run:
         for line in self.world.read_text().splitlines():
             t, _, seen = line.partition(" ")
             assert expected[int(t)] == seen, f"the release at row {t} differs from that of the uninterrupted run"
-        with Store(self.path) as store:
-            stream = Stream.resume(store)
+        with sp.Store(self.path) as store:
+            stream = sp.Stream.resume(store)
             stored = [(release.t, digest(release)) for release in store.releases()]
         assert stream.t == len(self.rows)
         assert stored == sorted(expected.items()), "a release was lost, doubled or changed"
-        with Ledger(self.ledger) as ledger:
+        with sp.Ledger(self.ledger) as ledger:
             assert len(ledger.balance("rows").entries) == 1, "the ledger was not debited once"
 
 
@@ -212,7 +209,7 @@ def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) ->
                 if status(run.path)["running"]:
                     held += 1
                     try:
-                        Stream.resume(run.store())
+                        sp.Stream.resume(run.store())
                     except StoreLockedError:
                         pass
                     else:
@@ -223,7 +220,7 @@ def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) ->
     return held
 
 
-def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
+def until_done(run: Run, how: str, draw: random.Random, left: int, pause: float) -> int:
     if how == "int":
         count = run.world.with_name("count")
         # Ten interrupts a run, as a child does not die of them.
@@ -239,7 +236,7 @@ def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
         done += 1
     while True:
         if how == "stop":
-            return stopped(run, child(partial(run.live, draw.randrange(2**30))), draw, left, PAUSE)
+            return stopped(run, child(partial(run.live, draw.randrange(2**30))), draw, left, pause)
         size = max(p.stat().st_size for p in run.path.parent.iterdir())
         limit, last, choice = size + draw.randrange(1, 400_000), done >= left, draw.randrange(2**30)
 
@@ -262,41 +259,45 @@ def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
         done += 1
 
 
-def break_off(times: int, count: int, commit_every: int | str, how: str, seed: int) -> dict[str, int]:
+def break_off(
+    times: int, count: int, commit_every: int | str, how: str, seed: int, pause: float = PAUSE
+) -> dict[str, int]:
     draw = random.Random(seed)
     rows = data(count)
-    expected = {release.t: digest(release) for release in Stream(algorithm(), seed=SEED).push_many(rows).releases}
+    expected = {release.t: digest(release) for release in sp.Stream(algorithm(), seed=SEED).push_many(rows).releases}
     done = runs = 0
     while done < times:
         with tempfile.TemporaryDirectory() as folder:
             run = Run(Path(folder), rows, commit_every)
-            done += until_done(run, how, draw, min(5, times - done) if how == "begin" else times - done)
+            done += until_done(run, how, draw, min(5, times - done) if how == "begin" else times - done, pause)
             run.check(expected)
             runs += 1
     return {"interruptions": done, "runs": runs, "releases": len(expected)}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--times", type=int, default=200)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--commit-every", default="20ms")
-    parser.add_argument("--how", choices=("kill", "full", "int", "begin", "stop", "fsync"), default="kill")
-    parser.add_argument("--chunk", type=int, help="keep snapshots in chunks of so many bytes")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause", type=float, default=PAUSE, help="seconds that a child is stopped")
-    parser.add_argument("--live", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    PAUSE = given.pause
-    every = int(given.commit_every) if given.commit_every.isdigit() else given.commit_every
-    if given.chunk is not None:
-        log.CHUNK = given.chunk
-    if given.live is not None:
-        only, number = Run(given.live.parent, data(given.rows), every), given.seed
-        os._exit(ended(lambda: only.live(number)))
+def main(
+    *,
+    times: int = 200,
+    rows: int = 100_000,
+    commit_every: str = "20ms",
+    how: How = "kill",
+    chunk: int | None = None,
+    seed: int = 0,
+    pause: float = PAUSE,
+    live: Path | None = None,
+) -> None:
+    """Break runs off and compare; with ``live``, be the child of the run at that path."""
+    every = int(commit_every) if commit_every.isdigit() else commit_every
+    if chunk is not None:
+        log.CHUNK = chunk
+    if live is not None:
+        os._exit(ended(lambda: Run(live.parent, data(rows), every).live(seed)))
     began = time.perf_counter()
     try:
-        found = break_off(given.times, given.rows, every, given.how, given.seed)
-        print(found, f"{time.perf_counter() - began:.1f} s")
+        print(break_off(times, rows, every, how, seed, pause), f"{time.perf_counter() - began:.1f} s")
     except StoreCorruptError as problem:
         sys.exit(f"corrupt: {problem}")
+
+
+if __name__ == "__main__":
+    App(default_command=main)()

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 import streampca as sp
-from streampca.store.ledger import Ledger
 from streampca.store.log import Writer
-from streampca.store.store import Store
 
 ROWS = np.random.default_rng(3).normal(size=(900, 4)) / 3.0
 
@@ -36,15 +34,19 @@ def texts(releases: Iterable[sp.Release]) -> list[str]:
     return [release.to_json() for release in releases]
 
 
+def of_steps(steps: Iterable[Any]) -> list[str]:
+    return texts(step.release for step in steps if step.release is not None)
+
+
 @cache
 def whole() -> list[str]:
     """Return the releases of all rows, without a store."""
     return texts(sp.Stream(fpl(), seed=5).push_many(ROWS).releases)
 
 
-def begin(path: str | Path, rows: int = 0, *, stream: Any = (), **options: Any) -> tuple[Store, sp.Stream]:
+def begin(path: str | Path, rows: int = 0, *, stream: Any = (), **options: Any) -> tuple[sp.Store, sp.Stream]:
     """Begin the run, by default with commits on demand only."""
-    store = Store(path, **{"commit_every": "1h", "snapshot_every": "1h"} | options)
+    store = sp.Store(path, **{"commit_every": "1h", "snapshot_every": "1h"} | options)
     made = sp.Stream(fpl(), store=store, **{"seed": 5} | dict(stream))
     made.push_many(ROWS[:rows])
     return store, made
@@ -52,7 +54,7 @@ def begin(path: str | Path, rows: int = 0, *, stream: Any = (), **options: Any) 
 
 def proceed(path: Path, rows: int = len(ROWS), *, moved: bool = False, **options: Any) -> list[str]:
     """Resume a run up to a row, close it, and return all its releases."""
-    with Store(path, **options) as store:
+    with sp.Store(path, **options) as store:
         stream = sp.Stream.resume(store, moved=moved)
         stream.push_many(ROWS[stream.t : rows])
         store.flush()
@@ -61,13 +63,13 @@ def proceed(path: Path, rows: int = len(ROWS), *, moved: bool = False, **options
 
 def rows_of(path: Path) -> int:
     """Resume a run, and return the number of its rows. Its releases are those of an uninterrupted run."""
-    with Store(path) as store:
+    with sp.Store(path) as store:
         t = sp.Stream.resume(store).t
         assert texts(store.releases()) == whole()[: t // 10]
     return t
 
 
-def writer_of(store: Store) -> Writer:
+def writer_of(store: sp.Store) -> Writer:
     assert store._writer is not None
     return store._writer
 
@@ -81,5 +83,5 @@ def copied(path: Path, *ends: str, to: str = "twin.db") -> Path:
 
 
 def payments(ledger: Path, data_set: str = "rows") -> int:
-    with Ledger(ledger) as opened:
+    with sp.Ledger(ledger) as opened:
         return len(opened.balance(data_set).entries)

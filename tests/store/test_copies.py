@@ -21,7 +21,6 @@ from streampca.errors import (
 )
 from streampca.store.ledger import Account, Ledger
 from streampca.store.reading import verify
-from streampca.store.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 FILES = ".key", ".witness"
@@ -43,7 +42,7 @@ def test_the_child_of_a_fork_leaves_the_run_to_its_parent(
             next(store.releases())
         store.close()
         with pytest.raises(StoreLockedError, match="another process"):
-            sp.Stream.resume(Store(path))
+            sp.Stream.resume(sp.Store(path))
 
     began = time.monotonic()
     assert in_child(child) == 0
@@ -100,9 +99,9 @@ def test_a_copy_is_refused_and_so_is_a_twin_that_shares_the_witness(path: Path) 
     with pytest.raises(StoreForkedError, match="witness is missing"):
         proceed(twin)
     assert not path.with_name("twin.db.witness").exists()
-    with Store(path) as store:
+    with sp.Store(path) as store:
         sp.Stream.resume(store)
-        with Store(twin, witness=shared) as other, pytest.raises(StoreLockedError):
+        with sp.Store(twin, witness=shared) as other, pytest.raises(StoreLockedError):
             sp.Stream.resume(other, moved=True)
     before = shared.read_bytes()
     proceed(path, 800)
@@ -110,7 +109,7 @@ def test_a_copy_is_refused_and_so_is_a_twin_that_shares_the_witness(path: Path) 
         proceed(twin, witness=shared)
     after = shared.read_bytes()
     shared.write_bytes(before)
-    with Store(twin, witness=shared) as store:
+    with sp.Store(twin, witness=shared) as store:
         sp.Stream.resume(store, moved=True).push_many(ROWS[:150])
     shared.write_bytes(after)
     with pytest.raises(StoreForkedError, match="different rows"):
@@ -123,7 +122,7 @@ def test_a_witness_that_remembers_nothing_is_refused(path: Path, damage: bytes) 
     with pytest.raises(StoreForkedError, match="remembers nothing"):
         proceed(path)
     proceed(path, moved=True)
-    with Store(path) as store:  # from now on, the witness knows it
+    with sp.Store(path) as store:  # from now on, the witness knows it
         assert sp.Stream.resume(store).t == 900
 
 
@@ -151,7 +150,7 @@ def test_a_copy_that_goes_on_has_noise_of_its_own(tmp_path: Path) -> None:
         for upto in (800, 900):
             proceed(file, upto, moved=moved)
             moved = False  # it is said once
-        with Store(file) as store:
+        with sp.Store(file) as store:
             sp.Stream.resume(store)
             late[file] = [release.packed for release in store.releases()]
     assert len(late[path]) == len(late[twin]) == 90
@@ -163,7 +162,7 @@ def test_a_copy_that_goes_on_has_noise_of_its_own(tmp_path: Path) -> None:
 def test_a_copy_that_was_said_to_be_one_but_took_no_row_is_still_one(path: Path) -> None:
     twin = copied(path)
     for _ in range(2):
-        with Store(twin) as store:
+        with sp.Store(twin) as store:
             sp.Stream.resume(store, moved=True)
         with pytest.raises(StoreForkedError):
             proceed(twin)
@@ -176,7 +175,7 @@ def test_a_copy_without_rows_starts_anew(tmp_path: Path) -> None:
     for file, moved in ((path, False), (twin, True)):
         proceed(file, 0, moved=moved)  # the start is durable before the first row
         proceed(file, 100)
-        with Store(file) as store:
+        with sp.Store(file) as store:
             found.append(sp.Stream.resume(store).engine.start_id)
     assert found[0] != found[1]
 
@@ -204,7 +203,7 @@ def test_the_ledger_knows_which_copy_went_on(tmp_path: Path, ledger: Path) -> No
     for upto, moved in ((150, True), (200, False)):  # it is said once, and paid for once
         assert len(proceed(twin, upto, moved=moved)) == upto // 10
         assert payments(ledger) == 2
-    with Store(third) as store:
+    with sp.Store(third) as store:
         stream = sp.Stream.resume(store, moved=True)
         with pytest.raises(BudgetExhaustedError):
             stream.push(ROWS[0])
@@ -216,7 +215,7 @@ def test_the_ledger_knows_which_copy_went_on(tmp_path: Path, ledger: Path) -> No
 
 def test_twins_at_once_cannot_both_hand_out(tmp_path: Path, ledger: Path) -> None:
     twin = copied(tmp_path / "run.db", *FILES)
-    one, other = Store(tmp_path / "run.db"), Store(twin)
+    one, other = sp.Store(tmp_path / "run.db"), sp.Store(twin)
     first, second = sp.Stream.resume(one), sp.Stream.resume(other)
     assert len(first.push_many(ROWS[100:120]).releases) == 2
     steps = second.push_many(ROWS[200:220])
@@ -236,7 +235,7 @@ def test_nothing_is_handed_out_that_the_ledger_does_not_know(
     tmp_path: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch, crashes: bool
 ) -> None:
     """After a crash the run repeats the release; otherwise the next call repeats the note."""
-    store = Store(tmp_path / "run.db", commit_every="1h")
+    store = sp.Store(tmp_path / "run.db", commit_every="1h")
     stream = sp.Stream.resume(store)
     steps = stream.push_many(ROWS[100:120])
 
@@ -292,7 +291,7 @@ def test_a_durable_stream_needs_a_durable_account(tmp_path: Path, ledger: Path) 
             """Book nothing."""
 
     with pytest.raises(BadParameterError, match="a debit that is durable too"):
-        sp.Stream(fpl(), store=Store(":memory:"), ledger=Mine())
+        sp.Stream(fpl(), store=sp.Store(":memory:"), ledger=Mine())
     ledger.rename(tmp_path / "away.db")
     with pytest.raises(BadParameterError, match="there is no such ledger"):
         proceed(tmp_path / "run.db")

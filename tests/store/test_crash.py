@@ -24,18 +24,15 @@ def crash(*options: str) -> str:
         ("8", "--rows 20000 --how full --chunk 256"),
         pytest.param("40", "--rows 5000 --how fsync", marks=pytest.mark.long),
         pytest.param("3", "--rows 20000 --how stop --pause 120", marks=pytest.mark.long),
+        *(
+            pytest.param("200", f"--rows {rows} --how {how} {chunk}", marks=pytest.mark.long)
+            for how, rows in (("kill", 10**5), ("full", 10**5), ("int", 20_000), ("begin", 20_000), ("stop", 20_000))
+            for chunk in ("", "--chunk 256")
+        ),
     ],
 )
 def test_runs_that_break_off_at_random_moments(times: str, options: str) -> None:
     assert f"'interruptions': {times}," in crash("--times", times, *options.split())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("chunk", [(), ("--chunk", "256")])
-@pytest.mark.parametrize("how", ["kill", "full", "int", "begin", "stop"])
-def test_two_hundred_times(how: str, chunk: tuple[str, ...]) -> None:
-    rows = "100000" if how in ("kill", "full") else "20000"
-    assert "'interruptions': 200" in crash("--times", "200", "--how", how, "--rows", rows, *chunk)
 
 
 def test_a_stopped_writer_keeps_its_run() -> None:

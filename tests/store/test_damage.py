@@ -25,7 +25,6 @@ from streampca.store.database import SCHEMA
 from streampca.store.keys import read_key
 from streampca.store.reading import backup, status
 from streampca.store.records import decode, encode
-from streampca.store.store import Store
 
 REFUSED = StoreCorruptError, StoreForkedError, BadParameterError
 
@@ -160,7 +159,7 @@ def test_foreign_and_future_databases_and_links(path: Path, tmp_path: Path) -> N
             begin(tmp_path / f"{name}.db")
     (tmp_path / "link.db").symlink_to(tmp_path / "elsewhere.db")
     with pytest.raises(BadParameterError, match=r"link\.db is a symbolic link"):
-        Store(tmp_path / "link.db")
+        sp.Store(tmp_path / "link.db")
     for schema in (SCHEMA - 1, SCHEMA + 1):
         with closing(sqlite3.connect(path)) as db:
             db.execute(f"PRAGMA user_version = {schema}")
@@ -209,21 +208,21 @@ def test_a_store_that_other_kernels_wrote_is_continued(tmp_path: Path, written_c
     before, path = _native.use(True), tmp_path / "run.db"
     try:
         _native.use(written_compiled)
-        store = Store(path, commit_every="1h", snapshot_every="1h")
+        store = sp.Store(path, commit_every="1h", snapshot_every="1h")
         stream = sp.Stream(replace(fpl(), solver="tracking", release_every=3), store=store)
         stream.push_many(ROWS[:300])
         store.flush()
         store._let_go()
         _native.use(not written_compiled)
         for _ in range(2):
-            with Store(path) as store:
+            with sp.Store(path) as store:
                 assert sp.Stream.resume(store).t == 300
     finally:
         _native.use(before)
 
 
 def test_a_full_disk_loses_nothing_and_releases_nothing(path: Path) -> None:
-    store = Store(path)
+    store = sp.Store(path)
     stream = sp.Stream.resume(store)
     database = store._open_database().db
     (pages,) = database.execute("PRAGMA page_count").fetchone()
@@ -246,7 +245,7 @@ def test_a_full_disk_loses_nothing_and_releases_nothing(path: Path) -> None:
     assert stream.release is not None
     assert store.durable == rows
     store.close()
-    with Store(path) as store:
+    with sp.Store(path) as store:
         assert sp.Stream.resume(store).t == rows
         assert texts(store.releases())[: len(held)] == held
 
@@ -267,7 +266,7 @@ def test_a_disk_that_cannot_be_written_holds_the_releases_back(
             with pytest.raises(StoreUnwritableError, match=told):
                 proceed(path)
     else:
-        store = Store(path)
+        store = sp.Store(path)
         steps = (stream := sp.Stream.resume(store)).push_many(ROWS[700:800])
         with monkeypatch.context() as patch:
             patch.setattr(os, name, refuse)

@@ -18,10 +18,8 @@ from runs import ROWS, begin, rows_of, writer_of
 
 import streampca as sp
 from streampca.errors import StoreLockedError, StoreUnwritableError
-from streampca.store.ledger import Ledger
 from streampca.store.log import Writer
 from streampca.store.reading import status
-from streampca.store.store import Store
 from streampca.store.writing_thread import WritingThread
 
 
@@ -69,7 +67,7 @@ def test_what_was_forgotten_and_not_collected_can_be_resumed_at_once(tmp_path: P
     with uncollected():
         forget(tmp_path / "run.db", 31)
         with pytest.raises(StoreLockedError, match="this process has the store open"):
-            Store(tmp_path / "run.db")._lock.open()
+            sp.Store(tmp_path / "run.db")._lock.open()
         with pytest.warns(ResourceWarning, match="was not closed"):
             assert rows_of(tmp_path / "run.db") == 31  # collects the garbage that holds the lock
 
@@ -86,7 +84,7 @@ def test_a_stream_keeps_its_store_open_and_a_store_its_stream(tmp_path: Path) ->
     del steps
     assert len(collected()) == 1
     assert rows_of(path) == 20
-    with Store(path) as store:
+    with sp.Store(path) as store:
         sp.Stream.resume(store).push_many(ROWS[20:40])
         assert not collected()
     assert rows_of(path) == 40
@@ -135,11 +133,11 @@ def test_the_ledger_knows_the_last_rows(
     def refuse(*_: Any) -> None:
         raise OSError(5, "refused")
 
-    with Ledger(tmp_path / "ledger.db") as ledger, uncollected(), monkeypatch.context() as patch:
+    with sp.Ledger(tmp_path / "ledger.db") as ledger, uncollected(), monkeypatch.context() as patch:
         ledger.set_budget("rows", sp.Budget(2.0, 1e-5))
         forget(tmp_path / "run.db", 51, stream={"ledger": ledger.account("rows")})
         if is_refused:
-            patch.setattr(Ledger, "note", refuse)
+            patch.setattr(sp.Ledger, "note", refuse)
         assert len(collected()) == 1
         assert not status(tmp_path / "run.db")["running"]
     assert ("not committed" in caplog.text) == is_refused
@@ -149,7 +147,7 @@ def test_the_ledger_knows_the_last_rows(
 def collected_in(place: str, path: Path, own: WritingThread) -> None:
     """Collect garbage in a place where a commit would wait forever."""
     if place == "a ledger's transaction":
-        with Ledger(path.with_name("ledger.db")) as ledger:
+        with sp.Ledger(path.with_name("ledger.db")) as ledger:
             ledger._file.transact(lambda _: gc.collect())
     elif place == "a handler's lock":
         with logging.StreamHandler().lock or threading.RLock():
@@ -267,5 +265,5 @@ def test_the_end_of_the_interpreter_commits_what_nobody_closed(tmp_path: Path, e
     assert done.stderr.count(": ResourceWarning: ") == (0 if end in ("handler", "held") else 1)
     assert done.stderr.count("the store was not closed") <= 1
     assert "Exception ignored" not in done.stderr
-    with Store(path) as store:
+    with sp.Store(path) as store:
         assert sp.Stream.resume(store).t == rows

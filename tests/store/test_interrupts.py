@@ -11,9 +11,7 @@ from runs import ROWS, begin, fpl, rows_of, writer_of
 
 import streampca as sp
 from streampca.errors import BadParameterError, StoreLockedError
-from streampca.store.ledger import Ledger
 from streampca.store.reading import verify
-from streampca.store.store import Store
 
 #: Files of which every line is tried.
 STORE = ("store/log.py", "store/store.py", "store/recovery.py", "store/database.py")
@@ -23,7 +21,7 @@ STEPS = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.lo
 UNCLOSED = pytest.mark.filterwarnings("ignore:Exception ignored in.*FileIO:pytest.PytestUnraisableExceptionWarning")
 
 
-def closed(opened: list[Store]) -> None:
+def closed(opened: list[sp.Store]) -> None:
     while opened:
         opened.pop().close()
 
@@ -57,12 +55,12 @@ def test_feeding_and_reading(tmp_path: Path, commit_every: int | str, single: bo
     for number in every_line(work, "store/log.py", "stream/engine.py"):
         if number % 9 == 0:  # what is resumed is the same
             store.close()
-            store = Store(path, **options)
+            store = sp.Store(path, **options)
             stream = sp.Stream.resume(store)
     assert number > 100
     assert len(read) < stream.t // 10  # of most, the reading was broken off
     store.close()
-    with Store(path) as store:
+    with sp.Store(path) as store:
         assert sp.Stream.resume(store).t == stream.t
         stored = {release.t: release.to_json() for release in store.releases()}
     assert stored == {t: text for t, text in expected.items() if t <= stream.t}
@@ -70,7 +68,7 @@ def test_feeding_and_reading(tmp_path: Path, commit_every: int | str, single: bo
 
 def fed(path: Path) -> None:
     """Begin a run, or resume one that had been begun to the end, and feed it."""
-    with Store(path) as store:
+    with sp.Store(path) as store:
         try:
             stream = sp.Stream(fpl(), seed=5, store=store)
         except BadParameterError:
@@ -83,10 +81,10 @@ def fed(path: Path) -> None:
 def test_beginning(tmp_path: Path, step: int) -> None:
     """In a new place, and again in one place, where leftovers of beginnings that broke off do not stand in the way."""
     numbers, same = count(), tmp_path / "same.db"
-    opened: list[Store] = []
+    opened: list[sp.Store] = []
 
     def work() -> None:
-        opened.append(Store(path))
+        opened.append(sp.Store(path))
         sp.Stream(fpl(), seed=5, store=opened[0])
         opened[0].close()
 
@@ -112,9 +110,9 @@ def test_beginning(tmp_path: Path, step: int) -> None:
 def test_resuming_and_closing(tmp_path: Path, step: int) -> None:
     path, t = tmp_path / "run.db", 20
     begin(path, t)[0].close()
-    opened: list[Store] = []
+    opened: list[sp.Store] = []
 
-    def taken(store: Store) -> sp.Stream:
+    def taken(store: sp.Store) -> sp.Stream:
         nonlocal t
         stream = sp.Stream.resume(store)
         assert stream.t in (t, t + 1)
@@ -122,14 +120,14 @@ def test_resuming_and_closing(tmp_path: Path, step: int) -> None:
         return stream
 
     def work() -> None:
-        opened.append(Store(path, commit_every=10))
+        opened.append(sp.Store(path, commit_every=10))
         taken(opened[0]).push(ROWS[t])
         opened[0].close()
 
     broken = 0
     for broken in every_line(work, *STORE, "store/witness.py", step=step):  # noqa: B007
         closed(opened)
-        with Store(path) as store:
+        with sp.Store(path) as store:
             taken(store)
     assert broken > 100
     check(path, t + 1)
@@ -139,10 +137,10 @@ def test_resuming_and_closing(tmp_path: Path, step: int) -> None:
 def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path: Path, step: int) -> None:
     path, numbers = tmp_path / "run.db", count()
     begin(path)[0].close()
-    opened: list[Store] = []
+    opened: list[sp.Store] = []
 
     def work() -> None:
-        opened.append(Store(path))
+        opened.append(sp.Store(path))
         stream = sp.Stream.resume(opened[0])
         with opened[0].in_one_commit({"epoch": next(numbers)}):
             stream.push_many(ROWS[stream.t : stream.t + 6])
@@ -151,7 +149,7 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path: Path, step: int)
 
     for _ in every_line(work, "store/log.py", "store/store.py", step=step):
         closed(opened)
-        with Store(path) as store:
+        with sp.Store(path) as store:
             t = sp.Stream.resume(store).t
             assert t % 7 == 0
             assert (0 if store.epoch is None else store.epoch["rows"]) == t
@@ -191,7 +189,7 @@ def test_a_commit_log_goes_on_from_what_the_stream_has_taken() -> None:
 
 
 def test_a_debit_is_booked_or_not_and_leaves_nothing_open(tmp_path: Path) -> None:
-    ledger, other = Ledger(tmp_path / "ledger.db"), Ledger(tmp_path / "ledger.db")
+    ledger, other = sp.Ledger(tmp_path / "ledger.db"), sp.Ledger(tmp_path / "ledger.db")
     ledger.set_budget("rows", sp.Budget(2.0, 1e-6))
     small, broken = fpl(epsilon=1e-3), 0
     for broken in every_line(lambda: ledger.debit("rows", small, run="r"), "store/ledger.py", "store/database.py"):  # noqa: B007

@@ -17,7 +17,6 @@ import streampca as sp
 from streampca import _native
 from streampca.errors import StoreCorruptError
 from streampca.store import recovery
-from streampca.store.store import Store
 
 sys.path.append(str(Path(__file__).parents[1] / "golden"))  # as a script, too
 from golden_cases import STREAMS, rows
@@ -53,7 +52,7 @@ def write(folder: Path, names: list[str]) -> dict[str, str]:
     for name in names:
         make, options = CASES[name]
         alone[name] = words(sp.Stream(make(), seed=3, **options).push_many(ROWS).releases)
-        store = Store(folder / f"{name}.db", commit_every="1h", snapshot_every="1h")
+        store = sp.Store(folder / f"{name}.db", commit_every="1h", snapshot_every="1h")
         sp.Stream(make(), seed=3, store=store, **options).push_many(ROWS[:STOP])
         store.flush()
         store._let_go()  # as a crash does
@@ -63,7 +62,7 @@ def write(folder: Path, names: list[str]) -> dict[str, str]:
 def resume(folder: Path, names: list[str]) -> dict[str, str]:
     found = {}
     for name in names:
-        with Store(folder / f"{name}.db") as store:
+        with sp.Store(folder / f"{name}.db") as store:
             stream = sp.Stream.resume(store)
             assert stream.t == STOP
             stream.push_many(ROWS[STOP:])
@@ -110,7 +109,7 @@ def test_figures_of_noise_may_differ_in_the_last_digits_and_words_may_not(
         return compare(made, stored)
 
     monkeypatch.setattr(recovery, "_are_same", elsewhere)
-    with Store(tmp_path / "fpl-bounds-center.db") as store:
+    with sp.Store(tmp_path / "fpl-bounds-center.db") as store:
         if sound:
             assert sp.Stream.resume(store).t == STOP
         else:

@@ -31,7 +31,6 @@ from streampca.errors import (
 )
 from streampca.privacy import accounting
 from streampca.privacy.accounting import Event, epsilon_of
-from streampca.privacy.guarantee import Guarantee
 from streampca.store.ledger import Entry, Ledger
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -291,7 +290,7 @@ def test_events_and_guarantees_are_of_finite_numbers_or_refused(mu, slack, epsil
     promise = values | {"scope": "s", "theorem": "t", "citation": "c"}
     makers: list[tuple[bool, Callable[[], Any]]] = [
         (sound, lambda: Event(what="x", **values)),
-        (sound or none, lambda: Guarantee.from_dict(promise)),
+        (sound or none, lambda: sp.Guarantee.from_dict(promise)),
     ]
     for is_sound, make in makers:
         if is_sound:
@@ -300,7 +299,7 @@ def test_events_and_guarantees_are_of_finite_numbers_or_refused(mu, slack, epsil
             with pytest.raises(BadParameterError, match="expected"):
                 make()
     if sound or none:
-        assert Guarantee.from_dict(promise).is_private == sound
+        assert sp.Guarantee.from_dict(promise).is_private == sound
 
 
 # -- load and kill -9 -----------------------------------------------------------------

@@ -14,7 +14,6 @@ import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
 from streampca.store.config import storable
 from streampca.store.reading import verify
-from streampca.store.store import Store
 
 ROWS = rows()
 N, D = ROWS.shape
@@ -37,7 +36,7 @@ def test_every_public_algorithm_is_tried() -> None:
 def test_a_run_stopped_again_and_again_gives_the_same_bits(case: str, commit_every: int | str) -> None:
     alone = fresh(case, seed=3)
     expected = texts(alone.push_many(ROWS).releases)
-    store = Store(":memory:", commit_every=commit_every)
+    store = sp.Store(":memory:", commit_every=commit_every)
     stream, got = fresh(case, seed=3, store=store), []
     cuts = np.random.default_rng(len(case)).integers(0, N, 6).tolist() if commit_every != 1 else [1, 100, 101]
     for end in [*sorted(cuts), N]:
@@ -60,12 +59,12 @@ def test_a_run_stopped_again_and_again_gives_the_same_bits(case: str, commit_eve
 def test_noise_from_the_system_is_played_again_from_the_fresh_bytes(case: str, tmp_path: Path) -> None:
     """Not seeded: what was released before a crash is made again."""
     path = tmp_path / "run.db"
-    store = Store(path, commit_every="1h")
+    store = sp.Store(path, commit_every="1h")
     stream = fresh(case, store=store)
     read = texts(stream.push_many(ROWS[:150]).releases)
     stream.push_many(ROWS[150:170])  # not read, and not durable
     store._let_go()  # as a crash does
-    with Store(path, commit_every="1h") as store:
+    with sp.Store(path, commit_every="1h") as store:
         resumed = sp.Stream.resume(store)
         assert resumed.t == (150 if read else 0)
         read += texts(resumed.push_many(ROWS[resumed.t :]).releases)
@@ -77,7 +76,7 @@ def test_noise_from_the_system_is_played_again_from_the_fresh_bytes(case: str, t
 def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
-    store = Store(path, commit_every="1h")
+    store = sp.Store(path, commit_every="1h")
     stream = sp.Stream(sp.Tumbling(mechanism, release_every=40, horizon=400, keep_short=True), store=store)
     stream.push_many(ROWS[:90])
     last = stream.finish()
@@ -85,7 +84,7 @@ def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
     assert stream.finish() is None
     store._let_go()  # as a crash does
     for _ in range(2):  # from the log, then from a snapshot
-        with Store(path) as store:
+        with sp.Store(path) as store:
             resumed = sp.Stream.resume(store)
             assert resumed.t == 90
             assert resumed.release is not None
@@ -103,7 +102,7 @@ def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
 def test_any_order_of_pushes_commits_and_resumes(acts: list[int | str], commit_every: int | str) -> None:
     algorithm = fpl(release_every=6)
     whole = sp.Stream(algorithm, seed=1, features=D, on_bad_row="zero")
-    store = Store(":memory:", commit_every=commit_every, snapshot_every="1ms" if commit_every == 2 else "1h")
+    store = sp.Store(":memory:", commit_every=commit_every, snapshot_every="1ms" if commit_every == 2 else "1h")
     stream = sp.Stream(algorithm, seed=1, features=D, on_bad_row="zero", store=store)
     rows = ROWS.copy()
     rows[5::17, 2] = np.nan
@@ -126,7 +125,7 @@ def test_any_order_of_pushes_commits_and_resumes(acts: list[int | str], commit_e
 
 
 def test_names_bounds_and_the_first_row_come_back() -> None:
-    store = Store(":memory:", commit_every=1)
+    store = sp.Store(":memory:", commit_every=1)
     bounds = {"b": (0.0, 2.0), "a": (-1.0, 1.0)}
     stream = sp.Stream(fpl(n_components=1), bounds=bounds, store=store)
     early = sp.Stream.resume(store)  # before any row
@@ -143,7 +142,7 @@ def test_names_bounds_and_the_first_row_come_back() -> None:
 
 
 def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> None:
-    store = Store(":memory:")
+    store = sp.Store(":memory:")
     stream = sp.Stream(fpl(), seed=987654321, store=store)
     with pytest.raises(BadParameterError, match="Continue it"):
         sp.Stream(fpl(), store=store)
@@ -155,20 +154,20 @@ def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> N
         pass
 
     with pytest.raises(BadParameterError, match="Own cannot be kept"):
-        sp.Stream(Own(n_components=1, epsilon=1.0, delta=1e-6), store=Store(":memory:"))
+        sp.Stream(Own(n_components=1, epsilon=1.0, delta=1e-6), store=sp.Store(":memory:"))
     with pytest.raises(BadParameterError, match="holds no run"):
-        sp.Stream.resume(Store(":memory:"))
+        sp.Stream.resume(sp.Store(":memory:"))
     with pytest.raises(BadParameterError, match="store="):
         sp.Stream(fpl(), store="run.db")  # type: ignore[arg-type]
     for wrong in (0, True, 2.5, "soon", "0ms", "5rows", None):
         with pytest.raises(BadParameterError, match="commit_every"):
-            Store(":memory:", commit_every=wrong)  # type: ignore[arg-type]
+            sp.Store(":memory:", commit_every=wrong)  # type: ignore[arg-type]
 
 
 def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:
     rows = np.tile(ROWS, (12, 1))
     expected = texts(sp.Stream(fpl(release_every=3), seed=3).push_many(rows).releases)
-    store = Store(":memory:", commit_every="1h", snapshot_every="1ms")
+    store = sp.Store(":memory:", commit_every="1h", snapshot_every="1ms")
     stream = sp.Stream(fpl(release_every=3), seed=3, store=store)
 
     def reads() -> int:

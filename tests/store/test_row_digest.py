@@ -5,7 +5,6 @@ from runs import ROWS as STORED, begin
 
 import streampca as sp
 from streampca.errors import BadParameterError
-from streampca.store import Store
 from streampca.store.records import decode, encode
 from streampca.store.row_digest import HEAD, PassedRows, TakenRows, words_of
 
@@ -75,7 +74,7 @@ def test_a_store_keeps_what_its_rows_were(tmp_path):
     stream.push_many(STORED[150:500])
     store.close()
     for upto in (500, 700):
-        with Store(tmp_path / "run.db") as store:
+        with sp.Store(tmp_path / "run.db") as store:
             stream = sp.Stream.resume(store)
             admitted = stream.engine.now.admission.block(STORED[:upto], 1)[0]
             store.passed_rows().take(admitted)

@@ -12,7 +12,6 @@ import streampca as sp
 from streampca.cli import main
 from streampca.errors import BadRowError
 from streampca.linalg.lattice import STEP
-from streampca.store.store import Store
 
 #: Values that nothing else would contain: as text, as floats and as the integers that rows are kept as.
 CANARIES = np.array([0.123456789, -0.314159265, 0.271828183])
@@ -33,7 +32,7 @@ def traces(values: np.ndarray) -> list[bytes]:
 def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: str | None) -> None:
     caplog.set_level(logging.DEBUG)
     key, path = bytes(range(7, 39)), tmp_path / "run.db"
-    store = Store(path, commit_every=10, passphrase=passphrase)
+    store = sp.Store(path, commit_every=10, passphrase=passphrase)
     stream = sp.Stream(
         sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20),
         features=3,

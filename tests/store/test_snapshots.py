@@ -11,7 +11,6 @@ from streampca.errors import StoreCorruptError
 from streampca.store import log, records
 from streampca.store.database import Database
 from streampca.store.reading import verify
-from streampca.store.store import Store
 
 CHUNK = 1200
 
@@ -22,7 +21,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST_BYTES", CHUNK)
 
 
-def with_snapshot(path: Path) -> Store:
+def with_snapshot(path: Path) -> sp.Store:
     store, stream = begin(path, 200, stream={"regret": sp.RegretLog(every=1)})  # whose records make chunks
     writer_of(store).commit(snapshot=True)
     stream.push_many(ROWS[200:300])

@@ -11,17 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
-from streampca.papers.perturbed_leader import PerturbedLeader
-from streampca.processors.base import Algorithm
-from streampca.processors.oja import Oja
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret.regret import RegretLog
-from streampca.store.store import Store
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
-from streampca.stream.stream import Stream
-from streampca.users import UserStream
 
 D = 4
 
@@ -30,19 +23,19 @@ def rows_of(seed: int, count: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, D))
 
 
-def fpl(every: int = 50, **options: object) -> PrivateFPL:
-    return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=every, **options)
+def fpl(every: int = 50, **options: object) -> sp.PrivateFPL:
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=every, **options)
 
 
-def new(algorithm: Algorithm, **options: Any) -> Stream:
-    return Stream(algorithm, features=D, **options)
+def new(algorithm: sp.Algorithm, **options: Any) -> sp.Stream:
+    return sp.Stream(algorithm, features=D, **options)
 
 
 def same(one: list, other: list) -> bool:
     return [r.to_json() for r in one] == [r.to_json() for r in other]
 
 
-def feed(stream: Stream, rows: np.ndarray, cuts: list[int]) -> list:
+def feed(stream: sp.Stream, rows: np.ndarray, cuts: list[int]) -> list:
     """Make blocks of the rows between cuts, each by itself, and push them in order."""
     leaves = pickle.loads(pickle.dumps(stream.leaves()))
     edges = [0, *sorted(set(cuts)), len(rows)]
@@ -88,7 +81,7 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
 
 def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
     rows = rows_of(6, 400)
-    single, blocks = (new(fpl(), seed=1, row_norm=2.0, regret=RegretLog(every=50)) for _ in range(2))
+    single, blocks = (new(fpl(), seed=1, row_norm=2.0, regret=sp.RegretLog(every=50)) for _ in range(2))
     rewards = single.push_many(rows).rewards
     steps = [blocks.push_block(block) for block in blocks.leaves().blocks([rows], 0)]
     assert np.allclose([s.reward for s in steps], rewards.reshape(8, 50).sum(axis=1), rtol=1e-12)
@@ -99,13 +92,13 @@ def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
 
 def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
-    users = UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
-    for stream in (new(Oja(n_components=2)), new(fpl(publish_regret=True)), users):
+    users = sp.UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
+    for stream in (new(sp.Oja(n_components=2)), new(fpl(publish_regret=True)), users):
         with pytest.raises(BadParameterError, match="needs rows, not Gram matrices"):
             stream.push_block(block)
         assert stream.t == 0
-    perturbed = PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10)
-    leader, other = Stream(perturbed, seed=3), Stream(perturbed, seed=3)
+    perturbed = sp.papers.PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10)
+    leader, other = sp.Stream(perturbed, seed=3), sp.Stream(perturbed, seed=3)
     step = leader.push_block(block)
     assert same([step.release], other.push_many(rows_of(1, 10)).releases)
 
@@ -159,7 +152,7 @@ def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(mo
     assert marks[0] == marks[1]
     assert len(set(marks)) == 4
     with pytest.raises(BadParameterError, match="features must be known"):
-        Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
+        sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
     stream = new(fpl())
     leaves, rows = stream.leaves(), rows_of(1, 25_000)
     cutter = BlockCutter(leaves.admission, release_every=10_000, horizon=25_000)
@@ -174,7 +167,7 @@ def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(mo
 def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
     rows = rows_of(12, 300)
     single = new(fpl(), seed=1).push_many(rows).releases
-    store = Store(tmp_path / "run.db", commit_every=1)
+    store = sp.Store(tmp_path / "run.db", commit_every=1)
     stream = new(fpl(), seed=1, store=store)
     with store.in_one_commit({"epoch": 0}):
         steps = [stream.push_block(block) for block in stream.leaves().blocks([rows[:100]], 0)]
@@ -189,7 +182,7 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
             stream.push_block(block)
     with pytest.raises(Exception, match="epoch broke off"):
         stream.push(rows[0])
-    stream = Stream.resume(store)
+    stream = sp.Stream.resume(store)
     assert (stream.t, store.epoch) == (100, {"epoch": 0, "rows": 100})
     with store.in_one_commit({"epoch": 1}):
         for block in stream.leaves().blocks([rows[100:]], 100):

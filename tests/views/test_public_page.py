@@ -16,7 +16,6 @@ import streampca as sp
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum
 from streampca.privacy.outlet import NoiseSource
-from streampca.processors.base import Processor
 from streampca.release.file import Header
 from streampca.views.facts import Fact
 from streampca.views.page import Page
@@ -126,7 +125,7 @@ def reachable(start):
 def test_nothing_of_the_curator_can_be_reached_from_the_public_server():
     run = Run()
     run.push(500)
-    secret = (sp.Stream, sp.Regret, sp.RegretRecord, Processor, GramSum, NoiseSource, sp.Randomness)
+    secret = (sp.Stream, sp.Regret, sp.RegretRecord, sp.Processor, GramSum, NoiseSource, sp.Randomness)
     with Server(run.public, port=0) as server:
         found = reachable(server)
     assert any(thing is run.public for thing in found)  # the method sees what is there

@@ -13,9 +13,7 @@ import pytest
 import streampca as sp
 from streampca.cli import main
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.regret.regret import RegretLog
 from streampca.release.file import Header
-from streampca.store import Store
 
 pytest.importorskip("matplotlib")
 from pages import bare
@@ -30,7 +28,7 @@ NASTY = ("</script><img src=x onerror=alert(1)>", "a$b$", '"&<b>', "plain", "x" 
 def a_stream(store=None, rows=1500):
     stream = sp.Stream(
         sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=50, publish_regret=True),
-        features=NASTY, regret=RegretLog(every=50), seed=None if store else 5, store=store,
+        features=NASTY, regret=sp.RegretLog(every=50), seed=None if store else 5, store=store,
     )  # fmt: skip
     block = np.random.default_rng(0).normal(size=(rows, 5)) * np.array([0.6, 0.4, 0.1, 0.1, 0.1])
     return stream, stream.push_many(block).releases
@@ -190,7 +188,7 @@ def test_the_command_reads_files_and_stores(tmp_path, capsys, monkeypatch):
     pictures = report.subspace_pictures
     # Drawing takes seconds.
     monkeypatch.setattr(report, "subspace_pictures", lambda releases: islice(pictures(releases), 1))
-    store = Store("run.db")
+    store = sp.Store("run.db")
     _, releases = a_stream(store, rows=300)
     store.close()
     assert main(["report", "run.db"]) == 0

@@ -6,7 +6,6 @@ import pytest
 import streampca as sp
 from streampca.errors import BadParameterError
 from streampca.release.file import Header
-from streampca.store import Store
 from streampca.views.page import Page
 from streampca.views.run_files import RunFiles
 
@@ -42,7 +41,7 @@ def test_a_growing_file_is_followed_line_by_line(tmp_path, compact):
 
 def test_a_store_is_read_without_its_key_while_it_grows(tmp_path):
     path = tmp_path / "run.db"
-    store = Store(path)
+    store = sp.Store(path)
     stream, made = releases(store)
     store.flush()
     (tmp_path / "run.db.key").rename(tmp_path / "away")
@@ -57,14 +56,6 @@ def test_a_store_is_read_without_its_key_while_it_grows(tmp_path):
     assert run.update(page)
     assert page.state()["tables"]["releases"]["rows"][-1][0] == 110
     store.close()
-
-
-@pytest.mark.parametrize("text", ["hello\n", '{"kind": "other"}\n', HEADER + "{}\n", HEADER + "[1]\n"])
-def test_what_is_no_run_is_told_with_its_line(tmp_path, text):
-    path = tmp_path / "releases.jsonl"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(BadParameterError, match=r"releases\.jsonl, line \d"):
-        RunFiles(path).new_releases()
 
 
 COLUMNS = "t,reward,opt,regret,bound,captured"

@@ -24,7 +24,6 @@ from streampca.auditing.needs import Pairs
 from streampca.auditing.runs import Row, names_of
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
-from streampca.privacy.guarantee import Guarantee
 from streampca.stream import replay
 from streampca.stream.engine import Engine
 
@@ -134,8 +133,8 @@ def _stored(way: str) -> Life:
     return life
 
 
-def _both_claims(subject: Any) -> Guarantee:
-    both: Guarantee = subject.guarantee.compose(subject.guarantee)
+def _both_claims(subject: Any) -> sp.Guarantee:
+    both: sp.Guarantee = subject.guarantee.compose(subject.guarantee)
     return both
 
 
@@ -183,7 +182,7 @@ def _law_of_two(subject: sp.PrivateFPL, kind: str) -> Law:
     return correlated(lambda count: block_diag(*(one.mechanism.reconstruction(4) for one in _two(subject))))
 
 
-def _claim_of_two(subject: sp.PrivateFPL) -> Guarantee:
+def _claim_of_two(subject: sp.PrivateFPL) -> sp.Guarantee:
     one, other = _two(subject)
     return one.guarantee.compose(other.guarantee)
 
