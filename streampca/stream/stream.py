@@ -77,7 +77,6 @@ class Stream:
     Attributes
     ----------
     engine : state of the stream, for stores and adapters. As secret as the rows.
-    algorithm, row_norm : see the parameters.
 
     Raises
     ------
@@ -166,7 +165,6 @@ class Stream:
         randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
         exact = RegretLog() if isinstance(regret, str) else regret
         private = (private_regret or PrivateRegret()) if publishes else None
-        self.algorithm, self.row_norm = algorithm, admission.row_norm
         self.engine = Engine(algorithm, randomness, admission, exact, private, ledger)
         if store is not None:
             if not hasattr(store, "begin"):
@@ -325,6 +323,11 @@ class Stream:
         return self.engine.t
 
     @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm of the stream."""
+        return self.engine.algorithm
+
+    @property
     def warmup_left(self) -> int:
         """Number of rows until private bounds are known."""
         return self.engine.warmup_left
@@ -333,6 +336,11 @@ class Stream:
     def features(self) -> tuple[str, ...] | None:
         """Names of the features, if rows are named."""
         return self.engine.now.admission.features
+
+    @property
+    def row_norm(self) -> float:
+        """Norm onto which longer rows are scaled."""
+        return self.engine.now.admission.row_norm
 
     @property
     def guarantee(self) -> Guarantee:
@@ -389,6 +397,5 @@ class Stream:
         return saved(self.engine)
 
     def __setstate__(self, parts: dict[str, Any]) -> None:
-        self.engine = engine = Engine(*parts["parts"])
-        self.algorithm, self.row_norm = engine.algorithm, engine.now.admission.row_norm
+        self.engine = Engine(*parts["parts"])
         restore(self.engine, parts["state"], parts["release"])
