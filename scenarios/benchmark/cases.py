@@ -139,11 +139,11 @@ def push(
 ROWS: dict[str, tuple[Make, int, dict[int, tuple[float, float]]]] = {
     "exact, every row": (leader, 1, {20: (11.0, 2.5), 100: (1.5, 0.6)}),
     "exact, center=True, every row": (partial(leader, center=True), 1, {20: (8.0, 2.0), 100: (1.3, 0.6)}),
-    "tracking, every row": (partial(leader, solver=Tracking()), 1, {20: (16.0, 4.5), 100: (3.4, 1.2)}),
+    "tracking, every row": (partial(leader, solver=sp.Tracking()), 1, {20: (16.0, 4.5), 100: (3.4, 1.2)}),
     "tracking, center=True, every row": (
-        partial(leader, solver=Tracking(), center=True), 1, {20: (10.0, 3.0), 100: (2.5, 1.0)},
+        partial(leader, solver=sp.Tracking(), center=True), 1, {20: (10.0, 3.0), 100: (2.5, 1.0)},
     ),
-    "smoothed, every row": (partial(leader, solver=Smoothed()), 1, {20: (9.0, 1.5), 100: (1.3, 0.5)}),
+    "smoothed, every row": (partial(leader, solver=sp.Smoothed()), 1, {20: (9.0, 1.5), 100: (1.3, 0.5)}),
     "exact, every 100 rows": (partial(leader, every=100), 100, {20: (30.0, 30.0), 100: (15.0, 15.0)}),
 }  # fmt: skip
 

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 _EXACT_FEATURES, _SKETCH_ROWS = 200, 10
 #: Minimum number of rows between records before any are dropped. Up to it each record doubles the rows of the previous.
 _SPACING = 512
-#: Number of features above which OPT is computed by Lanczos iterations, and from which the first record waits for
-#: `_SPACING` rows: there an eigenvalue problem costs as much as hundreds of rows.
-_DIRECT, _RARE = 256, 500
+#: Number of features above which OPT is computed by Lanczos iterations, and from which an eigenvalue problem costs as
+#: much as thousands of rows, or as a release: records there wait for more rows, up to `_LONGEST`, or for `_RELEASES`.
+_DIRECT, _WIDE, _RELEASES = 256, 500, 8
 #: Maximum number of records; each required an eigenvalue problem.
 _KEPT = 128
 #: Rows between releases above which records do not wait for them.
@@ -107,9 +107,9 @@ class RegretLog:
 
     Parameters
     ----------
-    every : number of rows between records. If None, records are kept after 1, 2, 4, ... rows (fewer than 500 features
-        only) and then every 512, or at releases at least 512 rows apart; above 128 records, every other one is dropped
-        and the step doubles.
+    every : number of rows between records. If None, records are kept after 1, 2, 4, ... rows and then every 512, or at
+        releases at least 512 rows apart; above 128 records, every other one is dropped and the step doubles. From 500
+        features on, they are at least 512 rows and 8 releases apart, or 16 384 rows.
 
     Notes
     -----
@@ -131,12 +131,13 @@ class RegretLog:
         has_matrix, release = processor.curator_gram() is not None, max(1, processor.rows_until_release)
         # A second (d, d) matrix would double the memory of algorithms that hold one, and be all of it for others.
         is_sketched = d > _EXACT_FEATURES and not has_matrix and not center
-        rows = _SKETCH_ROWS * processor.algorithm.n_components
-        own = FrequentDirections(Rows(d), rows) if is_sketched else GramSum(d)
+        sketch = _SKETCH_ROWS * processor.algorithm.n_components
+        own = FrequentDirections(Rows(d), sketch) if is_sketched else GramSum(d)
         # Records fall on releases, so that no block is cut for them.
-        step = self.every or (-(-_SPACING // release) * release if release <= _LONGEST else _SPACING)
+        rows = _SPACING if d < _WIDE else min(max(_SPACING, _RELEASES * release), _LONGEST)
+        step = self.every or (-(-rows // release) * release if release <= _LONGEST else rows)
         history = History(RegretRecord.of, _KEPT if self.every is None else None, step)
-        first = self.every or (1 if d < _RARE else step)
+        first = self.every or (1 if d < _WIDE else step)
         return RegretSums(self, 0, 0.0, history, first, None if has_matrix else own, center)
 
 

@@ -37,6 +37,18 @@ def test_regret_is_opt_less_rewards(row_norm: float) -> None:
     assert record.regret <= record.bound <= record.opt
 
 
+@pytest.mark.parametrize(
+    ("d", "release_every", "first", "step"),
+    [(5, 1, 1, 512), (5, 100, 1, 600), (600, 1, 512, 512), (600, 3000, 18000, 18000), (600, 10**6, 2**14, 2**14)],
+)
+def test_records_of_many_features_are_apart_by_what_they_cost(
+    d: int, release_every: int, first: int, step: int
+) -> None:
+    s = stream(release_every=release_every, features=d)
+    sums = sp.RegretLog().start(s.engine.new_processor(s.engine.now.admission))
+    assert (sums.next, sums.history.step) == (first, step)
+
+
 def test_unasked_records_are_sparse_and_do_not_depend_on_blocks() -> None:
     """An eigenvalue problem each: the first 3000 rows may not cost many times what later ones do."""
     rows, expected = some_rows(1700), [1, 2, 4, 8, 16, 32, 64, 128, 256, 520, 1040, 1560]  # at releases in the end
