@@ -98,7 +98,7 @@ class RunningNoise(State, ABC):
 
 @dataclass(eq=False)
 class InChunks:
-    """A function of 1..last (None if endless), 64 values at a time from aligned starts, which fixes their bits."""
+    """A function of 1..last (None if endless), 512 values at a time from aligned starts, which fixes their bits."""
 
     make: Callable[[IntArray], FloatArray]  # returns the values at an array of numbers
     last: int | None
