@@ -88,7 +88,7 @@ class ReadSettings:
     cursor : of a database: the column by which rows are ordered, and different from row to row.
     """
 
-    format: Literal["csv", "tsv", "ndjson", "parquet"] | None = None
+    format: str | None = None
     na: str | None = None
     delimiter: str | None = None
     encoding: str | None = None

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
@@ -19,12 +19,13 @@ from streampca.sources.ndjson_rows import from_ndjson
 from streampca.sources.parquet import from_parquet
 from streampca.sources.text_files import Readable
 
-Format = Literal["csv", "tsv", "ndjson", "parquet"]
-_READERS: dict[str, Any] = {"csv": from_csv, "tsv": from_csv, "ndjson": from_ndjson, "parquet": from_parquet}
-_ENDINGS: dict[str, Format] = {
-    ".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".ndjson": "ndjson", ".jsonl": "ndjson",
-    ".parquet": "parquet", ".pq": "parquet",
-}  # fmt: skip
+#: Reader of each format, and the ends of the names of its files.
+FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "csv": (from_csv, (".csv", ".txt")),
+    "tsv": (from_csv, (".tsv", ".tab")),
+    "ndjson": (from_ndjson, (".ndjson", ".jsonl")),
+    "parquet": (from_parquet, (".parquet", ".pq")),
+}
 #: Seconds; a tiny rate must not overflow the clock of the system.
 _LONGEST_SLEEP = 3600.0
 
@@ -70,7 +71,7 @@ class FileRows(RowSource):
 
 
 def open_rows(
-    path: Readable, *, format: Format | None = None, columns: Sequence[str | int] | None = None,  # noqa: A002
+    path: Readable, *, format: str | None = None, columns: Sequence[str | int] | None = None,  # noqa: A002
     bounds: BoundsLike = None, rate: float | None = None, **reading: Any,
 ) -> RowSource:  # fmt: skip
     """Open rows of numbers from files or a stream: CSV, TSV, NDJSON or Parquet.
@@ -106,13 +107,13 @@ def open_rows(
         raise BadParameterError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
     sources = []
     for name in paths:
-        kind: str = "csv" if format is None else format
+        kind = "csv" if format is None else format
         if format is None and isinstance(name, (str, os.PathLike)):
             plain = os.fspath(name).lower().removesuffix(".gz").removesuffix(".zip")
-            kind = _ENDINGS.get(os.path.splitext(plain)[1], "csv")
-        if kind not in _READERS:
-            raise BadParameterError(f"format={short(format)}: expected one of {', '.join(_READERS)}")
+            kind = next((kind for kind, (_, ends) in FORMATS.items() if plain.endswith(ends)), kind)
+        if kind not in FORMATS:
+            raise BadParameterError(f"format={short(format)}: expected one of {', '.join(FORMATS)}")
         options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
-        sources.append(_READERS[kind](name, columns=columns, bounds=bounds, **options))
+        sources.append(FORMATS[kind][0](name, columns=columns, bounds=bounds, **options))
     is_plain = len(sources) == 1 and rate is None
     return sources[0] if is_plain else FileRows(sources, [str(name) for name in paths], rate)
