@@ -107,7 +107,7 @@ BAD = {
     "--set regret.every=0": "every=0", "--set regret.ever=1": "use bounds.warmup",
     "--set out.gram=maybe": "--set out.gram=maybe: expected yes or no",
     "--set serve.port=80": "--set serve.port: it goes with --serve",
-    "--read format=xls": "--read format=xls: expected one of csv, tsv", "--read rate=fast": "rate=fast: expected a number",
+    "--read format=xls": "format=xls: expected one of csv, tsv", "--read rate=fast": "rate=fast: expected a number",
     "--read shape=csv": "--read shape: there is no such key; use format, ", "--row-norm 0": "--row-norm 0",
     "--read follow": "--read follow: expected KEY=VALUE", "--frobnicate": "--frobnicate", "--release-every x": "x",
     # after the options that are common to all, the last of two counts
