@@ -154,6 +154,10 @@ class _Part:
     moved: list[dict[str, Groups]] = field(default_factory=list)
     noise: dict[str, list[FloatArray]] = field(default_factory=dict)
 
+    def level(self, error: float) -> float:
+        """Return the significance of all tests of a group of noise: half of the error is for the claim (`_judged`)."""
+        return 0.5 * error / (len(self.noise) + 1)
+
 
 def audit_case(
     case: Case, *, numbers: int, error: float, every: bool, seed: int | None, stop: bool = False
@@ -279,9 +283,7 @@ def _collect(
         count += 1
         if count < wanted:
             continue
-        # The significance of the tests of a group is that in `_judged`.
-        levels = [(part, 0.5 * error / (len(part.noise) + 1)) for part in parts.values()]
-        tested = [(runs, level) for part, level in levels for runs in part.noise.values()]
+        tested = [(runs, part.level(error)) for part in parts.values() for runs in part.noise.values()]
         if not most:
             # Of few coordinates only the scale is measured, over all times together.
             shapes = [runs[0].shape for runs, _ in tested]
@@ -299,7 +301,7 @@ def _judged(
 ) -> tuple[float | None, tuple[str, ...], str]:
     """Return the share of the claim that one part shows, the missed mutants, and the evidence against the claim."""
     part, share = parts[kind], None
-    level = 0.5 * error / (len(part.noise) + 1)  # of all tests of a group: half of the error is for the claim
+    level = part.level(error)
     if part.moved:
         involved = {(name, group): a for moved in part.moved for name, of in moved.items() for group, a in of.items()}
         if any(group not in parts[name].noise for name, group in involved):

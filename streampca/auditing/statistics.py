@@ -83,7 +83,7 @@ def chance_to_miss(runs: Runs, level: float) -> dict[str, float]:
     if t > 1:
         limit = special.ndtri(0.5 * each / (t * (t - 1)))
         pairs = [sum(length > i for length in lengths) * width for i in range(1, t, 2)]
-        x = _RATE / math.sqrt(max(sum(pairs), _RATE**2))
+        x = _rate(sum(pairs))
         # S = V in `_follows` where each time repeats the one before.
         together = stats.chi2.cdf(-math.log(0.25 * each) / (x - 0.5 * x * x), sum(pairs))
         repeated = float(min(together, np.prod(stats.chi2.cdf(limit**2, pairs))))
@@ -163,9 +163,14 @@ def _follows(before: FloatArray, after: FloatArray) -> float:
     """
     there = np.isfinite(after)
     before, after = (np.where(there, part, 0.0) for part in (before[: len(after)], after))
-    x = _RATE / math.sqrt(max(int(there.sum()), _RATE**2))
+    x = _rate(int(there.sum()))
     size, square = abs(float(np.vdot(before, after))), float(np.vdot(before, before))
     return float(min(1.0, 2.0 * math.exp(min(0.0, 0.5 * x * x * square - x * size))))
+
+
+def _rate(count: int) -> float:
+    """Return the x of `_follows` for a sum of ``count`` products."""
+    return _RATE / math.sqrt(max(count, _RATE**2))
 
 
 def _repeated(rows: FloatArray) -> float:

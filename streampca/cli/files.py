@@ -142,3 +142,8 @@ class Files:
             self.regret.write(line)
         else:
             self._early += line
+
+    def flush(self) -> None:
+        """Flush the files, for readers that follow them."""
+        for file in self.all:
+            file.flush()

@@ -49,6 +49,11 @@ def console(stream: IO[str]) -> Console:
     )  # fmt: skip
 
 
+def terminal_width() -> int:
+    """Return the columns of the terminal; 100 where there is none."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
 def say(line: str) -> None:
     """Print a line on standard error; in a terminal, broken between words, but for options to be copied."""
     if sys.stderr.isatty():

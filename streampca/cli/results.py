@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import textwrap
 from contextlib import closing
@@ -13,6 +12,7 @@ from typing import Annotated
 
 from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
+from streampca.cli.messages import terminal_width
 from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, about
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.release.release import Release
@@ -51,7 +51,7 @@ def show(
         }  # fmt: skip
         print(json.dumps(facts, allow_nan=False))
         return 0
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = terminal_width()
     print(shown.text(width))
     for head, text in words:
         print(f"\n{head}", *textwrap.wrap(text, width), sep="\n")

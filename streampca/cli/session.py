@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ from typing import Any
 
 from streampca.cli.files import Files
 from streampca.cli.live import Progress, View, publishable
+from streampca.cli.messages import terminal_width
 from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.regret.private_regret import PrivateRegretRecord
@@ -145,8 +145,7 @@ class Session:
                 self._take_record()
             if due := [view for view in self.views if time.monotonic() >= view.due]:
                 # `streampca serve` and tail -f read the files while the run proceeds.
-                for file in self.files.all:
-                    file.flush()
+                self.files.flush()
                 progress = self._progress(self._latest())
                 for view in due:
                     view.show(progress)
@@ -198,8 +197,7 @@ class Session:
                 # The first release after each multiple of ``every`` rows: a rule from public numbers only.
                 if release.t // self.every != before // self.every:
                     self._take_private_record()
-            for file in self.files.all:
-                file.flush()
+            self.files.flush()
         if last and self._is_complete and self.stream.t:
             self._begin()  # a complete run without a release has its header, too
 
@@ -295,7 +293,7 @@ class Session:
 
 def card_lines(card: Card, elsewhere: str = "") -> list[str]:
     """Return the card of a run for standard error. Without the curator's figures unless that is a terminal."""
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = terminal_width()
     if card.is_publishable or sys.stderr.isatty():
         return [card.text(width)]
     # Standard error may be a log that others read.

@@ -46,8 +46,6 @@ class Plan:
     predictions : tuple of Prediction
         All candidates; those that serve the purpose come first, the best one first.
     recommended : Prediction
-    algorithm : Algorithm or Mechanism
-        That of the recommendation.
     reason : str
         Reason for the recommendation.
     warnings : tuple of str
@@ -59,10 +57,14 @@ class Plan:
     question: Question
     predictions: tuple[Prediction, ...]
     recommended: Prediction
-    algorithm: Any
     reason: str
     warnings: tuple[str, ...]
     advice: tuple[str, ...]
+
+    @property
+    def algorithm(self) -> Any:
+        """The recommended algorithm or mechanism."""
+        return self.recommended.algorithm
 
     def to_frame(self) -> pd.DataFrame:
         """Return the predictions as a pandas frame of text, a row for each candidate."""
@@ -136,7 +138,7 @@ def plan(
     order = sorted(found, key=lambda p: (p.serves != question.purpose, not p.is_certain, -p.captured))
     recommended, reason = _recommend([p for p in order if p.serves == question.purpose], question)
     warnings, advice = _warnings(question, recommended, curve), _advice(question, found)
-    return Plan(question, tuple(order), recommended, recommended.algorithm, reason, tuple(warnings), tuple(advice))
+    return Plan(question, tuple(order), recommended, reason, tuple(warnings), tuple(advice))
 
 
 def _recommend(candidates: list[Prediction], question: Question) -> tuple[Prediction, str]:

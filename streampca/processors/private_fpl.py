@@ -152,9 +152,8 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         self.rewards: RewardSum | None = None
         if algorithm.publish_regret:
             scale = reward_scale(center=algorithm.center, replace=algorithm.adjacency == "replace")
-            # The first axes through 0 score the rows before the first release.
-            first = Scoring.of(np.eye(d, k), np.zeros(d) if algorithm.center else None)
-            self.rewards = RewardSum(0, first, scale)
+            # The first axes score the rows before the first release.
+            self.rewards = RewardSum(0, Scoring.first(n_features, k, center=algorithm.center), scale)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         if self.rewards is None:

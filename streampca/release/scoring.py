@@ -41,6 +41,12 @@ class Scoring(NamedTuple):
         return cls(scoring_basis(np.vstack([basis, np.zeros(basis.shape[1])])), scoring_basis(linear))
 
     @classmethod
+    def first(cls, n_features: int, n_components: int, *, center: bool) -> Scoring:
+        """Return the scoring before any release: the first axes through 0, for admitted rows of ``n_features``."""
+        d = n_features - int(center)
+        return cls.of(np.eye(d, n_components), np.zeros(d) if center else None)
+
+    @classmethod
     def of_release(cls, release: Release) -> Scoring:
         """Return the scoring of the subspace, and of the mean, of a release."""
         return cls.of(release.span, release.mean / release.row_norm if release.is_centered else None)

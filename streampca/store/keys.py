@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,17 +53,20 @@ class RunKey:
         """Seal a record. Run, kind and number are authenticated, so that it cannot replace another record."""
         nonce = secrets.token_bytes(_NONCE)
         # Random nonces of 96 bits are safe for 2**32 records of one key (NIST SP 800-38D), far more than a run writes.
-        cipher, label = AESGCM(self.derive(b"streampca seal")), f"{self.run}|{kind}|{number}".encode()
-        return nonce + cipher.encrypt(nonce, data, label)
+        return nonce + self._cipher.encrypt(nonce, data, f"{self.run}|{kind}|{number}".encode())
 
     def open(self, kind: str, number: int, sealed: bytes) -> bytes:
         """Open a record. Raises `StoreCorruptError` if it has changed, or it is another record."""
         # Columns of SQLite have no fixed type: a damaged value may be a number, and slicing it a TypeError.
         try:
-            cipher, label = AESGCM(self.derive(b"streampca seal")), f"{self.run}|{kind}|{number}".encode()
-            return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], label)
+            label = f"{self.run}|{kind}|{number}".encode()
+            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], label)
         except (InvalidTag, ValueError, TypeError):
             raise damaged(f"the {kind} of row {number} fails its checksum: the file is damaged") from None
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        return AESGCM(self.derive(b"streampca seal"))
 
 
 class _KeyFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -365,8 +365,7 @@ class Engine:
                 self.account.debit(self.guarantee_of(now.admission), generation)
             if not self.randomness.is_seeded:
                 outlet = running(now).outlet([generation])
-                outlet.hide("generation")
-                after = running(now).after(running(now).t, outlet.chain)
+                after = regenerated(running(now), outlet)
                 entry = Entry(now.t + 1, 0, None, None, kind="generation")
                 self.commit(now, self.following(now, 0, NO_COUNTS, after, None, now.regret), entry, outlet)
             self._generation = None
@@ -427,12 +426,9 @@ class Engine:
         due, scoring = processor.rows_until_release, None
         if sums is not None:
             due = min(due, sums.next - sums.t)
-            if release is not None:
-                scoring = Scoring.of_release(release)
-            else:  # the first axes through 0
-                center, d = processor.algorithm.center, processor.n_features - int(processor.algorithm.center)
-                axes = np.eye(d, processor.algorithm.n_components)
-                scoring = Scoring.of(axes, np.zeros(d) if center else None)
+            k, center = processor.algorithm.n_components, processor.algorithm.center
+            first = Scoring.first(processor.n_features, k, center=center)
+            scoring = first if release is None else Scoring.of_release(release)
         if now.admission.is_warming_up:
             due = min(due, now.admission.warmup - now.t)
         return now._replace(due=due, scoring=scoring)
@@ -560,3 +556,9 @@ class Engine:
             )
         else:
             self.mark_copied()
+
+
+def regenerated(processor: Processor, outlet: Outlet) -> Processor:
+    """Return the processor with 16 bytes of a new generation in its chain value."""
+    outlet.hide("generation")
+    return processor.after(processor.t, outlet.chain)

@@ -91,8 +91,7 @@ class Lane:
         self.k = k = algorithm.n_components
         self.tracking = isinstance(processor.reading, Tracked)
         self.scored = now.regret is not None
-        # Releases after which the regret bound needs the spectrum of the exact sum.
-        self.algorithm, self.ends = algorithm, PANEL_ENDS if algorithm.is_bounded else frozenset[int]()
+        self.algorithm = algorithm
         size, self.packed = svec_size(d + int(center)), svec_size(d)
         self.hidden = 16 * size  # bytes of the exact sums
         self.spans = (3 + rule.mix.size) * size
@@ -177,7 +176,7 @@ class Lane:
         if reading.noise_std is not None:  # it observes every release
             reading = reading.observe(public[: self.packed], 1.0)
         release = self._release(t, public, std, count, bound, new, reading)
-        if n in self.ends:
+        if n in PANEL_ENDS:  # of the regret bound, which may need the spectrum of the exact sum
             spectra = with_spectrum(spectra, self.algorithm, n, self._gram(new))
         # A nested call or a fork in between has changed the stream. This row number may be released already.
         if self.state is not state or not self.is_open:

@@ -13,7 +13,7 @@ from streampca.exclusive import exclusive
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
 from streampca.stream.blocks import Entry
-from streampca.stream.engine import Engine
+from streampca.stream.engine import Engine, regenerated
 from streampca.stream.step import running
 
 
@@ -98,8 +98,7 @@ def replay(engine: Engine, entry: Entry) -> list[Release]:
         if entry.kind == "finish":
             after, release = processor.finish(outlet)
         else:
-            outlet.hide("generation")
-            after = processor.after(processor.t, outlet.chain)
+            after = regenerated(processor, outlet)
         engine.commit(now, engine.following(now, 0, NO_COUNTS, after, release, now.regret), entry, outlet)
     latest = engine.now.release
     return [] if latest is None or latest is now.release else [latest]

@@ -148,8 +148,7 @@ def _biplot(basis: FloatArray, names: Sequence[str]) -> Figure:
     two = np.pad(basis, ((0, 0), (0, 2 - basis.shape[1])))
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
     figure, (axes,) = _figure(5.2, 5.0)
-    for line in (axes.axhline, axes.axvline):
-        line(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
+    _cross(axes)
     named: list[tuple[float, float]] = []  # heads of arrows with a name: names do not overlap
     for i in sorted(heaviest(two, _ARROWS), key=lambda i: -float((two[i] ** 2).sum())):
         x, y = float(two[i, 0]), float(two[i, 1])
@@ -222,8 +221,7 @@ def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Fi
     chosen = sorted(np.argsort(-lengths.mean(axis=0), kind="stable")[:6].tolist())
     figure, (axes, angles, share) = _figure(9.6, 5.0, "AB\nAC", width_ratios=[1.25, 1.0])
     reach = 1.1 * max(0.1, float(np.abs(plane[:, chosen]).max()))
-    for line in (axes.axhline, axes.axvline):
-        line(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
+    _cross(axes)
     age = np.linspace(0.15, 1.0, len(times) - 1)
     for n, i in enumerate(chosen):
         color, trail = _LINES[n], plane[:, i]
@@ -324,6 +322,11 @@ def _figure(width: float = 6.4, height: float = 4.0, places: str = "A", **option
         # Ticks are created when they are drawn, after the settings of `_styled` have ended.
         axes.tick_params(colors=_SOFT, which="both", labelsize=9, grid_color=_GRID, grid_linewidth=0.7)
     return figure, all_axes
+
+
+def _cross(axes: Axes) -> None:
+    axes.axhline(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
+    axes.axvline(0.0, color=_SOFT, linestyle="-", linewidth=0.8)
 
 
 def _short(name: str) -> str:
