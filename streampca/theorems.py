@@ -16,6 +16,9 @@ from streampca.linalg.types import FloatArray
 _GROWTH = np.concatenate(([0.0], np.geomspace(1e-4, 3.0, 60)))
 _KEPT = np.exp(-_GROWTH)
 _LOST = 1.0 - _KEPT
+#: Values of x over which `batched_leader_regret` is minimized, and exp(-x^2 / 2).
+_TAILS = np.arange(1.0, 7.0)[:, None]
+_CHANCES = np.exp(-0.5 * _TAILS**2)
 
 
 def perturbed_leader_regret(
@@ -137,11 +140,10 @@ def batched_leader_regret(
     root = b / low / math.sqrt(8.0)
     least = b * (erf(root) + np.expm1(-(root**2)) / (root * math.sqrt(math.pi)))
     # Large gap: q(gamma - s (2 sqrt(2 d) + sqrt(2) x)) + b exp(-x^2 / 2), at the best x of a grid.
-    for x in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
-        gap = last_kept - first_left_out - high * (2.0 * math.sqrt(2.0 * n_features) + math.sqrt(2.0) * x)
-        gap = np.maximum(gap, 0.0)
-        lost = np.where(gap >= 0.5 * b, 0.25 * b * b / np.maximum(gap, 0.5 * b), b - gap)
-        least = np.minimum(least, lost + b * math.exp(-0.5 * x * x))
+    moved = 2.0 * math.sqrt(2.0 * n_features) + math.sqrt(2.0) * _TAILS
+    gap = np.maximum(last_kept - first_left_out - high * moved, 0.0)
+    lost = np.where(gap >= 0.5 * b, 0.25 * b * b / np.maximum(gap, 0.5 * b), b - gap)
+    least = np.minimum(least, (lost + b * _CHANCES).min(axis=0))
     # Sums from the end: the bound of every m at once.
     later = counts * least + c * np.maximum(np.diff(stds), 0.0)
     return float((opts + c * stds[:-1] + np.cumsum(later[::-1])[::-1]).min())

@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 
 #: Version of the kernels. It grows when a bit of a basis or of an eigenvalue changes.
-VERSION = 1
+VERSION = 2
 
 
 def _loaded() -> tuple[ModuleType | None, str]:

@@ -432,23 +432,22 @@ static void NAME(tridiagonalize)(double *a, double *diagonal, double *beside, do
 static void NAME(count_above)(const double *diagonal, const double *squares, const double *points, int64_t *above,
                               int64_t d, int64_t n) {
   const VEC zero = {0}, tiny = zero + 1e-280;
-  for (int64_t g = 0; g < n; g += 4) {
-    VEC point[4 / WIDTH], pivot[4 / WIDTH];
-    MASK count[4 / WIDTH] = {{0}};
-    for (int l = 0; l < 4 / WIDTH; l++) {
-      point[l] = IN(points + g + l * WIDTH);
-      pivot[l] = zero + 1.0;
-    }
-    for (int64_t i = 0; i < d; i++)
-      for (int l = 0; l < 4 / WIDTH; l++) {
-        VEC value = (diagonal[i] - point[l]) - squares[i] / pivot[l];
-        MASK large = (value > tiny) | (value < -tiny); /* else it becomes 1e-280; nan, too, as numbers compare */
-        value = (VEC)(((MASK)value & large) | ((MASK)tiny & ~large));
-        pivot[l] = value;
-        count[l] -= value > zero;
-      }
-    memcpy(above + g, count, sizeof count);
+  VEC pivot[4 * MOST / WIDTH];
+  MASK count[4 * MOST / WIDTH];
+  n /= WIDTH;
+  for (int64_t l = 0; l < n; l++) {
+    pivot[l] = zero + 1.0;
+    count[l] = (MASK)zero;
   }
+  for (int64_t i = 0; i < d; i++)
+    for (int64_t l = 0; l < n; l++) { /* independent chains of divisions */
+      VEC value = (diagonal[i] - IN(points + l * WIDTH)) - squares[i] / pivot[l];
+      MASK large = (value > tiny) | (value < -tiny); /* else it becomes 1e-280; nan, too, as numbers compare */
+      value = (VEC)(((MASK)value & large) | ((MASK)tiny & ~large));
+      pivot[l] = value;
+      count[l] -= value > zero;
+    }
+  memcpy(above, count, sizeof(VEC) * (size_t)n);
 }
 
 /* Solve (T - shift I) z = g e_r with z_r = 1 for the r of least |g|, and scale z to norm 1. Return what its Rayleigh
@@ -542,7 +541,7 @@ static int NAME(top_pairs)(const double *packed, double *values, double *basis, 
     lows[i] = low - 1e-12 * norm;
     highs[i] = high + 1e-12 * norm;
   }
-  for (int turn = 0; turn < 5; turn++) { /* all brackets are the same at first */
+  for (int turn = 0; turn < 6; turn++) { /* all brackets are the same at first */
     for (int64_t i = 0; i < k; i++) {
       double step = (highs[i] - lows[i]) / (double)((turn ? 4 : 4 * k) + 1);
       for (int64_t j = 0; j < 4; j++) points[4 * i + j] = lows[i] + (double)(j + (turn ? 1 : 4 * i + 1)) * step;

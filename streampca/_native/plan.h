@@ -153,44 +153,52 @@ static const double *of_unit(const Plan *p, const double *mean, double *scratch)
   return scratch;
 }
 
-/* release(name, first, more, scale, step, shift, old, new, public, count, std, bias, noise) -> bound on the noise of a
-   release about the mean, else None. Public: the matrix, P; with tracking the span, k d; about a mean the mean, d. */
+/* The grid of releases whose noise has this standard deviation, as linalg.lattice.grid_step. */
+static double grid_step(double std) {
+  int exponent;
+  double mantissa = frexp(std, &exponent);
+  exponent -= (mantissa == 0.5) + 20;
+  return ldexp(1.0, exponent > -40 ? exponent : -40);
+}
+
+/* release(name, first, more, scale, std, old, new, public, count, bias, noise) -> bound on the noise of a release about
+   the mean, else None. Public: the matrix, P; with tracking the span, k d; about a mean the mean, d. */
 static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t given) {
   Plan *p = (Plan *)self;
-  Arg a[11];
+  Arg a[9];
   Held held;
-  PyObject *items[11];
-  if (given != 13) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
+  PyObject *items[9];
+  if (given != 11) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
   items[0] = args[0];
-  for (int i = 1; i < 11; i++) items[i] = args[i + 2];
-  if (!parsed(items, 11, "xfffxywffff", a, &held)) return NULL;
+  for (int i = 1; i < 9; i++) items[i] = args[i + 2];
+  if (!parsed(items, 9, "xffxywfff", a, &held)) return NULL;
   int64_t d = p->d, k = p->k, S = p->S, spans = p->tracking ? d * k : 0, means = p->D > d ? d : 0;
-  NEED(a[0].n >= 16 && a[4].n == 8 * p->arena && a[5].n == 8 * p->arena && a[6].n == p->P + spans + means);
-  const double *old = a[4].data;
-  double *new = a[5].data, *public = a[6].data, square = 0.0, *mean = means ? public + p->P + spans : NULL;
+  NEED(a[0].n >= 16 && a[3].n == 8 * p->arena && a[4].n == 8 * p->arena && a[5].n == p->P + spans + means);
+  const double *old = a[3].data;
+  double std = a[2].number, *new = a[4].data, *public = a[5].data, square = 0.0, *mean = means ? public + p->P + spans : NULL;
   double *work = workspace(&held, d * k + k + (means ? S + d : 0));
   if (!work) return NULL;
   double *raw = means ? work + d * k + k : public;
   uint64_t name[2];
   memcpy(name, a[0].data, 16);
-  if (!draw(p, name, args[1], args[2], a[1].number, a[2].number, old, new, raw)) {
+  if (!draw(p, name, args[1], args[2], a[1].number, grid_step(std), old, new, raw)) {
     PyMem_Free(work);
     drop(&held);
     return NULL;
   }
   if (means) {
-    square = PICK(center)(raw, p->constant, a[7].number, a[9].number, a[10].number, public, raw + S, mean, d);
+    square = PICK(center)(raw, p->constant, a[6].number, a[7].number, a[8].number, public, raw + S, mean, d);
     for (int64_t j = 0; j < d; j++) mean[j] *= p->norm;
   }
   double *span = new + (3 + p->c) * S;
   if (p->tracking) {
-    PICK(power_step)(public, old + (3 + p->c) * S, a[3].number, span, work, d, k);
+    /* E lambda_max of noise of this standard deviation is at most std sqrt(2 D): the shift keeps the matrix nearly PSD. */
+    PICK(power_step)(public, old + (3 + p->c) * S, std * sqrt(2.0 * (double)p->D), span, work, d, k);
     memcpy(public + p->P, span, sizeof(double) * (size_t)(d * k));
     PICK(scoring)(span, d, 1, of_unit(p, mean, raw + S), p->constant, span + d * k, d, k);
   } else
     memcpy(span, old + (3 + p->c) * S, sizeof(double) * (size_t)(d * k + p->score)); /* until `top` writes scoring */
   PyMem_Free(work);
-  double std = a[8].number;
   drop(&held);
   if (!means) return Py_NewRef(Py_None);
   return PyFloat_FromDouble(std * sqrt(1.0 + 4.0 * (square < 1.0 ? square : 1.0) / p->weight2));

@@ -100,6 +100,8 @@ class Engine:
     def push(self, row: Any) -> Step:
         lane = self.lane
         if lane is not None and not self.checked and (step := lane.push(row)) is not None:
+            if step.t == self.last_row:
+                self.warn_of_release()
             return step
         overdue = self.checked and self._ready()
         now = self.now

@@ -20,7 +20,7 @@ from streampca import _native
 from streampca.errors import StreamBusyError
 from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
 from streampca.linalg.eigen import top_pairs
-from streampca.linalg.lattice import UNIT, GramSum, grid_step
+from streampca.linalg.lattice import UNIT, GramSum
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import BufferedNoise
@@ -29,6 +29,7 @@ from streampca.privacy.randomness import NAME_BYTES, ZIGGURAT
 from streampca.processors.leader import PANEL_ENDS, with_spectrum
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.solvers import Exact, Reading, Smoothed, Tracked, Tracking
+from streampca.regret.regret import RegretSums
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.subspace import Subspace
@@ -54,7 +55,8 @@ class LaneState(NamedTuple):
 
     ``arena`` holds exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`). ``squares`` are the
     lattice squares of the rows since the lane began, which ``counts`` lacks. ``reading`` is that of a solver that
-    observes every release; others have theirs in the arena. ``spectra`` are those of the `LeaderProcessor`.
+    observes every release; others have theirs in the arena. ``spectra`` are those of the `LeaderProcessor`. ``regret``
+    has the records, while ``reward`` is of this row.
     """
 
     t: int
@@ -66,6 +68,7 @@ class LaneState(NamedTuple):
     release: Release | None
     reading: Reading
     spectra: FloatArray
+    regret: RegretSums | None
 
 
 class Lane:
@@ -111,8 +114,6 @@ class Lane:
         # The noise counts releases and the stream rows: they differ by the rows of a warm-up.
         self.offset = noise.n - now.t  # of the release's number from the row's
         self.words, self.more = source.epoch[1].first, source.epoch[1].more
-        # E lambda_max of noise of standard deviation s is at most s sqrt(2 d): the shift keeps the matrix nearly PSD.
-        self.root = math.sqrt(2.0 * (d + center))  # the shift of a power step, in standard deviations
         self.factor = math.nan if admission.bounds is not None else float(admission.factor)
         self.unit, self.terms = now.unit, processor.terms
         self.details = {} if processor.reading.name is None else {"solver": processor.reading.name}
@@ -120,7 +121,7 @@ class Lane:
         reward = 0.0 if now.regret is None else now.regret.reward
         self.state = LaneState(
             now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release, processor.reading,
-            processor.spectra,
+            processor.spectra, now.regret,
         )  # fmt: skip
         self._views = {now.t: now}  # by row: what `now` returned
 
@@ -138,7 +139,7 @@ class Lane:
     def push(self, row: Any) -> Step | None:
         """Absorb a row and release; None where the row needs the general path. Called by `Engine.push`, which locks."""
         state = self.state
-        t, chain, arena, reward, squares, counts, _, reading, spectra = state
+        t, chain, arena, reward, squares, counts, _, reading, spectra, regret = state
         if t >= self.until:
             return None
         plan, source, center = self.plan, self.source, self.center
@@ -167,10 +168,7 @@ class Lane:
             sums = std / MEAN_WEIGHT
             bias, spread = float(f"{sums**2 / count:.6g}"), self.d * (sums / count) ** 2
         public = np.empty(self.public)
-        bound = plan.release(
-            name, self.words, self.more, scale, grid_step(std), std * self.root, arena, new, public,
-            count, std, bias, spread,
-        )  # fmt: skip
+        bound = plan.release(name, self.words, self.more, scale, std, arena, new, public, count, bias, spread)
         # From here on the arrays are part of a release, which its reader must not be able to change.
         public.flags.writeable = False
         if reading.noise_std is not None:  # it observes every release
@@ -178,11 +176,14 @@ class Lane:
         release = self._release(t, public, std, count, bound, new, reading)
         if n in PANEL_ENDS:  # of the regret bound, which may need the spectrum of the exact sum
             spectra = with_spectrum(spectra, self.algorithm, n, self._gram(new))
+        after = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading, spectra, regret))
+        if regret is not None and t == regret.next:
+            observed = replace(regret, t=t, reward=reward + gain)
+            after = after._replace(regret=observed.recorded(self._processor(after), release.subspace, self.unit))
         # A nested call or a fork in between has changed the stream. This row number may be released already.
         if self.state is not state or not self.is_open:
             raise StreamBusyError("the stream changed while a row was absorbed, by a fork. Push the row again")
-        # The commit.
-        self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading, spectra))
+        self.state = after  # the commit
         return Step(t, release, gain * self.unit if self.scored else math.nan)
 
     def _release(
@@ -237,34 +238,35 @@ class Lane:
         _PAIR(release, pair)
         return release
 
-    def now(self) -> State:
-        """Return the state of the stream as the general path has it: views of the arena, created when it is read."""
-        state, views = self.state, self._views
-        if (known := views.get(state.t)) is not None:
-            return known
-        start, arena = self.start, state.arena.view(np.float64)
-        before = start.processor
+    def _processor(self, state: LaneState) -> FPLProcessor:
+        """Return the processor after the row of a state, as the general path has it: views of the arena."""
+        before, arena = self.start.processor, state.arena.view(np.float64)
         assert isinstance(before, FPLProcessor)
-        t, d, k, size = state.t, self.d, self.k, self.hidden // 16
         # Invariant: an arena is written before its row is committed and never after, so that views of it may be shared.
         arena.flags.writeable = False
-        noise = BufferedNoise(
-            self.rule, t + self.offset, arena[3 * size : self.spans].reshape(-1, size), arena[2 * size : 3 * size]
-        )
-        span = arena[self.spans : self.scoring].reshape(k, d).T
-        reading = Tracked(span) if self.tracking else state.reading
-        processor = before.after(
-            t, state.chain, gram=self._gram(state.arena), noise=noise, reading=reading, spectra=state.spectra
-        )
-        regret, scoring, due = start.regret, None, processor.rows_until_release
+        size = self.hidden // 16
+        buffers, total = arena[3 * size : self.spans].reshape(-1, size), arena[2 * size : 3 * size]
+        span = arena[self.spans : self.scoring].reshape(self.k, self.d).T
+        return before.after(
+            state.t, state.chain, gram=self._gram(state.arena),
+            noise=BufferedNoise(self.rule, state.t + self.offset, buffers, total),
+            reading=Tracked(span) if self.tracking else state.reading, spectra=state.spectra,
+        )  # fmt: skip
+
+    def now(self) -> State:
+        """Return the state of the stream as the general path has it: created when it is read."""
+        state, views, start = self.state, self._views, self.start
+        if (known := views.get(state.t)) is not None:
+            return known
+        processor, regret, scoring = self._processor(state), state.regret, None
+        t, due = state.t, processor.rows_until_release
         if regret is not None:
-            regret = replace(regret, t=t, reward=state.reward)
-            basis = arena[self.scoring : self.scoring + d * k].reshape(k, d).T
-            linear = None
+            regret, due = replace(regret, t=t, reward=state.reward), min(due, regret.next - t)
+            arena, end, linear = state.arena.view(np.float64), self.scoring + self.d * self.k, None
+            basis = arena[self.scoring : end].reshape(self.k, self.d).T
             if self.center:
-                basis, linear = np.vstack([basis, np.zeros(k)]), arena[self.scoring + d * k :]
+                basis, linear = np.vstack([basis, np.zeros(self.k)]), arena[end:]
             scoring = Scoring(np.ascontiguousarray(basis), linear)
-            due = min(due, regret.next - t)
         # Exact integers: the sum of the squares does not depend on when it is taken.
         counts = state.counts._replace(squares=state.counts.squares + state.squares)
         now = start._replace(
@@ -304,7 +306,7 @@ def fits(now: State) -> bool:
 def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
     """Return the last row of a lane, the standard deviations of its rows, and the scales of their noise if they vary.
 
-    A lane ends before a record, the horizon, other keys, other scales or empty buffers.
+    A lane ends at the horizon, and before other keys, other scales or empty buffers.
     """
     processor = now.processor
     assert isinstance(processor, FPLProcessor)
@@ -322,10 +324,8 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
     left += [first + len(values) - 1 - n for first, values in chunks]
     if rule.restart_after is not None:
         left.append(rule.restart_after - n % rule.restart_after)
-    if now.regret is not None:
-        left.append(now.regret.next - now.regret.t - 1)
     if processor.algorithm.horizon is not None:
-        left.append(processor.algorithm.horizon - 1 - now.t)
+        left.append(processor.algorithm.horizon - now.t)
     return now.t + min(left), stds, scales
 
 

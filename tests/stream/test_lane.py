@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadRowError
+from streampca.errors import BadRowError, HorizonReachedError
 from streampca.stream import lane as lanes
 
 pytestmark = [
@@ -154,14 +154,19 @@ def test_streams_that_record_rows_have_no_lane():
     assert one.engine.lane is None
 
 
-def test_a_lane_ends_before_records_keys_and_the_horizon(monkeypatch):
+def test_a_lane_has_records_ends_before_keys_and_at_the_horizon(monkeypatch):
     monkeypatch.setattr("streampca.privacy.outlet.EPOCH_BITS", 4)
     monkeypatch.setattr(lanes, "EPOCH_BITS", 4)
     one, other = stream(horizon=60), stream(lane=False, horizon=60)
     for row in rows_of(60, 5):
         same(one.push(row), other.push(row))
         assert state(one) == state(other)
-    assert one.engine.lane is None  # nothing follows the horizon
+    assert one.engine.lane is not None
+    with pytest.raises(HorizonReachedError):  # nothing follows the horizon
+        one.push(row)
+    assert state(one) == state(other)
+    assert one.regret.history == other.regret.history
+    assert [record.t for record in one.regret.history] == [1, 2, 4, 8, 16, 32]
 
 
 def test_streams_of_one_algorithm_do_not_share_the_scales_of_their_noise():
