@@ -58,8 +58,9 @@ def score(rows: FloatArray, scoring: Scoring) -> FloatArray:
     The bits are the same with and without compiled kernels.
     """
     products = rows @ scoring.basis
-    # Squares are added one by one, in the order of the compiled kernels.
-    scores: FloatArray = np.add.accumulate(products * products, axis=1)[:, -1]
+    # Squares are added one by one, in the order of the compiled kernels. `ExactSubspace` may release no direction.
+    squares = np.add.accumulate(products * products, axis=1)
+    scores: FloatArray = squares[:, -1] if squares.shape[1] else np.zeros(len(rows))
     if scoring.linear is not None:
         scores += 2.0 * (rows @ scoring.linear)
     return scores

@@ -9,6 +9,7 @@ from streampca.errors import BadRowError
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import STEP, GramSum, is_admitted, onto_ball
 from streampca.linalg.svec import svec_size
+from streampca.release.scoring import Scoring, rewarded
 from streampca.rows.admission import Admission
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
@@ -126,3 +127,10 @@ def test_rows_land_on_the_same_point_of_the_lattice(d):
     np.testing.assert_array_equal(onto_ball(rows).view(np.int64), plain.view(np.int64))
     assert both(lambda: is_admitted(plain)) == (True, True)
     np.testing.assert_array_equal(onto_ball(plain), plain)
+
+
+def test_a_subspace_without_directions_rewards_no_row():
+    """`ExactSubspace` releases one where no gap stands out."""
+    scoring = Scoring.of(np.empty((5, 0)))
+    same(lambda: rewarded(np.ones((3, 5)), scoring, 2.0)[0])
+    assert rewarded(np.ones((3, 5)), scoring, 2.0)[1] == 2.0
