@@ -34,8 +34,9 @@ _OTHERWISE = {
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
 }
-#: ``name=value`` with a word, a quoted text or a list as value, unless it is the KEY=VALUE of an option already.
-_PARAMETER = re.compile(r"(?<!--read )(?<!--set )\b([a-z_]+)=('[^']*'|\['.*?'\]|\[\.\.\.\]|[^\s;,()'\[\]]*)")
+#: ``name=value`` with a word, a quoted text or a list as value, unless it is the KEY=VALUE of an option already. A
+#: period at its end belongs to the sentence.
+_PARAMETER = re.compile(r"(?<!--read )(?<!--set )\b([a-z_]+)=('[^']*'|\['.*?'\]|\[\.\.\.\]|[^\s;,()'\[\]]*(?<!\.))")
 
 
 def console(stream: IO[str]) -> Console:
