@@ -15,7 +15,7 @@ import numpy as np
 import real_tables as real
 from scenario import Context
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.types import FloatArray
 
 #: Distributions that are compared with, and what of ours.
@@ -25,12 +25,12 @@ PATIENCE, WIDEST = 20.0, 10
 
 
 def versions() -> str:
-    """The installed versions. Raises `BadParameterError` with the command that installs them if one is missing."""
+    """The installed versions. Raises `UsageError` with the command that installs them if one is missing."""
     try:
         return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PEERS)
     except importlib.metadata.PackageNotFoundError as missing:
         install = (__doc__ or "").split("``")[-2]
-        raise BadParameterError(f"{missing.name} is not installed: {install}") from None
+        raise UsageError(f"{missing.name} is not installed: {install}") from None
 
 
 def beside_peers(context: Context) -> real.Found:

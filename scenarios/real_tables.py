@@ -20,7 +20,7 @@ import pandas as pd
 from scenario import Context, load
 
 import streampca as sp
-from streampca.errors import BadParameterError, StreamPCAWarning
+from streampca.errors import StreamPCAWarning, UsageError
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
@@ -65,7 +65,7 @@ def ranged(name: str) -> tuple[FloatArray, FloatArray, FloatArray]:
     package, _, inside = path.partition("/")
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise BadParameterError(f"the table {name!r} comes with the package {package}; install it")
+        raise UsageError(f"the table {name!r} comes with the package {package}; install it")
     frame = pd.read_csv(Path(spec.origin).parent / inside, **reading).drop(columns=without)
     values: FloatArray = frame.select_dtypes("number").dropna().to_numpy(dtype=np.float64)
     lower, upper = np.quantile(values, [0.005, 0.995], axis=0)
@@ -202,7 +202,7 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, seeds
             if log is not None:
                 measured["regret"].append(stream.regret.now().average / question.best)
         if release is None:
-            raise BadParameterError(f"{prediction.code} releases nothing of {len(rows)} rows")
+            raise UsageError(f"{prediction.code} releases nothing of {len(rows)} rows")
         measured["loss"].append(1.0 - release.subspace.captured(gram) / best)
     regret = (prediction.regret_per_row or 0.0) / question.best
     expected = {"loss": 1.0 - prediction.captured, "regret": regret}

@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import Meta
 
 import streampca
-from streampca.errors import BadParameterError, reason, short
+from streampca.errors import UsageError, reason, short
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import GramSum
@@ -146,15 +146,15 @@ def names() -> list[str]:
 def load(name: str) -> Scenario:
     """Read and check a scenario: the name of one in this folder, or the path of a TOML file. Runs no code of it.
 
-    Raises `BadParameterError` if there is none of that name, or the file breaks the format.
+    Raises `UsageError` if there is none of that name, or the file breaks the format.
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
-        raise BadParameterError(f"there is no scenario {name!r}; there are: {', '.join(names())}, or give a .toml file")
+        raise UsageError(f"there is no scenario {name!r}; there are: {', '.join(names())}, or give a .toml file")
     try:
         scenario = msgspec.toml.decode(path.read_bytes(), type=Scenario)
     except (msgspec.DecodeError, ValueError, RecursionError) as problem:  # ValueError: digits, UTF-8, or a wrong type
-        raise BadParameterError(f"{path}: {reason(problem)}") from problem
+        raise UsageError(f"{path}: {reason(problem)}") from problem
     fault, entry = "", ""
     if scenario.ci_rows > scenario.rows:
         fault = f"ci_rows={short(scenario.ci_rows)} exceeds rows={short(scenario.rows)}"
@@ -175,7 +175,7 @@ def load(name: str) -> Scenario:
         if not entry and (unknown := runs - set(scenario.runs)):
             fault = fault or f"expect[{i}]: there is no run {short(min(unknown))}"
     if fault:
-        raise BadParameterError(f"{path}: {fault}")
+        raise UsageError(f"{path}: {fault}")
     return msgspec.structs.replace(scenario, entry=entry)
 
 
@@ -192,23 +192,23 @@ def run_scenario(
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If the number of rows is below 1, a required module is not installed,
         or the scenario names something that does not exist or was not measured.
     """
     count = scenario.rows if rows is None else rows
     if count < 1:
-        raise BadParameterError(f"rows={rows} must be at least 1")
+        raise UsageError(f"rows={rows} must be at least 1")
     for module in scenario.needs:
         if importlib.util.find_spec(module) is None:
-            raise BadParameterError(f"this scenario needs the package {module}: pip install 'streampca[demo]'")
+            raise UsageError(f"this scenario needs the package {module}: pip install 'streampca[demo]'")
     started = time.perf_counter()
     table: dict[str, dict[float, dict[str, float]]] = {}
     if scenario.source is None:
         file, _, function = scenario.entry.rpartition(":")
         defined = runpy.run_path(file)
         if function not in defined:
-            raise BadParameterError(f"entry={scenario.entry!r}: the file was run, and defines no {function!r}")
+            raise UsageError(f"entry={scenario.entry!r}: the file was run, and defines no {function!r}")
         for name, values in defined[function](Context(count, scenario.seed, scenario.params)).items():
             table[name] = {1.0: {measure: float(value) for measure, value in values.items()}}
     else:
@@ -244,7 +244,7 @@ def _source(source: Source, tokens: Mapping[str, Any]) -> RowSource:
     except AttributeError:
         found = None
     if not callable(found) or "_" in {part[:1] for part in name.split(".")}:
-        raise BadParameterError(f"source.name={short(name)} is not a public name of streampca.sources")
+        raise UsageError(f"source.name={short(name)} is not a public name of streampca.sources")
     rows: RowSource = found(**params)
     return rows
 
@@ -263,7 +263,7 @@ def _object(spec: dict[str, Any]) -> Any:
     name = spec.pop("class")
     room = streampca.papers if name in streampca.papers.__all__ else streampca
     if name.startswith("_") or not hasattr(room, name):
-        raise BadParameterError(f"{short(name)} is not a public name of streampca")
+        raise UsageError(f"{short(name)} is not a public name of streampca")
     return getattr(room, name)(**spec)
 
 
@@ -280,12 +280,12 @@ class Meter:
     def push_until(self, stop: int, name: str) -> Iterable[int]:
         """Push rows until their number is ``stop``; yield it after each block.
 
-        Raises `BadParameterError` if the source, called ``name`` in the message, ends before.
+        Raises `UsageError` if the source, called ``name`` in the message, ends before.
         """
         while (done := self._stream.t) < stop:
             block = self._rows.take(min(stop - done, BLOCK))
             if not len(block):
-                raise BadParameterError(f"the source {name!r} ended after {done} rows; ask for at most {done}")
+                raise UsageError(f"the source {name!r} ended after {done} rows; ask for at most {done}")
             self._releases += len(self._stream.push_many(block).releases)
             now = self._stream.engine.now
             if now.regret is not None and isinstance(now.regret.own, FrequentDirections):
@@ -335,7 +335,7 @@ def _resident() -> float:
 def check(expect: Expect, table: Table) -> Check:
     """Compare one expectation with a table. A value that is not a number never holds.
 
-    Raises `BadParameterError` if the run or the measure is not in the table.
+    Raises `UsageError` if the run or the measure is not in the table.
     """
 
     def value_of(run: str, measure: str, at: float) -> float:
@@ -343,7 +343,7 @@ def check(expect: Expect, table: Table) -> Check:
             return float(table[run][at][measure])
         except KeyError:
             known = {name: sorted(set().union(*points.values())) for name, points in table.items()}
-            raise BadParameterError(f"run {run!r} has no measure {measure!r} at {at:g}; there are: {known}") from None
+            raise UsageError(f"run {run!r} has no measure {measure!r} at {at:g}; there are: {known}") from None
 
     what = f"{expect.run}: {expect.measure}" + ("" if expect.at == 1.0 else f" at {expect.at:g} of the rows")
     if expect.falling is not None:

@@ -54,11 +54,11 @@ def table_columns(
     # Features have names of text; a frame may have labels of any type.
     named = {str(label): label for label in labels}
     if len(named) != len(labels):
-        raise error("two columns of the table have one name. Rename one of them.")
+        raise error(None, "two columns of the table have one name. Rename one of them")
     wanted = dict.fromkeys(named if features is None else features)
     if wanted.keys() != named.keys():
         lacks, others = listed(sorted(wanted.keys() - named.keys())), listed(sorted(named.keys() - wanted.keys()))
-        raise error(f"the table lacks columns [{lacks}] and has others, [{others}]. Select the stream's columns.")
+        raise error(None, f"the table lacks columns [{lacks}] and has others, [{others}]. Select the stream's columns")
     return {name: named[name] for name in wanted}
 
 
@@ -86,7 +86,7 @@ def frame_values(
             except (TypeError, ValueError, OverflowError):
                 values = np.asarray(column, dtype=object) if mixed and kind == "O" else None
         if values is None or values.ndim != 1:  # polars has columns of arrays and structs
-            raise error(NOT_NUMBERS.format(short(name), column.dtype))
+            raise error(None, NOT_NUMBERS.format(short(name), column.dtype))
         arrays.append(values)
     return np.stack(arrays, axis=1)
 
@@ -121,7 +121,7 @@ def arrow_reader(table: Any) -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise SourceError("Arrow tables need pyarrow. Install it with pip install 'streampca[parquet]'.") from error
+        raise SourceError("Arrow", "needs pyarrow. Install it with pip install 'streampca[parquet]'") from error
     # A DuckDB relation of an old version; newer ones have the stream interface.
     if hasattr(table, "fetch_arrow_reader") and not hasattr(table, "__arrow_c_stream__"):
         return table.fetch_arrow_reader()
@@ -131,15 +131,15 @@ def arrow_reader(table: Any) -> Any:
         return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
     except pa.ArrowInvalid:
         kind = short(type(table).__name__)
-        raise SourceError(f"rows of Arrow type {kind}: expected a table. Pass array.to_pylist().") from None
+        raise SourceError(None, f"rows of Arrow type {kind}: expected a table. Pass array.to_pylist()") from None
 
 
 def check_iterable(rows: Any) -> None:
     """Raise `BadRowError` unless rows are an iterable of rows."""
     if isinstance(rows, (str, PathLike)):
-        raise BadRowError(f"rows={short(rows)}: expected rows. Read a file with sources.open_rows(path).")
+        raise BadRowError(None, f"rows={short(rows)}: expected rows. Read a file with sources.open_rows(path)")
     if not isinstance(rows, Iterable) or isinstance(rows, (bytes, Mapping, set, frozenset)):
-        raise BadRowError(f"rows of type {type(rows).__name__}: expected a table or a sequence of rows.")
+        raise BadRowError(None, f"rows of type {type(rows).__name__}: expected a table or a sequence of rows")
 
 
 def as_block(rows: Any) -> Any:

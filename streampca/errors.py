@@ -6,13 +6,18 @@ absorbed, no noise is drawn and no budget is spent.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import Any
 
 
 def short(value: object) -> str:
-    """Return the repr of an input value for a message: at most 80 characters."""
+    """Return the repr of an input value for a message: at most 80 characters; of an array, its shape."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and hasattr(value, "__len__"):
+        return f"<{type(value).__name__} of shape {shape}>"
     try:
         # A value of the caller may be as long as its rows: a message never holds all of it.
         return _cut(repr(value))
@@ -35,8 +40,9 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def reason(problem: BaseException) -> str:
-    """Return the message of an exception for another message: 80 characters if it is from another library."""
-    return str(problem) if isinstance(problem, StreamPCAError) else _cut(str(problem))
+    """Return the message of an exception for the middle of another: 80 characters if it is from another library."""
+    text = str(problem).removesuffix(".")
+    return text if isinstance(problem, StreamPCAError) else _cut(text)
 
 
 def _cut(text: str) -> str:
@@ -44,32 +50,59 @@ def _cut(text: str) -> str:
 
 
 class StreamPCAError(Exception):
-    """Base class of all errors. The message is one line of printable characters for any input."""
+    """Base class of all errors. The message is one line of printable characters for any input, with a final period."""
 
     def __str__(self) -> str:
         text = super().__str__()
-        if text.isprintable():
-            return text
-        return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text).strip()
+        if not text.isprintable():
+            text = "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text).strip()
+        return text if text.endswith((".", "?")) else f"{text}."
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors pass between processes, and a constructor takes other arguments than the message in `args`.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
-class BadParameterError(StreamPCAError, ValueError):
-    """A parameter is outside its domain."""
+class UsageError(StreamPCAError, ValueError):
+    """The call is not possible with these arguments together, or in this state."""
+
+
+class BadParameterError(UsageError):
+    """One parameter is outside its domain: ``parameter=value: expected X. Advice.``, from the fields of these names.
+
+    ``value`` is a text by `short`, because an error holds no more of an input than its message shows. It is None if the
+    raise passes ``...``, as for a key.
+    """
+
+    def __init__(self, parameter: str, value: object, expected: str, *, advice: str = "") -> None:
+        self.parameter, self.expected, self.advice = parameter, expected, advice
+        self.value = None if value is ... else short(value)
+        subject = parameter if self.value is None else f"{parameter}={self.value}"
+        super().__init__(f"{subject}: expected {expected}{advice and f'. {advice}'}")
 
 
 class BadRowError(StreamPCAError, ValueError):
     """A row cannot be admitted: wrong shape, not finite, not a number.
 
-    It is counted under ``reason``, one of `streampca.rows.admission.REASONS`.
+    ``row`` is its number, if known, and ``feature`` the name or position of the bad value, if it is one. The row
+    is counted under ``reason``, one of `streampca.rows.admission.REASONS`.
     """
 
-    def __init__(self, message: str, reason: str = "wrong features") -> None:
-        super().__init__(message)
-        self.reason = reason
+    def __init__(
+        self, row: int | None, problem: str, *, feature: str | int | None = None, reason: str = "wrong features"
+    ) -> None:
+        self.row, self.problem, self.feature, self.reason = row, problem, feature, reason
+        text = problem if feature is None else f"feature {short(feature)} {problem}"
+        super().__init__(text if row is None else f"row {row}: {text}")
 
 
 class SourceError(StreamPCAError, ValueError):
-    """A file or table cannot be read as rows."""
+    """A file or table, ``source``, cannot be read as rows. ``line`` is a number from 1, or None for all of it."""
+
+    def __init__(self, source: object, problem: str, *, line: int | None = None) -> None:
+        self.source, self.problem, self.line = None if source is None else str(source), problem, line
+        where = source if line is None else f"{source}, line {line}"
+        super().__init__(problem if source is None else f"{where}: {problem}")
 
 
 class HorizonReachedError(StreamPCAError, RuntimeError):

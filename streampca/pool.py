@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from streampca.errors import BadParameterError, HorizonReachedError
+from streampca.errors import BadParameterError, HorizonReachedError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.threads import OneThread, one_blas_thread
 from streampca.linalg.types import FloatArray
@@ -62,7 +62,7 @@ def absorb_parquet(
 
     Raises
     ------
-    BadParameterError, HorizonReachedError, SourceError
+    UsageError, HorizonReachedError, SourceError
         Before any row, if a parameter, the rows or a file do not fit.
     BadRowError
         At a bad row, after the rows of every earlier task.
@@ -166,7 +166,7 @@ def tasks_of(groups: Iterable[RowGroup], rows: int) -> list[Task]:
 def row_groups(stream: Stream, paths: Paths, columns: Sequence[str] | None, before: int) -> list[RowGroup]:
     """Return the row groups of files with rows that a stream has not absorbed, in order.
 
-    ``before`` rows of the stream came from elsewhere, before these files. Raises `BadParameterError` if there is no
+    ``before`` rows of the stream came from elsewhere, before these files. Raises `UsageError` if there is no
     file or the stream's position is before or after the files, and `HorizonReachedError` if there are too many rows.
     """
     # Tasks hold paths and numbers only, which are public: a task may be retried or inspected.
@@ -174,13 +174,13 @@ def row_groups(stream: Stream, paths: Paths, columns: Sequence[str] | None, befo
     files = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     sources = [from_parquet(local_path(path), columns=names) for path in files]
     if not sources:
-        raise BadParameterError("paths=[]: expected at least one file")
+        raise BadParameterError("paths", [], "at least one file")
     done, total = stream.t - before, sum(source.n_rows for source in sources)
     # Files that end before the position of the stream, or begin after it, are not the files it has absorbed.
     if not 0 <= done <= total:
-        raise BadParameterError(
-            f"the stream is at row {stream.t}, the {total} rows of these files come after row {before}; "
-            "pass before= if rows from elsewhere came first"
+        raise UsageError(
+            f"the stream is at row {stream.t}, the {total} rows of these files come after row {before}; pass before= "
+            "if rows from elsewhere came first"
         )
     check_room(stream, total - done)
     groups: list[RowGroup] = []
@@ -209,7 +209,5 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     if "://" in text:
-        raise BadParameterError(
-            f"{text}: only files under a path can be read this way; use Spark's own reader for others"
-        )
+        raise UsageError(f"{text}: only files under a path can be read this way; use Spark's own reader for others")
     return Path(text).absolute()

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streampca.conversion import as_block
-from streampca.errors import BadParameterError, BadRowError, SourceError, StreamPCAError
+from streampca.errors import BadRowError, SourceError, StreamPCAError, UsageError, reason
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
@@ -53,7 +53,7 @@ def unpack(data: bytes) -> tuple[int, BlockGram]:
         # unit ball, so that no block exceeds the sensitivity.
         return int(origin), BlockGram(high, low, int(count), Counts.of_plain(counts), int(first), str(admission))
     except (StreamPCAError, TypeError, ValueError, OverflowError) as problem:
-        raise BadRowError(f"this is no block of a reader ({problem})") from problem
+        raise BadRowError(None, f"this is no block of a reader ({reason(problem)})") from problem
 
 
 def reader_blocks(
@@ -167,7 +167,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
 
     Raises
     ------
-    BadParameterError, BadRowError, SourceError
+    UsageError, SourceError
         If a parameter or a block does not fit, or two blocks of one id differ. Earlier rounds are absorbed.
 
     Notes
@@ -180,11 +180,11 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     check_count("rows", rows)
     cutter = stream.leaves()
     if cutter.release_every % (readers * rows):
-        raise BadParameterError(f"release_every must be a multiple of {readers} readers times {rows} rows")
+        raise UsageError(f"release_every must be a multiple of {readers} readers times {rows} rows")
     mark, zeros = admission_mark(cutter.admission), np.zeros(svec_size(cutter.admission.admitted_features or 0), int)
     position = stream.engine.position_in(source.name)
     if position is None and stream.t:
-        raise BadParameterError("this stream has rows already; resume it from its store, or begin with a new stream")
+        raise UsageError("this stream has rows already; resume it from its store, or begin with a new stream")
     due, begin = (0, None) if position is None else (int(position["round"]), position["at"])
     rounds: dict[int, _Round] = {}  # open rounds, in the order of their first blocks
     place: Callable[[], Any] = lambda: begin  # noqa: E731  the position of the source
@@ -193,9 +193,9 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
         reader, block = unpack(data)
         number, rest = divmod((block.first or 0) - 1, rows)
         if not 0 <= reader < readers or block.count != rows or rest:
-            raise BadParameterError(f"{block.count} rows of reader {reader}: {readers} readers send {rows} rows")
+            raise UsageError(f"{block.count} rows of reader {reader}: {readers} readers send {rows} rows")
         if block.admission != mark or block.high.size != zeros.size:
-            raise BadParameterError(f"reader {reader} admits rows with other settings; use stream.leaves()")
+            raise UsageError(f"reader {reader} admits rows with other settings; use stream.leaves()")
         if number < due:
             return  # absorbed before, or closed: it counts as zero rows
         # The place before the first block of a round is where a restart reads again.
@@ -203,7 +203,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
         # A reader that restarts sends blocks again. Their bytes are equal, because sums are exact.
         digest = blake2b(data, digest_size=8).digest()
         if one.digests.get(reader, digest) != digest:
-            raise SourceError(f"reader {reader} sent two different blocks {number}")
+            raise SourceError(f"reader {reader}", f"two different blocks {number}")
         if reader not in one.digests:
             block = replace(block, first=None)
             # Integer sums: the order of arrival does not change a bit.
@@ -225,8 +225,8 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
         for m, data in enumerate(part.blocks):
             try:
                 arrive(data)
-            except (BadParameterError, BadRowError, SourceError) as problem:
-                raise type(problem)(f"{source.name}, {part.place(m)}: {problem}") from problem
+            except (BadRowError, SourceError, UsageError) as problem:
+                raise SourceError(f"{source.name}, {part.place(m)}", str(problem)) from problem
             place = partial(part.after, m + 1)
             while due in rounds and len(rounds[due].digests) == readers:
                 yield absorb_round()

@@ -27,7 +27,7 @@ import pandas as pd
 from river import base
 
 from streampca.conversion import as_floats, frame_values, is_frame
-from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
+from streampca.errors import BadRowError, NoReleaseError, UsageError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
@@ -67,7 +67,7 @@ class _Feed:
         """Return the columns of a table, in order."""
         # With two columns of one name, which one is the feature would depend on the order of the table.
         if not X.columns.is_unique:
-            raise BadRowError("two columns of the table have one name; names must differ")
+            raise BadRowError(None, "two columns of the table have one name; names must differ")
         known = zip(self.names, self._fill, strict=True)
         return pd.DataFrame({name: X[name] if name in X.columns else fill for name, fill in known}, index=X.index)
 
@@ -77,7 +77,7 @@ class _Feed:
         try:
             scaled: FloatArray = (as_floats(values) - self.middle) * self.scale
         except (TypeError, ValueError, OverflowError):
-            raise BadRowError(f"the row {short(values)} is not all numbers; drop or encode text first") from None
+            raise BadRowError(None, f"the row {short(values)} is not all numbers; drop or encode text first") from None
         return scaled
 
 
@@ -135,9 +135,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         names = [field.name for field in fields(self) if field.name not in shared]
         self._algorithm = self.algorithm_of(**{name: getattr(self, name) for name in names})
         if self.on_bad_row == "zero" and self.features is None:
-            raise BadParameterError(
-                "on_bad_row='zero' without features=: the first row would decide which features there are; name them"
-            )
+            raise UsageError("on_bad_row='zero' without features=: the first row would decide them; name them")
         # Raises for bad features or bounds before the first row.
         named = None if self.features is None else tuple(map(str, self._names(self.features)))
         Admission(row_norm=self.row_norm, bounds=self.bounds, features=named, on_bad_row=self.on_bad_row)
@@ -156,15 +154,13 @@ class RiverAdapter(base.MiniBatchTransformer):
             refuse_values(features, "the first row", NAME_THEM)
             names = tuple(sorted(features, key=lambda name: (str(name), type(name).__name__)))
         if len(names) < self.n_components:
-            raise BadParameterError(
+            raise UsageError(
                 f"n_components={self.n_components} exceeds the {len(names)} features {list(names)}; ask for fewer "
                 "components, or pass features="
             )
         ordered = self.bounds is not None and not isinstance(self.bounds, Mapping) and np.ndim(self.bounds[0])
         if ordered and self.features is None:
-            raise BadParameterError(
-                "bounds of several numbers need features=, which fixes their order; or pass bounds by name"
-            )
+            raise UsageError("bounds of several numbers need features= for their order; or pass bounds by name")
         return names
 
     def _begun(self, first: Collection[Hashable]) -> _Feed:
@@ -299,7 +295,7 @@ def _mapping(x: Any) -> Any:
         return x.to_dict()
     if isinstance(x, Mapping):
         return x
-    raise BadRowError(f"a row of type {type(x).__name__}: expected a mapping from feature to number")
+    raise BadRowError(None, f"a row of type {type(x).__name__}: expected a mapping from feature to number")
 
 
 def _pandas(X: Any) -> pd.DataFrame:
@@ -307,7 +303,7 @@ def _pandas(X: Any) -> pd.DataFrame:
     if isinstance(X, pd.DataFrame):
         return X
     if not is_frame(X):
-        raise BadRowError(f"rows of type {type(X).__name__}: expected a pandas or polars frame")
+        raise BadRowError(None, f"rows of type {type(X).__name__}: expected a pandas or polars frame")
     # Column by column: the conversion of polars needs pyarrow.
     return pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
 

@@ -25,7 +25,7 @@ from river import base
 from river.base.anomaly_detector import AnomalyDetector
 from scipy.optimize import isotonic_regression
 
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
@@ -76,9 +76,10 @@ class SubspaceDrift(base.DriftDetector):
         check_count("simulations", simulations)
         if not (isinstance(false_alarm, (int, float)) and 1.0 / (simulations + 1) <= false_alarm < 1.0):
             raise BadParameterError(
-                f"false_alarm={false_alarm!r}: expected a number below 1 and at least 1 / (simulations + 1) = "
-                f"{1.0 / (simulations + 1):.3g}. Increase simulations="
-            )
+                "false_alarm", false_alarm,
+                f"a number below 1 and at least 1 / (simulations + 1) = {1.0 / (simulations + 1):.3g}",
+                advice="Increase simulations="
+            )  # fmt: skip
         self.false_alarm, self.simulations, self.seed = false_alarm, simulations, seed
         self.p_value, self.statistic = 1.0, math.nan
         self._seen = 0
@@ -87,15 +88,15 @@ class SubspaceDrift(base.DriftDetector):
     def update(self, x: Release | None) -> None:
         """Test a release. None and a repeated release only reset the alarm.
 
-        Raises `BadParameterError` unless it is the release of a block, with a Gram matrix and noise of a stated law.
+        Raises `UsageError` unless it is the release of a block, with a Gram matrix and noise of a stated law.
         """
         self._drift_detected = False
         if x is None or x.t == self._seen:
             return
         if x.packed is None or x.noise_std is None or not {"mechanism", "rows"} <= x.details.keys():
-            raise BadParameterError(
-                "drift needs releases of disjoint blocks, with Gram matrices and noise of a stated law; "
-                "use PrivateBlockPCA, or Tumbling(GaussianCovariance(...))"
+            raise UsageError(
+                "drift needs releases of disjoint blocks, with Gram matrices and noise of a stated law; use "
+                "PrivateBlockPCA, or Tumbling(GaussianCovariance(...))"
             )
         self._seen = x.t
         block, before = _Sum(np.array(x.gram), x.noise_std, rows_summed(x)), self._before

@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from streampca.conversion import as_floats
-from streampca.errors import BadParameterError, needs
+from streampca.errors import UsageError, needs
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.counts import check_components, check_switch
 from streampca.linalg.eigen import fix_signs, signs_like
@@ -149,7 +149,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         X = self._read(X, reset=stream is None or not stream.t)
         if stream is None or not stream.t:
             if self.bounds == "private":
-                raise BadParameterError("bounds='private' needs all rows: use fit, or pass public bounds")
+                raise UsageError("bounds='private' needs all rows: use fit, or pass public bounds")
             # The ledger may have paid for that stream: unless a parameter or the features have changed, it continues.
             if stream is None or self._stream_of != self._configuration():
                 stream = self._new_stream(BatchFPL)

@@ -31,7 +31,7 @@ from functools import cache, partial
 from itertools import chain, pairwise, product
 from typing import Any
 
-from streampca.errors import BadParameterError, SourceError, StoreForkedError
+from streampca.errors import SourceError, StoreForkedError, UsageError
 from streampca.pool import Paths, RowGroup, Task, check_room, keep_memory, local_path, row_groups, task_blocks, tasks_of
 from streampca.readers import pack, unpack
 from streampca.release.release import Release
@@ -94,7 +94,7 @@ def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = 
 
     Raises
     ------
-    BadParameterError, HorizonReachedError
+    UsageError, HorizonReachedError
         If the frame does not fit. No row was absorbed.
     """
     return [stream.push_block(block) for block in _frame_blocks(stream, frame, columns)]
@@ -218,7 +218,7 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
     for name in names:
         if not isinstance(kinds.get(name), (BooleanType, NumericType)):
             problem = "does not exist" if name not in kinds else "does not hold numbers"
-            raise BadParameterError(f"column {name!r} of the frame {problem}; choose with columns=")
+            raise UsageError(f"column {name!r} of the frame {problem}; choose with columns=")
     groups = _scanned(frame, {name: kinds[name].simpleString() for name in names}, stream.t)
     if groups is not None:
         check_room(stream, sum(group.count for group in groups))
@@ -238,7 +238,7 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
         seen[partition] = seen.get(partition, 0) + block.count
     # Privacy hazard: with other rows in the second pass, a row could be summed twice or not at all.
     if seen != counts:
-        raise BadParameterError("the second pass over the frame gave other partitions; cache it first (frame.cache())")
+        raise UsageError("the second pass over the frame gave other partitions; cache it first (frame.cache())")
     return sorted(blocks, key=lambda block: block.first or 0)
 
 
@@ -279,7 +279,7 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[RowGroup] | Non
                 return None  # some rows of the group are missing or reordered
             found.append(RowGroup(path, number, 0, count, at, tuple(kinds)))
             at += count
-    except (PySparkException, BadParameterError, SourceError, OSError, KeyError):
+    except (PySparkException, UsageError, SourceError, OSError, KeyError):
         return None
     return found
 

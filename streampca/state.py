@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from streampca.errors import BadParameterError, short
+from streampca.errors import BadParameterError, UsageError
 
 #: Version of the labels. Every seeded release depends on it.
 PREFIX = "streampca/label/2"
@@ -49,7 +49,7 @@ class State:
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
         """Return the state of a snapshot; ``self`` is the state of the same run before its first row.
 
-        ``source`` holds the keys, for noise that is drawn again. `BadParameterError` for other parameters.
+        ``source`` holds the keys, for noise that is drawn again. `UsageError` for other parameters.
         """
         # Everything that is not kept follows from the configuration, so that a snapshot holds no parameter and no key.
         values, first = self.read(snapshot, source), cast(Any, self)
@@ -67,9 +67,9 @@ class State:
         # Names are compared as sets: a missing or an extra one is another configuration.
         names = _kept(type(self))
         if snapshot.keys() != set(names):
-            raise BadParameterError(
-                f"the snapshot holds {', '.join(map(str, snapshot))} for {', '.join(names)}. "
-                "Restore with the parameters it was saved with"
+            raise UsageError(
+                f"the snapshot holds {', '.join(map(str, snapshot))} for {', '.join(names)}. Restore with the "
+                "parameters it was saved with"
             )
         values = {name: _read(name, getattr(self, name), snapshot[name], source) for name in names}
         for name in names:
@@ -107,9 +107,9 @@ def _read(name: str, first: Any, value: Any, source: Any) -> Any:
         grows = not first.size
         same = value.ndim != first.ndim or first.shape[0] > 0 or value.shape[1:] == first.shape[1:]
         if not (same if grows else value.shape == first.shape and value.dtype == first.dtype):
-            raise BadParameterError(
-                f"the snapshot holds {name} of shape {value.shape}, {first.shape} is expected. "
-                "Restore with the parameters it was saved with"
+            raise UsageError(
+                f"the snapshot holds {name} of shape {value.shape}, {first.shape} is expected. Restore with the "
+                "parameters it was saved with"
             )
         return np.asfortranarray(value) if first.flags.f_contiguous and not grows else value
     if isinstance(first, tuple):
@@ -122,7 +122,7 @@ def _read(name: str, first: Any, value: Any, source: Any) -> Any:
 def fields_of(configuration: Any) -> dict[str, Any]:
     """Return the parameters of a configuration by name: the fields that its constructor accepts."""
     if not is_dataclass(configuration) or isinstance(configuration, type):
-        raise BadParameterError(f"{short(configuration)}: expected a dataclass. Declare its parameters as fields.")
+        raise BadParameterError("configuration", configuration, "a dataclass with its parameters as fields")
     return {field.name: getattr(configuration, field.name) for field in fields(configuration) if field.init}
 
 

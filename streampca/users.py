@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from streampca.conversion import as_block, check_iterable, is_arrow, is_frame
-from streampca.errors import BadParameterError, BadRowError, short
+from streampca.errors import BadParameterError, BadRowError, UsageError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.processors.base import Algorithm
 from streampca.release.release import Release
@@ -60,7 +60,7 @@ class UserStream:
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If the algorithm is not calibrated for users, or an option is not available.
 
     Notes
@@ -78,10 +78,10 @@ class UserStream:
         cap = getattr(algorithm, "max_rows_per_user", None)
         if cap is None:
             raise BadParameterError(
-                "algorithm: expected one calibrated with max_rows_per_user=. Use Stream for one row a user"
+                "algorithm", ..., "one calibrated with max_rows_per_user=", advice="Use Stream for one row a user"
             )
         if options.get("store"):
-            raise BadParameterError(f"store={options['store']!r} is not available for users.")
+            raise UsageError(f"store={options['store']!r} is not available for users")
         self.stream = _CappedStream(algorithm, **options)
         self._user = user
         self._cap = int(cap)
@@ -118,18 +118,18 @@ class UserStream:
         if is_frame(rows):
             if users is None:
                 if self._user is None or self._user not in rows.columns:
-                    raise BadParameterError(f"the table lacks the user column {self._user!r}. Pass users=, or name it")
+                    raise UsageError(f"the table lacks the user column {self._user!r}. Pass users=, or name it")
                 users = list(rows[self._user])
             rows = rows[[name for name in rows.columns if name != self._user]]
         elif users is None:
             pairs = [self._owned(row, None) for row in rows]
             rows, users = [row for row, _ in pairs], [user for _, user in pairs]
         if isinstance(users, (str, bytes)) or not isinstance(users, Iterable) or getattr(users, "ndim", 1) == 0:
-            raise BadParameterError(f"users={short(users)}: expected one user for each row.")
+            raise BadParameterError("users", users, "one user for each row")
         # All users are checked before any is counted, so that a bad one leaves no trace.
         whose = [self._checked_user(user) for user in users]
         if len(whose) != len(rows):
-            raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows. Name one for each row")
+            raise UsageError(f"{len(whose)} users given for {len(rows)} rows. Name one for each row")
         over = np.array(self._numbers(whose)) > self._cap
         if not over.any():
             return self.stream.push_many(rows)
@@ -149,7 +149,7 @@ class UserStream:
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
         """Feed mappings or a table that hold the user's column, mappings lazily; yield a `Step` a row."""
         if isinstance(rows, RowSource):
-            raise BadParameterError("sources hold features only. Feed mappings, or push_many(rows, users=...)")
+            raise UsageError("sources hold features only. Feed mappings, or push_many(rows, users=...)")
         if is_frame(rows) or is_arrow(rows):
             yield from self.push_many(rows)
             return
@@ -201,7 +201,7 @@ class UserStream:
     def _owned(self, row: Any, user: Hashable) -> tuple[Any, Hashable]:
         if user is None and self._user is not None and isinstance(row, Mapping):
             if self._user not in row:
-                raise BadRowError(f"row {self.t + 1}: lacks the user column {self._user!r}")
+                raise BadRowError(self.t + 1, f"lacks the user column {self._user!r}")
             user = row[self._user]
             # The column of users is no feature, so that the stream must not see it.
             row = {name: value for name, value in row.items() if name != self._user}
@@ -214,7 +214,6 @@ class UserStream:
         known: Hashable = user.as_py() if hasattr(user, "as_py") else user
         if known is None or not _is_name(known):
             raise BadRowError(
-                f"row {self.t + 1}: user={short(user)} identifies no user. "
-                "Pass a string or a number, or name the column"
+                self.t + 1, f"user={short(user)} identifies no user. Pass a string or a number, or name the column"
             )
         return known

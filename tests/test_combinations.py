@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "combinations.md").read_text()
 BUDGET: dict[str, Any] = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
@@ -65,7 +65,7 @@ def test_what_is_listed_works_and_nothing_else() -> None:
             assert release.is_centered == (combination[1] == "yes"), combination
             assert ("rewards" in release.details) == (combination[2] == "yes")
         else:
-            with pytest.raises(BadParameterError):
+            with pytest.raises(UsageError):
                 run(*combination)
 
 

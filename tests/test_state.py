@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.mechanisms.base import Mechanism
 from streampca.rows.bounds import PrivateBounds
 from streampca.state import PREFIX, State, fields_of, label_of
@@ -236,5 +236,5 @@ def test_a_snapshot_of_other_parameters_is_refused(change: dict[str, Any]) -> No
     stored["part"] |= change
     if "total" in change:
         del stored["part"]["total"]
-    with pytest.raises(BadParameterError, match="Restore with the parameters"):
+    with pytest.raises(UsageError, match="Restore with the parameters"):
         begun().restored(stored)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
 from streampca.matrix_factorization.participation import user_factor
 
 D, T, CAP = 3, 12, 2
@@ -60,7 +60,7 @@ def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
     factor = user_factor(rows.mechanism, CAP)
     assert 1.0 < factor < CAP
     assert users.noise_std(T) == pytest.approx(factor * rows.noise_std(T))
-    with pytest.raises(BadParameterError, match="cannot compose"):
+    with pytest.raises(UsageError, match="cannot compose"):
         users.guarantee.compose(rows.guarantee)
 
     for noise in ("tree", sp.Tree(discrete=True)):
@@ -76,7 +76,7 @@ def test_refused_rows_are_not_counted():
         stream.push([np.nan, 0.0, 0.0], user="ann")
     with pytest.raises(BadRowError, match="identifies no user"):
         stream.push(ROWS[0])
-    with pytest.raises(BadParameterError, match="3 users given for 2 rows"):
+    with pytest.raises(UsageError, match="3 users given for 2 rows"):
         stream.push_many(ROWS[:2], users=["ann"] * 3)
     with pytest.raises(HorizonReachedError):
         stream.push_many(ROWS, users=USERS)
@@ -116,9 +116,9 @@ def test_users_are_known_by_their_value(user):
 
 
 def test_a_claim_about_users_needs_users():
-    with pytest.raises(BadParameterError, match="Use UserStream"):
+    with pytest.raises(UsageError, match="Use UserStream"):
         sp.Stream(fpl())
     with pytest.raises(BadParameterError, match="max_rows_per_user="):
         sp.UserStream(fpl(None))
-    with pytest.raises(BadParameterError, match="is not available for users"):
+    with pytest.raises(UsageError, match="is not available for users"):
         sp.UserStream(fpl(), store="here")

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import betaincinv, ndtri
 
 from streampca.auditing.instrument import Audit, Verdict
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.guarantee import Guarantee
@@ -69,7 +69,7 @@ def attack(name: str, guarantee: Guarantee, run: Run, *, runs: int, error: float
     samples = {stage: [sample(stage, changed, n) for changed in (False, True)] for stage, n in sizes.items()}
     columns = list(dict.fromkeys(key for group in samples["learn"] for one in group for key in one))
     if not columns:
-        raise BadParameterError(f"{name} released nothing. Supply more rows.")
+        raise UsageError(f"{name} released nothing. Supply more rows")
     # A name that a transcript lacks is 0.
     lessons, tests = (
         [np.array([[float(one.get(key, 0.0)) for key in columns] for one in group]) for group in samples[stage]]

@@ -13,7 +13,7 @@ from streampca.auditing.cases import generated
 from streampca.auditing.instrument import Audit, Report, audit_case
 from streampca.auditing.needs import needs_of
 from streampca.auditing.runs import Case, feed_stream
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
@@ -61,19 +61,19 @@ def audit(
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If `subject` cannot be audited, or `rows` do not suit it.
     """
     if mode not in NUMBERS:
-        raise BadParameterError(f"mode={mode!r}: expected 'standard' or 'quick'.")
+        raise BadParameterError("mode", mode, "'standard' or 'quick'")
     if not 0.0 < false_alarm <= 0.5:
-        raise BadParameterError(f"false_alarm={false_alarm!r}: expected a number in (0, 0.5].")
+        raise BadParameterError("false_alarm", false_alarm, "a number in (0, 0.5]")
     if isinstance(subject, str):
         return audit_named([subject], mode=mode, false_alarm=false_alarm, seed=seed)
     if isinstance(subject, Case):
         return _report([subject], mode, false_alarm, seed)
     if not isinstance(subject, (Algorithm, Mechanism)):
-        raise BadParameterError(f"subject={subject!r}: expected an algorithm, a mechanism or the name of an audit.")
+        raise BadParameterError("subject", subject, "an algorithm, a mechanism or the name of an audit")
     case = _case(subject, rows, canaries)
     made = case.make()
     # A law is known only of noise that an outlet draws: the tape shows whether a foreign subject has any.
@@ -104,7 +104,7 @@ def audit_named(
 def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
     """Return the cases of some names: a class and words of the name of a case, such as ``PrivateFPL-tree-replace``.
 
-    For a quick audit, the quick ones of a name if it has any. Raises `BadParameterError` if a name fits no case.
+    For a quick audit, the quick ones of a name if it has any. Raises `UsageError` if a name fits no case.
     """
     found: dict[str, Case] = {}
     for name in names or [""]:
@@ -115,9 +115,7 @@ def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
         ]  # fmt: skip
         if not fits:
             known = ", ".join(dict.fromkeys(case.name.partition("-")[0] for case in generated()))
-            raise BadParameterError(
-                f"there is no audit named {name!r}: expected one of {known}, with words of --list NAME."
-            )
+            raise UsageError(f"there is no audit named {name!r}: expected one of {known}, with words of --list NAME")
         quick = [case for case in fits if case.quick] if mode == "quick" else []
         found |= {case.name: case for case in quick or fits}
     return list(found.values())
@@ -139,7 +137,7 @@ def _case(subject: Algorithm | Mechanism, rows: FloatArray | int | None, canarie
     """Return the case of a subject of the caller, with the attributes of the generated cases of its class."""
     plain = None if rows is None or isinstance(rows, int) else np.asarray(rows, dtype=np.float64)
     if plain is not None and plain.ndim != 2:
-        raise BadParameterError(f"rows of shape {plain.shape}: expected an (n, d) array or a number of rows.")
+        raise BadParameterError("rows", plain, "an (n, d) array or a number of rows")
     case = {"feed": feed_stream, **needs_of(subject)}
     pairs = [one if isinstance(one, tuple) else (np.zeros(np.size(one)), np.asarray(one, np.float64))
              for one in canaries or ()]  # fmt: skip

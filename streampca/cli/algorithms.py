@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import streampca
 from streampca.cli.options import yes_or_no
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.matrix_factorization.noises import NOISES
 from streampca.mechanisms.base import Mechanism
 from streampca.processors.base import Algorithm
@@ -47,7 +47,7 @@ def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If there is no such algorithm, it does not accept an option given, or it needs one not given.
     """
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
@@ -72,7 +72,7 @@ def _public(flag: str, name: str, names: Mapping[str, str], base: type) -> type:
     full = names.get(name, name)
     kind = getattr(streampca.papers if full in streampca.papers.__all__ else streampca, full, None)
     if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise BadParameterError(f"{flag} {name}: there is none of that name; use {', '.join(names)}")
+        raise UsageError(f"{flag} {name}: there is none of that name; use {', '.join(names)}")
     return kind
 
 
@@ -92,19 +92,19 @@ def _create(kind: type, given: dict[str, Any]) -> Any:
         # Options of a strategy: solver=smoothed and solver.drift=0.1.
         own = {key: given.pop(key) for key in list(given) if key.startswith(f"{name}.")}
         if own and given.get(name) not in kinds:
-            raise BadParameterError(f"--set {next(iter(own))}: give {name} too: {', '.join(kinds)}")
+            raise UsageError(f"--set {next(iter(own))}: give {name} too: {', '.join(kinds)}")
         if own:
             given[name] = _create(kinds[given[name]], {key.partition(".")[2]: value for key, value in own.items()})
     for key, value in given.items():
         if key not in accepted:
             known = ", ".join(accepted)
-            raise BadParameterError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
+            raise UsageError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
         if isinstance(accepted[key].default, bool):
             given[key] = yes_or_no(str(value), f"--set {key}")
     # All that are missing together: a message for each would take as many runs.
     missing = [_flag(key) for key, it in accepted.items() if it.default is it.empty and key not in given]
     if missing:
-        raise BadParameterError(f"{kind.__name__} needs {', '.join(missing)}")
+        raise UsageError(f"{kind.__name__} needs {', '.join(missing)}")
     return kind(**given)
 
 

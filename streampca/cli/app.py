@@ -103,7 +103,7 @@ def run_command(argv: Sequence[str]) -> int:
     except BudgetExhaustedError as problem:  # the figures of a ledger are no options
         message = str(problem)
     except (CycloptsError, StreamPCAError) as problem:
-        message = in_flags(str(problem))
+        message = " ".join([in_flags(problem, argv), *getattr(problem, "__notes__", ())])
     except BrokenPipeError:  # the reader of the output is gone, and Python would report it again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141

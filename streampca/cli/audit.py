@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from streampca import __version__
 from streampca.auditing import Audit, audit_named
 from streampca.auditing.suite import named
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 
 
 def audit(
@@ -56,9 +56,7 @@ def audit(
         print("\n".join(lines))
         return 0
     if not (names or all_ or quick):
-        raise BadParameterError(
-            "name what to audit, e.g. 'streampca audit PrivateFPL', or pass --all or --quick; --list lists names"
-        )
+        raise UsageError("name what to audit, e.g. 'streampca audit PrivateFPL', or pass --all, --quick or --list")
     started = time.process_time()
     mode: Literal["quick", "standard"] = "quick" if quick else "standard"
     report = audit_named(names, mode=mode, false_alarm=false_alarm, seed=seed)

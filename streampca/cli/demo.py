@@ -12,7 +12,7 @@ from streampca.cli.files import Files
 from streampca.cli.live import view
 from streampca.cli.options import LIVE, about
 from streampca.cli.session import Session
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.regret import RegretLog
 from streampca.sources import flights
@@ -35,7 +35,7 @@ def demo(
     place of those of an earlier demo.
     """
     if rows is not None and not 1 <= rows <= flights.N_ROWS:
-        raise BadParameterError(f"--rows {rows} must be between 1 and {flights.N_ROWS}")
+        raise UsageError(f"--rows {rows} must be between 1 and {flights.N_ROWS}")
     total = rows or flights.N_ROWS
     source = flights.rows()
     algorithm = PrivateFPL(n_components=_COMPONENTS, epsilon=1.0, delta=1e-6, horizon=total, center=True)

@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.counts import check_count
 from streampca.regret.regret import RegretRecord
 from streampca.release.file import Header
@@ -25,14 +25,14 @@ def refuse_inputs(source: Path, *written: Path | None) -> None:
     read = [Path(name) for name in glob(str(source))] or [source]
     for path in written:
         if path is not None and path.exists() and any(one.exists() and path.samefile(one) for one in read):
-            raise BadParameterError(f"{path} is read, and would be overwritten; name another file to write")
+            raise UsageError(f"{path} is read, and would be overwritten; name another file to write")
 
 
 class OutputFile:
     """A text file that is opened by its first line: a run that absorbs nothing writes and overwrites nothing.
 
     The path ``-`` is standard output, and None is no file at all. Only its owner may read a file of the ``curator``.
-    Raises `BadParameterError` if the file exists and ``force`` is false.
+    Raises `UsageError` if the file exists and ``force`` is false.
     """
 
     def __init__(self, path: Path | None, *, force: bool = False, curator: bool = False) -> None:
@@ -42,7 +42,7 @@ class OutputFile:
         self._file: TextIO | None = sys.stdout if str(path) == "-" else None
         # Before the run is paid for. `write` refuses a file that appears later.
         if path is not None and self._file is None and not force and path.exists():
-            raise BadParameterError(f"{path} exists; pass another name, or --force to overwrite it")
+            raise UsageError(f"{path} exists; pass another name, or --force to overwrite it")
 
     def write(self, text: str) -> None:
         """Write text; the first call opens the file."""
@@ -58,7 +58,7 @@ class OutputFile:
                     opener=lambda name, flags: os.open(name, flags, bits),
                 )  # fmt: skip
             except FileExistsError:
-                raise BadParameterError(f"{self.path} exists; pass another name, or --force to overwrite it") from None
+                raise UsageError(f"{self.path} exists; pass another name, or --force to overwrite it") from None
             self.is_written = True
             if self.is_curators:  # an overwritten file keeps its mode
                 self.path.chmod(bits)
@@ -104,7 +104,7 @@ class Files:
     """Files of a run; a path that is None is not written.
 
     Releases and the regret as intervals (``private_regret``) are publishable; the exact regret and the card of the run
-    (``summary``) are curator only, and say so. Raises `BadParameterError` if two of them are one file, or one exists
+    (``summary``) are curator only, and say so. Raises `UsageError` if two of them are one file, or one exists
     and ``force`` is false.
     """
 
@@ -116,7 +116,7 @@ class Files:
         named = {"--out": releases, "--regret": regret, "--private-regret": private_regret, "--summary": summary}
         for (one, path), (other, same) in combinations(named.items(), 2):
             if path is not None and path == same:
-                raise BadParameterError(f"{one} and {other} are both {path}; give each a file of its own")
+                raise UsageError(f"{one} and {other} are both {path}; give each a file of its own")
         self.releases = ReleaseFile(releases, gram=gram, keep_every=keep_every, force=force)
         self.private_regret = OutputFile(private_regret, force=force)
         self.regret, self.summary = (OutputFile(path, force=force, curator=True) for path in (regret, summary))

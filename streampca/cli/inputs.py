@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from streampca.cli.messages import ADD
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.processors.base import Algorithm
 from streampca.rows.bounds import NONE_GIVEN, Ranges, read_bounds
 from streampca.rows.names import looks_like_value
@@ -45,16 +45,14 @@ def open_source(
         names = [name.strip() for name in columns.split(",") if name.strip()]
         chosen = [(NameOrPosition(n) if has_names else int(n) - 1) if n.isdecimal() else n for n in names]
         if -1 in chosen:
-            raise BadParameterError("--columns 0: positions of columns count from 1")
+            raise UsageError("--columns 0: positions of columns count from 1")
     elif features is not None and has_names:
         chosen = list(features)
     common: dict[str, Any] = {"columns": chosen, "bounds": bounds, "on_bad_row": on_bad_row}
     query, cursor = given.pop("query", None), given.pop("cursor", None)
     parts = urlsplit(source) if isinstance(source, Address) else None
     if (query, cursor) != (None, None) and (parts is None or parts.scheme == "kafka"):
-        raise BadParameterError(
-            "query and cursor are of databases, such as postgresql://... sqlite:///FILE; a file or a topic has neither"
-        )
+        raise UsageError("query and cursor are of databases, such as sqlite:///FILE; a file or a topic has neither")
     if parts is None:
         if reading.delimiter is not None:
             given["delimiter"] = _MARKS.get(reading.delimiter, reading.delimiter)
@@ -68,16 +66,14 @@ def open_source(
         common["columns"] = [str(name) for name in chosen]
     for name, value in given.items():
         if value is not None:
-            raise BadParameterError(f"--read {name} does not apply to {source.name}")
+            raise UsageError(f"--read {name} does not apply to {source.name}")
     if parts.scheme != "kafka":
         if query is None or cursor is None:
-            raise BadParameterError(
-                "a database needs a query and a cursor, e.g. --read 'query=SELECT * FROM t' --read cursor=id"
-            )
+            raise UsageError("a database needs a query and a cursor: --read 'query=SELECT * FROM t' --read cursor=id")
         return from_query(str(source), query, cursor, **common)
     features = common.pop("columns")
     if features is None:
-        raise BadParameterError("a topic has no header line; name the numbers of a message with --columns")
+        raise UsageError("a topic has no header line; name the numbers of a message with --columns")
     config = dict(parse_qsl(parts.query))  # of the client, but for its group
     # Readers of one group share the messages of a topic: another group reads all of them.
     group = config.pop("group", "streampca")
@@ -87,7 +83,9 @@ def open_source(
 def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
     """Open the source of a run. Refuse rows of unknown scale before they are read."""
     if options.bounds is None and options.row_norm is None:
-        raise BadParameterError(NONE_GIVEN + missing_options(source, options))
+        problem = UsageError(NONE_GIVEN)
+        problem.add_note(missing_options(source, options))
+        raise problem
     bounds = None if options.bounds in (None, "private") else read_bounds(options.bounds)
     return open_source(source, options.reading(), options.columns, bounds=bounds, on_bad_row=options.on_bad_row)
 
@@ -144,14 +142,14 @@ def missing_options(path: Path | Address, options: PrivateOptions) -> str:
         words += ["--on-bad-row", "zero"]
     if options.bounds is None and options.row_norm is None:
         words += ["--bounds", "private"]
-    return f". {ADD}{shlex.join(words)}" if words else ""
+    return f"{ADD}{shlex.join(words)}" if words else ""
 
 
 @contextmanager
 def paying(options: PrivateOptions) -> Iterator[Account | None]:
     """Open the account that pays for a run, if there is a ledger."""
     if (options.ledger is None) != (options.data_set is None):
-        raise BadParameterError("--ledger and --data-set go together: the account of a data set pays for the run")
+        raise UsageError("--ledger and --data-set go together: the account of a data set pays for the run")
     if options.ledger is None or options.data_set is None:
         yield None
         return
@@ -170,12 +168,12 @@ def open_store(path: Path, settings: Settings) -> Store:
 
 
 def passphrase_of(settings: Settings) -> str | None:
-    """Read the passphrase in its file, without the end of the line. Raises `BadParameterError` if the file is empty."""
+    """Read the passphrase in its file, without the end of the line. Raises `UsageError` if the file is empty."""
     file = settings.store_passphrase_file
     # An editor ends the file with a newline. Spaces belong to the passphrase.
     text = None if file is None else file.read_text(encoding="utf-8").rstrip("\r\n")
     if text == "":
-        raise BadParameterError(f"{file} is empty; write the passphrase into it")
+        raise UsageError(f"{file} is empty; write the passphrase into it")
     return text
 
 

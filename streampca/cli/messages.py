@@ -17,7 +17,7 @@ from dataclasses import fields
 from typing import IO, TYPE_CHECKING
 
 from streampca.cli.options import ReadSettings, RunOptions
-from streampca.errors import printable
+from streampca.errors import BadParameterError, UsageError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,8 +34,8 @@ _OTHERWISE = {
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
 }
-#: ``name=value`` with a word, a quoted text or a list as value, unless it is the KEY=VALUE of an option already.
-_PARAMETER = re.compile(r"(?<!--read )(?<!--set )\b([a-z_]+)=('[^']*'|\['.*?'\]|\[\.\.\.\]|[^\s;,()'\[\]]*)")
+#: ``name=value`` with a word before the period, a quoted text or a list as value, unless it follows an option already.
+_PARAMETER = re.compile(r"(?<!--read )(?<!--set )\b([a-z_]+)=('[^']*'|\['.*?'\]|\[\.\.\.\]|[^\s;,()'\[\]]*(?<!\.))")
 
 
 def console(stream: IO[str]) -> Console:
@@ -70,17 +70,23 @@ def caution(texts: Iterable[str]) -> None:
         say(f"warning: {printable(in_flags(text))}")
 
 
-def in_flags(message: str) -> str:
-    """Replace the parameters in a message of the library by options."""
+def in_flags(problem: object, argv: Iterable[str] = ()) -> str:
+    """Return a message of the library with options in place of parameters; ``argv`` has those of ``--set``."""
+    if isinstance(problem, BadParameterError):
+        name, advice = problem.parameter, problem.advice and f". {problem.advice}"
+        keys = (word.partition("=")[0] for word in argv if "=" in word and name not in READ)
+        name = next((f"--set {key}" for key in keys if f".{key}".endswith(f".{name}")), name)
+        subject = _option(name, problem.value or "").removesuffix("=")
+        problem = UsageError(f"{subject}: expected {problem.expected}{advice}")
+    message = str(problem)
     for library, option in _OTHERWISE.items():
         message = message.replace(library, option)
-    return _PARAMETER.sub(_flag, message)
+    return _PARAMETER.sub(lambda found: _option(found[1], found[2]), message)
 
 
-def _flag(found: re.Match[str]) -> str:
-    name, value = found[1], found[2]
+def _option(name: str, value: str) -> str:
     if name not in FLAGS | READ:
-        return found[0]
+        return f"{name}={value}"
     if value.startswith("["):  # ['age', 'weight (kg)'] or [...]
         value = shlex.quote(re.sub("'?, '?", ",", value[1:-1].strip("'")))
     else:

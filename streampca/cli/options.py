@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from cyclopts import Parameter
 from msgspec import ValidationError, convert
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.privacy.budget import Adjacency
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ def pairs(texts: Iterable[str], flag: str = "--set") -> dict[str, str]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not (sign and key.replace(".", "_").isidentifier()):
-            raise BadParameterError(f"{flag} {text}: expected KEY=VALUE")
+            raise UsageError(f"{flag} {text}: expected KEY=VALUE")
         given[key] = value
     return given
 
@@ -150,7 +150,7 @@ def pairs(texts: Iterable[str], flag: str = "--set") -> dict[str, str]:
 def yes_or_no(text: str, option: str) -> bool:
     """Convert yes, true, on and 1, or no, false, off and 0, in any case, to a truth value."""
     if text.lower() not in _WORDS:
-        raise BadParameterError(f"{option}={text}: expected yes or no")
+        raise UsageError(f"{option}={text}: expected yes or no")
     return _WORDS[text.lower()]
 
 
@@ -158,14 +158,14 @@ def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set",
     """Create settings of a class from texts by key, and remove these texts from ``given``.
 
     With ``parts``, keys are PART.NAME; those of other parts are refused, or left in ``given`` if ``others`` is true.
-    Raises `BadParameterError` if a key is unknown, or its value is of another type.
+    Raises `UsageError` if a key is unknown, or its value is of another type.
     """
     hints, known, values = get_type_hints(kind), _keys(kind, parts), {}
     for key in list(given):
         if key not in known:
             if others and key.partition(".")[0] not in parts:
                 continue
-            raise BadParameterError(f"{flag} {key}: there is no such key; use {', '.join(known)}")
+            raise UsageError(f"{flag} {key}: there is no such key; use {', '.join(known)}")
         hint, value = hints[known[key]], given.pop(key)
         if bool in (hint, *get_args(hint)):
             values[known[key]] = yes_or_no(value, f"{flag} {key}")
@@ -176,7 +176,7 @@ def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set",
         except ValidationError:
             choices = " or ".join(one for kind in get_args(hint) for one in get_args(kind))
             number = "a whole number" if int in (hint, *get_args(hint)) else "a number"
-            raise BadParameterError(f"{flag} {key}={value}: expected {choices or number}") from None
+            raise UsageError(f"{flag} {key}={value}: expected {choices or number}") from None
     return kind(**values)
 
 

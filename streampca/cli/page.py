@@ -11,7 +11,7 @@ from typing import Annotated
 
 from streampca.cli.live import PERIOD, Progress, View
 from streampca.cli.options import RunPath, about
-from streampca.errors import BadParameterError, needs
+from streampca.errors import UsageError, needs
 from streampca.regret.regret import RegretRecord
 from streampca.views.facts import Fact, admission_facts, grouped
 from streampca.views.page import Page
@@ -88,7 +88,7 @@ def serve(
     Ends with Ctrl-C.
     """
     if public and regret is not None:
-        raise BadParameterError("--regret: the exact regret is the curator's. Omit it with --public.")
+        raise UsageError("--regret: the exact regret is the curator's. Omit it with --public")
     if regret is None and not public:
         beside = RunFiles(path).path.with_name("regret.csv")
         regret = beside if beside.exists() else None

@@ -11,7 +11,7 @@ from streampca import planning
 from streampca.cli.algorithms import command_of
 from streampca.cli.messages import console
 from streampca.cli.options import NEIGHBORS, about
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.privacy.budget import Adjacency
 
 
@@ -51,7 +51,7 @@ def plan(
         try:
             guess = [float(part) for part in spectrum.split(",")]
         except ValueError:
-            raise BadParameterError(f"--spectrum {spectrum}: expected a name, or numbers separated by commas") from None
+            raise UsageError(f"--spectrum {spectrum}: expected a name, or numbers separated by commas") from None
     plan = planning.plan(
         n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
         adjacency=adjacency, window=window, release_every=release_every, center=center, spectrum=guess,

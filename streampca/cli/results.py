@@ -14,7 +14,7 @@ from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
 from streampca.cli.messages import terminal_width
 from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, about
-from streampca.errors import BadParameterError, NoReleaseError
+from streampca.errors import NoReleaseError, UsageError
 from streampca.release.release import Release
 from streampca.views.card import card
 from streampca.views.facts import in_words
@@ -122,7 +122,7 @@ def report(
     bars, and loadings. It is publishable unless --regret is given.
     """
     if out.exists() and not force:
-        raise BadParameterError(f"{out} exists; pass another --out, or --force to overwrite it")
+        raise UsageError(f"{out} exists; pass another --out, or --force to overwrite it")
     page, releases = read_run(path, regret)
     out.parent.mkdir(parents=True, exist_ok=True)
     # A report with exact figures has its mode before it has a line.

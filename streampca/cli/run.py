@@ -30,7 +30,7 @@ from streampca.cli.options import (
     take,
 )  # fmt: skip
 from streampca.cli.session import NEVER, Session, card_lines
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import SourceError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
 from streampca.processors.tumbling import Tumbling
@@ -64,7 +64,7 @@ def run(
     given = pairs(options.set_)
     for key in given:
         if (part := key.partition(".")[0]) in ("store", "serve") and not getattr(options, part):
-            raise BadParameterError(f"--set {key}: it goes with --{part}")
+            raise UsageError(f"--set {key}: it goes with --{part}")
     settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
     common = {name: getattr(options, name) for name in COMMON}
@@ -72,7 +72,7 @@ def run(
     common["publish_regret"] = None if options.private_regret is None else True
     algorithm = inputs.centered(make_algorithm(options.algorithm, common, given), options)
     if settings.serve_public and not algorithm.guarantee.is_private:
-        raise BadParameterError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
+        raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
     k = algorithm.n_components
     title = f"streampca run {source.name} · {type(algorithm).__name__}, k = {k}"
     served = None
@@ -135,7 +135,7 @@ def run(
             served.close(stay=not session.signal and session.problem is None, budget=budget)
     # A proposal of options helps before the first release only: afterwards the rows are read as they should be.
     if isinstance(session.problem, SourceError) and not session.progress.releases:
-        raise SourceError(f"{session.problem}{inputs.missing_options(source, options)}")
+        session.problem.add_note(inputs.missing_options(source, options))
     return session.exit_code()
 
 
@@ -175,7 +175,7 @@ def resume(
         if source is not None:
             inputs.remember(database, None if continues and isinstance(source, Path) else source, reading, columns)
         elif (stored := database.source) is None:
-            raise BadParameterError(f"{store} does not know where its rows come from; name their file")
+            raise UsageError(f"{store} does not know where its rows come from; name their file")
         else:
             reading, columns = ReadSettings(**stored["reading"]), stored["columns"]
             source = Address(stored["source"]) if stored["elsewhere"] else Path(stored["source"])
@@ -183,7 +183,7 @@ def resume(
             columns = ",".join(features)
         rows = inputs.open_source(source, reading, columns, on_bad_row=stream.engine.now.admission.on_bad_row)
         if features is not None and tuple(rows.features) != features:
-            raise BadParameterError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
+            raise UsageError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
         session = Session(
             stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
@@ -217,10 +217,11 @@ def release(
         try:
             blocks = list(source.blocks())  # a bad row raises before it is paid
         except SourceError as problem:
-            raise SourceError(f"{problem}{inputs.missing_options(file, options)}") from None
+            problem.add_note(inputs.missing_options(file, options))
+            raise
         n, d = sum(map(len, blocks)), len(source.features)
         if not n:
-            raise SourceError(f"{file} has no rows; there is nothing to release")
+            raise SourceError(file, "no rows; there is nothing to release")
         # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
         private = options.bounds == "private"
         # The options were checked for the adaptive mechanism; only the table has the number of features.

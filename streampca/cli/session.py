@@ -172,9 +172,9 @@ class Session:
                 yield block[start:]
         if skip:
             raise SourceError(
-                f"the file has {self.skip - skip} rows, but the run has absorbed {self.skip}; give the whole file, "
-                f"or pass --continues if it begins with row {self.skip + 1}"
-            )
+                None, f"the file has {self.skip - skip} rows, but the run has absorbed {self.skip}; give the whole "
+                f"file, or pass --continues if it begins with row {self.skip + 1}"
+            )  # fmt: skip
 
     def _write(self, *, last: bool = False) -> None:
         """Write the releases whose rows are durable; at the end, all of them, waiting for the commit."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streampca.errors import BadParameterError, short
+from streampca.errors import BadParameterError, UsageError
 
 Strategy = TypeVar("Strategy")
 
@@ -22,7 +22,7 @@ def check_strategy(configuration: Any, name: str, kinds: Mapping[str, type[Strat
     if isinstance(value, str) and value in kinds:
         object.__setattr__(configuration, name, kinds[value]())
     elif not isinstance(value, base):
-        raise BadParameterError(f"{name}={short(value)}: expected one of {', '.join(map(repr, kinds))}")
+        raise BadParameterError(name, value, f"one of {', '.join(map(repr, kinds))}")
 
 
 def use_plain_numbers(configuration: Any) -> None:
@@ -45,7 +45,7 @@ def use_plain_numbers(configuration: Any) -> None:
 def check_switch(name: str, value: object) -> bool:
     """Return a value of True, False, 0 or 1 as a boolean, or raise `BadParameterError`."""
     if not isinstance(value, (int, np.bool_)) or value not in (0, 1):
-        raise BadParameterError(f"{name}={short(value)}: expected True or False.")
+        raise BadParameterError(name, value, "True or False")
     return bool(value)
 
 
@@ -56,20 +56,20 @@ def check_count(name: str, value: object, *, most: int | None = None, optional: 
     # True is an integer in Python, but no count.
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= (most or value):
         domain = "an integer >= 1" if most is None else f"an integer from 1 to {most}"
-        raise BadParameterError(f"{name}={short(value)}: expected {domain}{' or None' if optional else ''}.")
+        raise BadParameterError(name, value, domain + " or None" * optional)
 
 
 def check_share(name: str, value: object) -> None:
     """Raise `BadParameterError` unless the value is a number between 0 and 1, both excluded."""
     if not (isinstance(value, (int, float)) and 0.0 < value < 1.0):
-        raise BadParameterError(f"{name}={short(value)}: expected a number between 0 and 1, both excluded.")
+        raise BadParameterError(name, value, "a number between 0 and 1, both excluded")
 
 
 def check_components(n_components: int | None, n_features: int | None = None, *, optional: bool = False) -> None:
-    """Raise `BadParameterError` unless 1 <= n_components <= n_features (None: not known yet).
+    """Raise `UsageError` unless 1 <= n_components <= n_features (None: not known yet).
 
     With ``optional``, n_components may be None, too: the mechanism estimates it.
     """
     check_count("n_components", n_components, optional=optional)
     if n_features is not None and n_components is not None and n_components > n_features:
-        raise BadParameterError(f"n_components={n_components} exceeds n_features={n_features}.")
+        raise UsageError(f"n_components={n_components} exceeds n_features={n_features}")

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg.blas import dspr
 
 from streampca import _native
-from streampca.errors import BadParameterError, BadRowError
+from streampca.errors import BadRowError, UsageError
 from streampca.linalg.memory import available_memory
 from streampca.linalg.svec import entry_weights, mirror, svec_size, upper
 from streampca.linalg.threads import OneThread
@@ -90,7 +90,7 @@ def truncated(row: FloatArray, factor: FloatArray | float, out: FloatArray) -> f
 def _shortened(rows: FloatArray) -> FloatArray:
     """Scale a copy of some rows to norm 1, up to rounding, and truncate it; raise if a number is not finite."""
     if not np.isfinite(rows).all():
-        raise BadRowError("a row is not all finite numbers. Pass rows through Stream.")
+        raise BadRowError(None, "a row is not all finite numbers. Pass rows through Stream")
     # An exact power of two brings each near 1 first, so that no square overflows.
     rows *= np.exp2(-np.frexp(np.abs(rows).max(axis=1))[1].astype(np.float64))[:, None]
     rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
@@ -167,12 +167,12 @@ _LARGE, _PEAK = 4000, 44.0
 
 
 def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
-    """Raise `BadParameterError` if (d, d) matrices of ``square_bytes * d**2`` bytes exceed the available memory."""
+    """Raise `UsageError` if (d, d) matrices of ``square_bytes * d**2`` bytes exceed the available memory."""
     if n_features <= _LARGE:
         return
     needed, free = square_bytes * n_features**2, available_memory()
     if needed > free:
-        raise BadParameterError(
+        raise UsageError(
             f"{n_features} features: their Gram matrix takes at least {needed / 1e9:.3g} GB of memory, and "
             f"{free / 1e9:.3g} GB are available; choose fewer columns, or PrivateOja with regret=None, which has none"
         )

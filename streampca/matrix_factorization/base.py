@@ -80,7 +80,7 @@ class MatrixFactorization(ABC):
 
     def _check(self, n: int) -> None:
         if n < 1 or (self.horizon is not None and n > self.horizon):
-            raise BadParameterError(f"n={n}: expected a sum from 1 to the horizon, {self.horizon}.")
+            raise BadParameterError("n", n, f"a sum from 1 to the horizon, {self.horizon}")
 
 
 class RunningNoise(State, ABC):
@@ -120,5 +120,5 @@ def next_sum(n: int, horizon: int | None) -> int:
     """Return the number of the sum after sum n, or raise `HorizonReachedError`."""
     if horizon is not None and n >= horizon:
         # The noise is calibrated for the horizon, so no further sum has a guarantee.
-        raise HorizonReachedError(f"the horizon of {horizon} sums is reached.")
+        raise HorizonReachedError(f"the horizon of {horizon} sums is reached")
     return n + 1

@@ -51,7 +51,7 @@ def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: i
         # A sum in a fixed order: the scale of the noise must have the same bits under every BLAS.
         square = m + 2.0 * math.fsum((m - lags) * products)
     else:
-        raise BadParameterError(f"mechanism={mechanism!r}: expected a BLT or a tree, for which a bound is proved.")
+        raise BadParameterError("mechanism", mechanism, "a BLT or a tree, for which a bound is proved")
     return min(float(m), math.sqrt(square) * (1.0 + 1e-9))
 
 

@@ -100,7 +100,7 @@ class WindowDifference(StationaryBLT):
 
     def start(self, size: int, source: NoiseSource | None = None) -> TwinNoise:
         if source is None:
-            raise BadParameterError("source=None: expected the keys, because WindowDifference draws vectors twice.")
+            raise BadParameterError("source", None, "the keys, because WindowDifference draws vectors twice")
         zeros = np.zeros((self.recurrence.mix.size, size))
         names = Recent(self.window, (_ITEM,), np.uint8)
         return TwinNoise(self.recurrence, source, 0, zeros, zeros, np.zeros(size), names)

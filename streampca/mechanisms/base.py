@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streampca.conversion import as_block, as_floats
-from streampca.errors import BadParameterError, BadRowError, reason
+from streampca.errors import BadParameterError, BadRowError, UsageError, reason
 from streampca.linalg.centering import with_constant
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import onto_ball
@@ -27,7 +27,7 @@ class Mechanism(Configuration):
 
     A concrete mechanism is a frozen dataclass of public parameters (keywords) that provides the ``theorem`` and the
     ``citation`` of its `guarantee`, `constants` and `released`. A parameter outside its domain raises
-    `BadParameterError`.
+    `UsageError`.
     """
 
     scope = "one release of one data set"
@@ -78,7 +78,7 @@ class Mechanism(Configuration):
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If the shape does not fit the parameters, or another argument is outside its domain.
         BadRowError
             If a row is not finite. Nothing was drawn or released.
@@ -89,13 +89,11 @@ class Mechanism(Configuration):
         rows = _checked(rows)
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
-            raise BadParameterError(f"t={t!r}: expected an integer of at least the number of rows, {rows.shape[0]}.")
+            raise BadParameterError("t", t, f"an integer of at least the number of rows, {rows.shape[0]}")
         if randomness is None:
             randomness = Randomness() if seed is None else Randomness.from_seed(seed)
         elif seed is not None or not isinstance(randomness, Randomness):
-            raise BadParameterError(
-                f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, an integer seed, or neither."
-            )
+            raise UsageError(f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, a seed, or neither")
         d = rows.shape[1]  # before a constant is appended
         # Each row depends on itself only. Minus zero becomes zero, so that equal rows have equal bits.
         rows = rows + 0.0 if self.is_exact else onto_ball(rows)
@@ -135,7 +133,7 @@ class SubspaceFinder(Mechanism):
         object.__setattr__(self, "_largest", self.n_components or self.max_components)
         # A smaller block spans fewer dimensions, so that it could not vote for a subspace of the largest one.
         if self.block_rows is not None and self.block_rows < self._largest:
-            raise BadParameterError(f"block_rows={self.block_rows}: expected at least {self._largest}, the dimension.")
+            raise BadParameterError("block_rows", self.block_rows, f"at least {self._largest}, the dimension")
 
 
 def _checked(rows: Any) -> FloatArray:
@@ -145,11 +143,11 @@ def _checked(rows: Any) -> FloatArray:
         checked = as_floats(block)
     except (TypeError, ValueError, OverflowError) as problem:
         raise BadRowError(
-            f"rows are not all numbers ({reason(problem)}). Pass an (n, d) array or a table of finite numbers."
+            None, f"rows are not all numbers ({reason(problem)}). Pass an (n, d) array or a table of finite numbers"
         ) from None
     if checked.ndim != 2 or 0 in checked.shape:
-        raise BadParameterError(f"rows of shape {checked.shape}: expected (n, d) with n >= 1 and d >= 1.")
+        raise BadParameterError("rows", checked, "(n, d) with n >= 1 and d >= 1")
     bad = np.flatnonzero(~np.isfinite(checked).all(axis=1))
     if bad.size:
-        raise BadRowError(f"row {bad[0]} is not finite. Correct or drop it before the release.")
+        raise BadRowError(int(bad[0]), "not finite. Correct or drop it before the release")
     return checked

@@ -136,7 +136,7 @@ class TruncatedLaplace:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 0.5:
-            raise BadParameterError(f"delta={self.delta!r}: expected a number in (0, 0.5), e.g. 1e-6.")
+            raise BadParameterError("delta", self.delta, "a number in (0, 0.5), e.g. 1e-6")
         if self.epsilon > 30.0:  # the same number, without e**epsilon
             rest = math.log1p((2.0 * self.delta - 1.0) * math.exp(-self.epsilon)) - math.log(2.0 * self.delta)
             log = self.epsilon + rest

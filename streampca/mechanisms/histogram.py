@@ -58,9 +58,9 @@ class StabilityHistogram:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < math.inf:
-            raise BadParameterError(f"epsilon={self.epsilon!r}: expected a positive finite number, e.g. 1.0.")
+            raise BadParameterError("epsilon", self.epsilon, "a positive finite number, e.g. 1.0")
         if not 0.0 < self.delta < 0.5:
-            raise BadParameterError(f"delta={self.delta!r}: expected a number in (0, 0.5), e.g. 1e-6.")
+            raise BadParameterError("delta", self.delta, "a number in (0, 0.5), e.g. 1e-6")
         object.__setattr__(self, "scale", 2.0 / self.epsilon)
         object.__setattr__(self, "threshold", 1.0 + self.scale * math.log(0.5 / self.delta))
         theorem = "Laplace counts above 1 + b ln(1/2delta), tight"

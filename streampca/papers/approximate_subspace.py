@@ -76,7 +76,7 @@ class ApproximateSubspace(SubspaceFinder):
         if self.widths is not None:
             object.__setattr__(self, "widths", tuple(float(w) for w in self.widths))
             if not self.widths or not all(0.0 < w < math.inf for w in self.widths):
-                raise BadParameterError(f"widths={self.widths!r}: expected positive finite numbers, at least one.")
+                raise BadParameterError("widths", self.widths, "positive finite numbers, at least one")
         count = WIDTHS if self.widths is None else len(self.widths)
         histogram = StabilityHistogram(self.epsilon / count, self.delta / count)
         object.__setattr__(self, "histogram", histogram)

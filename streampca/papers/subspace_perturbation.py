@@ -93,9 +93,7 @@ class SubspacePerturbation(Mechanism):
     def check(self, n_features: int) -> None:
         super().check(n_features)
         if self.n_components >= n_features:
-            raise BadParameterError(
-                f"n_components={self.n_components}: expected less than {n_features}, the number of features."
-            )
+            raise BadParameterError("n_components", self.n_components, f"less than n_features={n_features}")
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.gap_std, self._gram_std, self._mu2
@@ -158,5 +156,5 @@ def projector_shift(bound: float, adjacency: Adjacency = "zero-out") -> float:
     """
     moves = _MOVES[adjacency]
     if not bound > moves:
-        raise BadParameterError(f"bound={bound!r}: expected more than {moves:g}, because a row may close the gap.")
+        raise BadParameterError("bound", bound, f"more than {moves:g}, because a row may close the gap")
     return -math.log1p(-moves / bound) / math.sqrt(2.0)

@@ -47,9 +47,9 @@ class WishartCovariance(CovarianceMechanism):
         super().__post_init__()
         if self.delta <= 0.0:
             raise BadParameterError(
-                f"delta={self.delta!r}: expected a number in (0, 1), because one-sided noise has no pure epsilon "
-                "guarantee. Use MatrixLaplaceCovariance for delta=0."
-            )
+                "delta", self.delta, "a number in (0, 1), because one-sided noise has no pure epsilon guarantee",
+                advice="Use MatrixLaplaceCovariance for delta=0"
+            )  # fmt: skip
 
     def degrees(self, n_features: int) -> int:
         """Degrees of freedom m of the noise."""

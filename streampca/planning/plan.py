@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
@@ -232,7 +232,7 @@ def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | No
 
     try:
         return curve.rows_for(GOOD, std)
-    except BadParameterError:
+    except UsageError:
         return None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import unsvec
@@ -307,7 +307,7 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     try:
         algorithm = DPPCA(**settings)
         algorithm.check(question.n_features)
-    except BadParameterError:
+    except UsageError:
         return  # too few rows for a release
     if n * question.n_features > _TRIED:
         return  # a trial would be slow, and a shorter one would predict little
@@ -333,7 +333,7 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         settings["release_every"] = every
         try:
             algorithm = SlidingWindowPCA(**settings)
-        except BadParameterError:
+        except UsageError:
             continue  # a window too long for this method
         std = algorithm.noise_std(max(n, every))
         # The histogram's sum covers rows before the window, half its overhang on average; a fading sum lacks rows

@@ -97,7 +97,7 @@ class Question:
         _ = Budget(self.epsilon, self.delta, self.adjacency).mu  # checked
         for name, value in (("row_norm", self.row_norm), ("typical_norm", self.typical_norm)):
             if value is not None and not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
-                raise BadParameterError(f"{name}={value!r}: expected a positive number.")
+                raise BadParameterError(name, value, "a positive number")
         typical = None if self.typical_norm is None else min(1.0, self.typical_norm / self.row_norm) ** 2
         square = TYPICAL_SQUARE if typical is None else typical
         spectrum, assumed = _spectrum(self.guess, self.n_features, self.n_components, square)
@@ -137,20 +137,20 @@ def _spectrum(guess: str | Sequence[float] | FloatArray, d: int, k: int, square:
         shapes = (1.0 / place, 1.0 / place**2, np.ones(d), np.where(place <= k, 1.0, 0.1 * k / d))
         shape = dict(zip(SHAPES, shapes, strict=True)).get(guess)
         if shape is None:
-            raise BadParameterError(f"spectrum={guess!r}: expected one of {', '.join(SHAPES)}, or eigenvalues.")
+            raise BadParameterError("spectrum", guess, f"one of {', '.join(SHAPES)}, or eigenvalues")
         assumed = f"a {guess!r} spectrum of rows with mean squared norm {square:g} row_norm**2, without a better guess"
         return square * shape / shape.sum(), assumed
     try:
         values = np.asarray(guess, dtype=np.float64)
     except (TypeError, ValueError):
-        raise BadParameterError(f"spectrum={guess!r}: expected a name or numbers.") from None
+        raise BadParameterError("spectrum", guess, "a name or numbers") from None
     if values.ndim != 1 or not 1 <= values.size <= d or not np.isfinite(values).all() or (values < 0.0).any():
-        raise BadParameterError(f"spectrum: expected 1 to {d} eigenvalues, finite and not negative.")
+        raise BadParameterError("spectrum", ..., f"1 to {d} eigenvalues, finite and not negative")
     if not 0.0 < values.sum() <= 1.0 + 1e-9:
         raise BadParameterError(
-            f"spectrum: expected eigenvalues of the mean of a a^T, in units of row_norm**2. Their sum is the mean "
-            f"squared norm of a row, above 0 and at most 1, not {values.sum():.4g}."
-        )
+            "spectrum", ..., "eigenvalues of the mean of a a^T, in units of row_norm**2",
+            advice=f"Their sum is the mean squared norm of a row, above 0 and at most 1, not {values.sum():.4g}"
+        )  # fmt: skip
     full = np.zeros(d)
     full[: values.size] = np.sort(values)[::-1]
     return full, "the given spectrum"

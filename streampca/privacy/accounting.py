@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from streampca.errors import BadParameterError, short
+from streampca.errors import UsageError, short
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee, check_number
 
@@ -53,10 +53,10 @@ class Event:
 
     @classmethod
     def of(cls, ran: Guarantee | Promising) -> Event:
-        """Return the event of one run of an object with a guarantee; `BadParameterError` if it is infinite."""
+        """Return the event of one run of an object with a guarantee; `UsageError` if it is infinite."""
         claim = ran if isinstance(ran, Guarantee) else ran.guarantee
         if not claim.is_private:
-            raise BadParameterError(f"an event with no guarantee cannot be accounted for: {claim.theorem}")
+            raise UsageError(f"an event with no guarantee cannot be accounted for: {claim.theorem}")
         what = f"{claim.theorem}; {claim.scope}"
         if claim.mu is not None:
             return cls(what, claim.adjacency, claim.unit, mu=claim.mu, slack=claim.slack)
@@ -66,7 +66,7 @@ class Event:
 def epsilon_of(events: Iterable[Event], delta: float) -> float:
     """Return the epsilon at ``delta`` of all events together; infinite if no finite one holds.
 
-    Exact if all are Gaussian; otherwise an upper bound. Events for different neighbors raise `BadParameterError`.
+    Exact if all are Gaussian; otherwise an upper bound. Events for different neighbors raise `UsageError`.
     """
     events = tuple(events)
     # Also raises for events of different neighbors.
@@ -84,12 +84,11 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
 def basic_epsilon(events: Iterable[Event], delta: float) -> float:
     """Return an upper bound of `epsilon_of` at little cost: Gaussian events compose exactly, all others are added."""
     events = tuple(events)
-    if not 0.0 <= delta < 1.0:
-        raise BadParameterError(f"delta={short(delta)}: expected a number in [0, 1).")
+    check_number("delta", delta, below=1.0)
     kinds = {(event.adjacency, event.unit) for event in events}
     if len(kinds) > 1:
         named = " and ".join(sorted(f"{unit} under {short(adjacency)}" for adjacency, unit in kinds))
-        raise BadParameterError(f"guarantees for {named} do not add up. Calibrate all alike.")
+        raise UsageError(f"guarantees for {named} do not add up. Calibrate all alike")
     # Exact: a composition of Gaussian mechanisms is a Gaussian mechanism (Dong, Roth and Su 2022, Corollary 2).
     mu = math.hypot(*(event.mu for event in events if event.mu is not None))
     others = [event for event in events if event.mu is None]

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from streampca.errors import BadParameterError, short
+from streampca.errors import BadParameterError
 from streampca.linalg.centering import joint_factor
 from streampca.privacy import gaussian
 
@@ -35,22 +35,20 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, (int, float)) and 0.0 < self.epsilon < math.inf):
-            raise BadParameterError(f"epsilon={short(self.epsilon)}: expected a positive finite number, e.g. 1.0.")
+            raise BadParameterError("epsilon", self.epsilon, "a positive finite number, e.g. 1.0")
         if not (isinstance(self.delta, (int, float)) and 0.0 <= self.delta < 1.0):
-            raise BadParameterError(
-                f"delta={short(self.delta)}: expected a number in (0, 1), well below one over the number of rows."
-            )
+            raise BadParameterError("delta", self.delta, "a number in (0, 1), well below one over the number of rows")
         if self.adjacency not in GRAM_SENSITIVITY:
-            raise BadParameterError(f"adjacency={short(self.adjacency)}: expected 'zero-out' or 'replace'.")
+            raise BadParameterError("adjacency", self.adjacency, "'zero-out' or 'replace'")
 
     @property
     def mu(self) -> float:
         """Largest mu of Gaussian differential privacy within this budget."""
         if self.delta <= 0.0:
             raise BadParameterError(
-                f"delta={short(self.delta)}: expected a number in (0, 1), e.g. 1e-6. Gaussian noise has no pure "
-                "epsilon guarantee."
-            )
+                "delta", self.delta, "a number in (0, 1), e.g. 1e-6",
+                advice="Gaussian noise has no pure epsilon guarantee"
+            )  # fmt: skip
         return gaussian.mu_of(self.epsilon, self.delta)
 
     def sensitivity(self, *, center: bool = False) -> float:

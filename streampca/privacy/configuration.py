@@ -72,6 +72,6 @@ class Configuration(ABC):
         """
 
     def check(self, n_features: int) -> None:
-        """Raise `BadParameterError` unless rows with this number of features fit the parameters and the memory."""
+        """Raise `UsageError` unless rows with this number of features fit the parameters and the memory."""
         check_memory(n_features, self.square_bytes)
         check_components(self.n_components, n_features, optional=True)

@@ -267,9 +267,9 @@ def lattice_sigma(std: float) -> int:
     """
     if not _SMALLEST <= std <= _LARGEST:
         raise BadParameterError(
-            f"discrete_noise=True: expected a standard deviation of the noise in [{_SMALLEST:g}, {_LARGEST:g}], which "
-            f"fits the integer lattice, not {std:.3g}. Choose another epsilon."
-        )
+            "discrete_noise", True, f"a standard deviation of the noise in [{_SMALLEST:g}, {_LARGEST:g}], which fits "
+            f"the integer lattice, not {std:.3g}", advice="Choose another epsilon"
+        )  # fmt: skip
     exact: Fraction = Fraction(std) * 2**UNIT_BITS * INFLATION
     return -(-exact.numerator // exact.denominator)  # rounded up
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
-from streampca.errors import BadParameterError, short
+from streampca.errors import BadParameterError, UsageError, short
 from streampca.privacy import gaussian
 from streampca.tables import html_table
 
@@ -42,7 +42,7 @@ class Account(Protocol):
 def check_account(account: Any) -> None:
     """Raise `BadParameterError` unless it is an account or None."""
     if account is not None and (not hasattr(account, "debit") or hasattr(account, "account")):
-        raise BadParameterError(f"ledger={short(account)}: expected an account. Pass Ledger(file).account(data_set).")
+        raise BadParameterError("ledger", account, "an account", advice="Pass Ledger(file).account(data_set)")
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,7 @@ class Guarantee:
 
     def epsilon_at(self, delta: float) -> float:
         """Return the smallest epsilon known at another delta: exact with `mu`; else `epsilon`, or infinite below."""
-        if not 0.0 <= delta < 1.0:
-            raise BadParameterError(f"delta={short(delta)}: expected a number in [0, 1).")
+        check_number("delta", delta, below=1.0)
         if not self.is_private:
             return math.inf
         if self.mu is not None:
@@ -114,9 +113,9 @@ class Guarantee:
         if not (self.is_private and other.is_private):
             return Guarantee.none("composed with something that has no guarantee")
         if (self.adjacency, self.unit) != (other.adjacency, other.unit):
-            raise BadParameterError(
-                f"cannot compose a guarantee for {self.unit} under {short(self.adjacency)} with one for "
-                f"{other.unit} under {short(other.adjacency)}. Calibrate both alike."
+            raise UsageError(
+                f"cannot compose a guarantee for {self.unit} under {short(self.adjacency)} with one for {other.unit} "
+                f"under {short(other.adjacency)}. Calibrate both alike"
             )
         mu: float | None = None
         if self.mu is not None and other.mu is not None:
@@ -169,7 +168,7 @@ class Guarantee:
         data = {f.name: values[f.name] for f in fields(cls) if f.name in values}
         for name in {"adjacency", "scope", "theorem", "citation", "unit", "caveat"} & data.keys():
             if not isinstance(data[name], str):
-                raise BadParameterError(f"{name}={short(data[name])}: expected text.")
+                raise BadParameterError(name, data[name], "text")
         if data.get("epsilon") is None:
             data["epsilon"] = math.inf
         return cls(**data)
@@ -194,4 +193,4 @@ def check_number(name: str, value: object, *, below: float = sys.float_info.max)
     """Raise `BadParameterError` unless a value is a number in [0, below)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < below:
         domain = "a finite number of at least 0" if below > 1.0 else f"a number in [0, {below:g})"
-        raise BadParameterError(f"{name}={short(value)}: expected {domain}.")
+        raise BadParameterError(name, value, domain)

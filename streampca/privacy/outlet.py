@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.lattice import coarsen
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.randomness import NAME_BYTES, VERSION, DrawKeys, Draws, Randomness, encoded
@@ -179,7 +179,7 @@ class Outlet:
         elif kept < len(recorded):
             fresh = recorded[kept]
         else:
-            raise BadParameterError(f"the recorded bytes end before vector {n}. They belong to other rows.")
+            raise UsageError(f"the recorded bytes end before vector {n}. They belong to other rows")
         # Kept before the draw: a block that is stored has the fresh bytes of every vector that met its rows.
         self.fresh.append(fresh)
         self.chain, name = source.link(self.chain, kind, fresh, exact)

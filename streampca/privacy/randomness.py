@@ -96,7 +96,7 @@ def encoded(*parts: object) -> bytes:
         elif isinstance(part, tuple):
             kind, text = b"t", encoded(*part)
         else:
-            raise BadParameterError(f"label={part!r}: expected strings, numbers, bytes and tuples of them.")
+            raise BadParameterError("label", part, "strings, numbers, bytes and tuples of them")
         out.append(kind + len(text).to_bytes(8, "little") + text)
     return b"".join(out)
 
@@ -121,7 +121,7 @@ class Randomness:
         if key is None:
             key = secrets.token_bytes(KEY_BYTES) if self.tape is None else self.tape.random(KEY_BYTES)
         if not (isinstance(key, bytes) and len(key) == KEY_BYTES):
-            raise BadParameterError(f"key: expected {KEY_BYTES} bytes, or None for a fresh one from the system.")
+            raise BadParameterError("key", ..., f"{KEY_BYTES} bytes, or None for a fresh one from the system")
         self.key = key
         self.is_seeded = False
 
@@ -129,7 +129,7 @@ class Randomness:
     def from_seed(cls, seed: int) -> Randomness:
         """Return reproducible randomness for tests and scenarios; marks guarantees as seeded."""
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-            raise BadParameterError(f"seed={seed!r}: expected an integer, or None for noise from the system.")
+            raise BadParameterError("seed", seed, "an integer, or None for noise from the system")
         # A digest, because a key has 32 bytes, and seeds are small numbers that differ in few digits.
         seeded = cls(blake2b(str(int(seed)).encode(), digest_size=KEY_BYTES, person=b"streampca seed").digest())
         seeded.is_seeded = True

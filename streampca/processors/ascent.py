@@ -86,7 +86,6 @@ def set_schedule(configuration: Any) -> None:
         c = offset = math.nan
     if not (0.0 < c < math.inf and 0.0 <= offset < math.inf):
         raise BadParameterError(
-            f"learning_rate={rate!r}: expected 'adaptive', or (c, offset) with c > 0 and offset >= 0 "
-            "for steps of c / (offset + t)."
+            "learning_rate", rate, "'adaptive', or (c, offset) with c > 0 and offset >= 0 for steps of c / (offset + t)"
         )
     object.__setattr__(configuration, "schedule", (c, offset))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import GramSum, is_admitted, is_plausible
@@ -75,9 +75,9 @@ class Algorithm(Configuration):
         """
         if "center" not in self.parameters():
             raise BadParameterError(
-                "center=True: expected an algorithm that releases Gram matrices with Gaussian noise, "
-                f"such as PrivateFPL, not {type(self).__name__}."
-            )
+                "center", True, "an algorithm that releases Gram matrices with Gaussian noise, such as PrivateFPL, "
+                f"not {type(self).__name__}"
+            )  # fmt: skip
         return self if self.center else replace(self, center=True)  # type: ignore[type-var]
 
     @property
@@ -85,16 +85,16 @@ class Algorithm(Configuration):
         """True if `centered` does not raise."""
         try:
             return self.centered().center
-        except BadParameterError:
+        except UsageError:
             return False
 
     def check_blocks(self) -> None:
-        """Raise `BadParameterError` unless the algorithm absorbs Gram matrices of blocks."""
+        """Raise `UsageError` unless the algorithm absorbs Gram matrices of blocks."""
         # A sum over a block does not show its rows, on which rewards, caps of users and gradients depend.
         if not self.absorbs_grams:
-            raise BadParameterError(
-                f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks. "
-                "Use PrivateFPL without publish_regret= and max_rows_per_user=, or push rows."
+            raise UsageError(
+                f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks. Use PrivateFPL "
+                "without publish_regret= and max_rows_per_user=, or push rows"
             )
 
     parameters = fields_of
@@ -218,15 +218,12 @@ class Processor(State, ABC):
     def absorb(self, rows: FloatArray, outlet: Outlet | None = None) -> tuple[Processor, Release | None]:
         """Check rows, then `step`. Privacy does not depend on the caller: a row that was not admitted raises."""
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.shape[0] < 1:
-            raise BadParameterError(f"rows of shape {rows.shape}: expected (n, {self.n_features}) with n >= 1.")
+            raise BadParameterError("rows", rows, f"(n, {self.n_features}) with n >= 1")
         self.check_room(rows.shape[0])
         # A centered row ends with the constant, which the noise is calibrated for, so it is checked to the bit.
         center = self.algorithm.center
         if not is_admitted(rows[:, :-1] if center else rows) or (center and (rows[:, -1] != CONSTANT).any()):
-            raise BadRowError(
-                "a row is outside the unit ball or off the lattice. "
-                "Pass rows through Stream, or through streampca.linalg.lattice.onto_ball."
-            )
+            raise BadRowError(None, "a row outside the unit ball or off the lattice. Use Stream or lattice.onto_ball")
         return self.step(rows, outlet or self.outlet())
 
     def absorb_gram(
@@ -239,17 +236,15 @@ class Processor(State, ABC):
         self.algorithm.check_blocks()
         size = svec_size(self.n_features)
         if high.shape != (size,) or low.shape != (size,) or count < 1:
-            raise BadParameterError(
-                f"count={count}, high of shape {high.shape} and low of shape {low.shape}: "
-                f"expected at least one row and shapes ({size},)."
+            raise UsageError(
+                f"count={count}, high of shape {high.shape} and low of shape {low.shape}: expected at least one row "
+                f"and shapes ({size},)"
             )
         self.check_room(count)
         # The last diagonal entry of a centered block is then the number of rows, in units of the constant squared.
         constant = CONSTANT if self.algorithm.center else 0.0
         if not is_plausible((high, low), count, self.n_features, constant):
-            raise BadRowError(
-                f"the block is no Gram matrix of {count} rows with norm at most 1. Build blocks with BlockGram.of."
-            )
+            raise BadRowError(None, f"block: no Gram matrix of {count} rows with norm at most 1. Use BlockGram.of")
         return self.step_gram(count, high, low, outlet or self.outlet())
 
     def check_horizon(self, count: int) -> None:
@@ -269,7 +264,7 @@ class Processor(State, ABC):
         if due == 0:
             self.check_horizon(count)
         if count > due:
-            raise BadParameterError(f"{count} rows given, but a release is due after {due}. Cut the block there.")
+            raise UsageError(f"{count} rows given, but a release is due after {due}. Cut the block there")
 
     def __repr__(self) -> str:
         return f"<processor of {self.algorithm!r} after {self.t} rows>"

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.memory import Rows
 from streampca.linalg.svec import svec, svec_size, unsvec
@@ -76,7 +76,7 @@ class DPPCA(Algorithm):
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a parameter is outside its domain, or the horizon is too short.
 
     Notes
@@ -109,11 +109,11 @@ class DPPCA(Algorithm):
         super().__post_init__()
         _ = self.budget.mu
         if self.horizon > _LONGEST:
-            raise BadParameterError(f"horizon={self.horizon}: expected at most {_LONGEST}. Use PrivateOja.")
+            raise BadParameterError("horizon", self.horizon, f"at most {_LONGEST}", advice="Use PrivateOja")
         set_schedule(self)
 
     def plan(self, n_features: int) -> Plan:
-        """Return the public schedule for ``n_features`` features; `BadParameterError` if the horizon is too short."""
+        """Return the public schedule for ``n_features`` features; `UsageError` if the horizon is too short."""
         k, horizon, batch_size, budget = self.n_components, self.horizon, self.batch_size, self.budget
         votes = PrivateRange(budget.epsilon, budget.delta)
         # With these rows the noise of the k x k matrix, about k / mu, is a 40th of their number, and that of the mean
@@ -123,18 +123,18 @@ class DPPCA(Algorithm):
         rows, margin = (smallest, MARGIN) if batch_size == "auto" else (batch_size, 1)
         if rows < smallest:
             raise BadParameterError(
-                f"batch_size={rows}: expected at least {smallest} or 'auto' at epsilon={budget.epsilon:g}, "
-                f"delta={budget.delta:g} and {n_features} features."
-            )
+                "batch_size", rows, f"at least {smallest} or 'auto' at epsilon={budget.epsilon:g}, "
+                f"delta={budget.delta:g} and {n_features} features"
+            )  # fmt: skip
         needed, own, why = MIN_STEPS * rows, "", ""
         if margin > 1:
             why = " for fewer than 1 run in 100 to fail"
             own = f" With batch_size={rows} it needs {needed}, and fails more often."
         if horizon < margin * needed:
-            raise BadParameterError(
+            raise UsageError(
                 f"horizon={horizon} rows are too few for DPPCA: minibatches of {rows} rows or more need "
-                f"{margin * needed}{why}. Pass more rows or a larger epsilon, or use GaussianCovariance or PrivateOja, "
-                f"which work at any n.{own}"
+                f"{margin * needed}{why}. Pass more rows or a larger epsilon, or use GaussianCovariance or "
+                f"PrivateOja, which work at any n.{own}"
             )
         segments = []
         for step, (first, last) in enumerate(_minibatches(horizon, rows, growing=batch_size == "auto")):

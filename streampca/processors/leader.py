@@ -63,10 +63,10 @@ class Leader(Algorithm):
         """
         check_count("t", t)
         if self.horizon is not None and t > self.horizon:
-            raise BadParameterError(f"t={t}: expected at most horizon={self.horizon}.")
+            raise BadParameterError("t", t, f"at most horizon={self.horizon}")
         n = t // self.release_every if t != self.horizon else self.leaves(t)
         if n < 1:
-            raise BadParameterError(f"t={t}: expected at least {self.release_every}, the row of the first release.")
+            raise BadParameterError("t", t, f"at least {self.release_every}, the row of the first release")
         return self.std(n)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_strategy
 from streampca.linalg.lattice import GramSum
@@ -60,7 +60,7 @@ class PrivateFPL(Leader):
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a parameter is outside its domain, or `noise` does not support another option.
 
     Notes
@@ -104,7 +104,7 @@ class PrivateFPL(Leader):
         }  # fmt: skip
         for option, used in options.items():
             if used and option in self.noise.unsupported:
-                raise BadParameterError(f"{option}: not supported by noise={self.noise!r}. Use noise=BLT().")
+                raise UsageError(f"{option}: not supported by noise={self.noise!r}. Use noise=BLT()")
         mu, users = self.mu, self.max_rows_per_user
         leaves = None if self.horizon is None else self.leaves(self.horizon)
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"

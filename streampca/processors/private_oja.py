@@ -145,10 +145,10 @@ class PrivateOja(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.batch_size != "auto" and self.batch_size > EXACT_ROWS:
-            raise BadParameterError(f"batch_size={self.batch_size}: expected at most {EXACT_ROWS} or 'auto'.")
+            raise BadParameterError("batch_size", self.batch_size, f"at most {EXACT_ROWS} or 'auto'")
         set_schedule(self)
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
-            raise BadParameterError(f"clip={self.clip!r}: expected a number in (0, 1] or None.")
+            raise BadParameterError("clip", self.clip, "a number in (0, 1] or None")
         object.__setattr__(self, "bound", 1.0 if self.clip is None else self.clip)
 
     def noise_std(self, n_features: int = 1) -> float:

@@ -114,7 +114,7 @@ class SlidingWindowPCA(Algorithm):
         if self.overhang != 1.0:
             check_share("overhang", self.overhang)
         if self.method not in METHODS:
-            raise BadParameterError(f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}.")
+            raise BadParameterError("method", self.method, f"one of {', '.join(map(repr, METHODS))}")
         object.__setattr__(self, "leaves", -(-self.window // self.release_every))
         processor = METHODS[self.method]
         processor.check_parameters(self)
@@ -140,7 +140,7 @@ class SlidingWindowPCA(Algorithm):
         """
         check_count("t", t)
         if t < self.release_every:
-            raise BadParameterError(f"t={t}: expected at least {self.release_every}, the row of the first release.")
+            raise BadParameterError("t", t, f"at least {self.release_every}, the row of the first release")
         return self.processor.std(self, t // self.release_every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
@@ -204,20 +204,13 @@ class WindowProcessor(Processor):
     @classmethod
     def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
         """Raise `BadParameterError` if parameters do not go together."""
-        every = algorithm.release_every
+        window, every, given = algorithm.window, algorithm.release_every, f"with method={algorithm.method!r}"
         if algorithm.checkpoint_every is not None:
-            raise BadParameterError(
-                f"checkpoint_every={algorithm.checkpoint_every}: expected None with method={algorithm.method!r}."
-            )
-        if algorithm.window % every:
-            raise BadParameterError(
-                f"window={algorithm.window}: expected a multiple of release_every={every} "
-                f"with method={algorithm.method!r}."
-            )
-        if algorithm.window > cls.longest:
-            raise BadParameterError(
-                f"window={algorithm.window}: expected at most {cls.longest} with method={algorithm.method!r}."
-            )
+            raise BadParameterError("checkpoint_every", algorithm.checkpoint_every, f"None {given}")
+        if window % every:
+            raise BadParameterError("window", window, f"a multiple of release_every={every} {given}")
+        if window > cls.longest:
+            raise BadParameterError("window", window, f"at most {cls.longest} {given}")
 
     @classmethod
     def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
@@ -357,9 +350,9 @@ class SmoothedProcessor(RingProcessor):
         if algorithm.leaves > MOST_LEAVES:
             least = -(-algorithm.window // MOST_LEAVES)
             raise BadParameterError(
-                f"release_every={algorithm.release_every}: expected at least {least} with method='smoothed', "
-                f"which accepts up to {MOST_LEAVES} releases in a window."
-            )
+                "release_every", algorithm.release_every,
+                f"at least {least} with method='smoothed', which accepts up to {MOST_LEAVES} releases in a window"
+            )  # fmt: skip
 
     def begin(self) -> None:
         super().begin()
@@ -437,9 +430,9 @@ class HistogramProcessor(WindowProcessor):
         marks, every = algorithm.checkpoint_every, algorithm.release_every
         if algorithm.window < every:
             # Rows would leave the window before they are released.
-            raise BadParameterError(f"window={algorithm.window}: expected at least release_every={every}.")
+            raise BadParameterError("window", algorithm.window, f"at least release_every={every}")
         if marks is not None and marks % every:
-            raise BadParameterError(f"checkpoint_every={marks}: expected a multiple of release_every={every}.")
+            raise BadParameterError("checkpoint_every", marks, f"a multiple of release_every={every}")
 
     @classmethod
     def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:

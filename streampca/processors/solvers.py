@@ -11,13 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.counts import use_plain_numbers
 from streampca.linalg.eigen import power_step
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.smoothing import SmoothedSum, Smoothing
+from streampca.privacy.guarantee import check_number
 from streampca.state import State
 
 
@@ -112,13 +113,12 @@ class Smoothed(Solver):
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
-        if isinstance(self.drift, bool) or not isinstance(self.drift, float) or not 0.0 <= self.drift < math.inf:
-            raise BadParameterError(f"drift={self.drift!r}: expected a finite number, at least 0.")
+        check_number("drift", self.drift)
 
     def smoothing(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int) -> Smoothing:
         """Return the filter of the releases of a mechanism."""
         if not isinstance(mechanism, (GeometricBLT, AnytimeBLT)):
-            raise BadParameterError("solver=Smoothed(): expected noise=BLT().")
+            raise UsageError("solver=Smoothed(): expected noise=BLT()")
         return Smoothing.of_grams(mechanism, n_features, k, every, self.drift)
 
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:

@@ -55,12 +55,11 @@ class Tumbling(Algorithm):
     def __post_init__(self) -> None:
         mechanism = self.mechanism
         if not isinstance(mechanism, Mechanism):
-            raise BadParameterError(f"mechanism={mechanism!r}: expected a mechanism, such as GaussianCovariance(...).")
+            raise BadParameterError("mechanism", mechanism, "a mechanism, such as GaussianCovariance(...)")
         if mechanism.guarantee.adjacency not in ("zero-out", "replace", "none"):
             # A row that is added moves the rows after it to other blocks.
             raise BadParameterError(
-                f"mechanism={mechanism!r}: expected adjacency='zero-out' or 'replace', "
-                f"not {mechanism.guarantee.adjacency!r}."
+                "mechanism", mechanism, f"adjacency='zero-out' or 'replace', not {mechanism.guarantee.adjacency!r}"
             )
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
@@ -71,9 +70,7 @@ class Tumbling(Algorithm):
     def centered(self) -> Tumbling:
         # Other mechanisms release no Gram matrix, or have noise of another law than the sums of a centered release.
         if not isinstance(self.mechanism, GaussianCovariance):
-            raise BadParameterError(
-                f"center=True: expected GaussianCovariance as mechanism, not {type(self.mechanism).__name__}."
-            )
+            raise BadParameterError("center", True, f"GaussianCovariance, not {type(self.mechanism).__name__}")
         return replace(self, mechanism=replace(self.mechanism, center=True))
 
     @property

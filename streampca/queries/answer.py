@@ -166,11 +166,11 @@ def feature_index(release: Release, feature: Feature, name: str) -> int:
         names = release.features or ()
         if feature not in names:
             listed = ", ".join(names) if names else "none. Pass numbers instead"
-            raise BadParameterError(f"{name}={feature!r}: expected a feature of this release; its names are {listed}.")
+            raise BadParameterError(name, feature, f"a feature of this release; its names are {listed}")
         return names.index(feature)
     d = release.n_features
     if isinstance(feature, bool) or not isinstance(feature, (int, np.integer)) or not -d <= feature < d:
-        raise BadParameterError(f"{name}={feature!r}: expected the name or number of one of the {d} features.")
+        raise BadParameterError(name, feature, f"the name or number of one of the {d} features")
     return int(feature) % d
 
 
@@ -180,7 +180,7 @@ def feature_indices(release: Release, features: Features, name: str) -> IntArray
         features = [features]
     if isinstance(features, np.ndarray) and features.dtype == bool:
         if features.shape != (release.n_features,):
-            raise BadParameterError(f"{name}: expected a mask of shape ({release.n_features},), not {features.shape}.")
+            raise BadParameterError(name, features, f"a mask of shape ({release.n_features},)")
         return np.flatnonzero(features).astype(np.int64)
     listed: list[Feature] = np.ravel(features).tolist() if isinstance(features, np.ndarray) else list(features)
     return np.array(sorted({feature_index(release, each, name) for each in listed}), dtype=np.int64)
@@ -197,7 +197,7 @@ def feature_vector(release: Release, vector: Vector, name: str) -> FloatArray:
         try:
             weights = np.asarray(vector, dtype=np.float64)
         except (TypeError, ValueError) as problem:
-            raise BadParameterError(f"{name} is not a vector of numbers ({problem}).") from problem
+            raise BadParameterError(name, ..., f"a vector of numbers ({problem})") from problem
     if weights.shape != (d,) or not np.isfinite(weights).all():
-        raise BadParameterError(f"{name} of shape {weights.shape}: expected {d} finite numbers, one for each feature.")
+        raise BadParameterError(name, weights, f"{d} finite numbers, one for each feature")
     return weights

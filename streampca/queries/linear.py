@@ -59,11 +59,9 @@ def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answ
     """
     basis = np.asarray(subspace.basis if isinstance(subspace, Subspace) else subspace, dtype=np.float64)
     if basis.ndim != 2 or basis.shape[0] != release.n_features:
-        raise BadParameterError(
-            f"subspace of shape {basis.shape}: expected {release.n_features} rows, one for each feature."
-        )
+        raise BadParameterError("subspace", basis, f"{release.n_features} rows, one for each feature")
     if not np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-8):
-        raise BadParameterError("subspace: expected orthonormal columns. Pass np.linalg.qr(basis)[0].")
+        raise BadParameterError("subspace", ..., "orthonormal columns", advice="Pass np.linalg.qr(basis)[0]")
     value = float(np.einsum("ik,ij,jk->", basis, release.gram, basis, optimize=True))
     return _answer(release, value, basis @ basis.T)
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
-from streampca.errors import BadParameterError, NoReleaseError
+from streampca.errors import BadParameterError, NoReleaseError, UsageError
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.queries.answer import UNKNOWN, Features, GramNoise, feature_indices, two_sided
@@ -74,7 +74,7 @@ def regression(
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If features overlap or are missing, or the matrix with this ridge is not positive definite.
     """
     d = release.n_features
@@ -84,8 +84,8 @@ def regression(
     else:
         inputs = feature_indices(release, predictors, "predictors")
     if not len(outputs) or not len(inputs) or np.intersect1d(inputs, outputs).size:
-        raise BadParameterError(
-            f"responses={outputs.tolist()}, predictors={inputs.tolist()}: expected features in both, none in common."
+        raise UsageError(
+            f"responses={outputs.tolist()}, predictors={inputs.tolist()}: expected features in both, none in common"
         )
     gram, noise = release.gram, GramNoise.of(release)
     inner = gram[np.ix_(inputs, inputs)]
@@ -96,9 +96,9 @@ def regression(
         ridge = max(2.0 * floor - smallest, 0.0)
     if not (isinstance(ridge, (int, float)) and 0.0 <= ridge < np.inf) or smallest + ridge <= 0.0:
         raise BadParameterError(
-            f"ridge={ridge!r}: expected a finite number above {max(-smallest, 0.0):.3g}; the predictors' matrix "
-            f"has the eigenvalue {smallest + float(ridge):.3g}. Use a larger ridge, more rows or more budget."
-        )
+            "ridge", ridge, f"a finite number above {max(-smallest, 0.0):.3g}; the predictors' matrix has the "
+            f"eigenvalue {smallest + float(ridge):.3g}", advice="Use a larger ridge, more rows or more budget"
+        )  # fmt: skip
     factor = cho_factor(inner + ridge * np.eye(len(inputs)))
     cross = gram[np.ix_(inputs, outputs)]
     coefficients: FloatArray = cho_solve(factor, cross)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streampca.errors import BadParameterError, NoReleaseError, reason
+from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
@@ -64,7 +64,7 @@ class PrivateRegretRecord:
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If the release has no rewards, or a parameter is outside its domain.
         """
         check_rows(rows)
@@ -72,9 +72,9 @@ class PrivateRegretRecord:
         rewards = release.details.get("rewards")
         noise = release.own_noise_std
         if rewards is None or noise is None or release.packed is None:
-            raise BadParameterError(
-                "the release has no rewards or no Gram matrix. Use PrivateFPL(..., publish_regret=True), and keep Gram "
-                "matrices in the file."
+            raise UsageError(
+                "the release has no rewards or no Gram matrix. Use PrivateFPL(..., publish_regret=True), and keep "
+                "Gram matrices in the file"
             )
         # In units of row_norm = 1: the square of a variance overflows for norms near 1e77.
         unit, reward, std = release.row_norm**2, float(rewards["sum"]), float(rewards["std"])
@@ -107,16 +107,14 @@ class PrivateRegretRecord:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PrivateRegretRecord:
-        """Read one line written by `to_json`. Raises `BadParameterError` if the text is not a record."""
+        """Read one line written by `to_json`. Raises `UsageError` if the text is not a record."""
         try:
             data = json.loads(text)
             numbers = float(data["confidence"]), float(data["reward"]), float(data["reward_std"])
             pairs = _pair(data["opt"]), _pair(data["regret"])
             return cls(int(data["t"]), *numbers, *pairs, str(data["rows"]), Guarantee.from_dict(data["guarantee"]))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
-            raise BadParameterError(
-                f"not a record of private regret ({reason(problem)}); expected a line of to_json."
-            ) from problem
+            raise UsageError(f"not a record of private regret ({reason(problem)}); pass a line of to_json") from problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +172,7 @@ class PrivateRegretRecords(State):
     def now(self) -> PrivateRegretRecord:
         """Return the record of the latest release. Raises `NoReleaseError` if there is none."""
         if self.latest is None:
-            raise NoReleaseError("nothing has been released yet, so there is no regret yet.")
+            raise NoReleaseError("nothing has been released yet, so there is no regret yet")
         return PrivateRegretRecord.of(self.latest, confidence=self.config.confidence, rows=self.config.rows)
 
     def to_frame(self) -> pd.DataFrame:
@@ -193,7 +191,7 @@ class PrivateRegretRecords(State):
 def check_rows(rows: object) -> None:
     """Raise `BadParameterError` for an unknown kind of rows."""
     if rows not in ("fixed", "adaptive"):
-        raise BadParameterError(f"rows={rows!r}: expected 'fixed' or 'adaptive'.")
+        raise BadParameterError("rows", rows, "'fixed' or 'adaptive'")
 
 
 def _pair(values: Any) -> tuple[float, float]:

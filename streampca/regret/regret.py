@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streampca import _native
-from streampca.errors import BadParameterError, NoReleaseError
+from streampca.errors import NoReleaseError, UsageError
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import lanczos_sum, top_pairs, top_sum
@@ -279,7 +279,7 @@ class Regret:
         """
         moment = self._moment()
         if moment is None:
-            raise NoReleaseError("no row has been seen, so there is no regret yet.")
+            raise NoReleaseError("no row has been seen, so there is no regret yet")
         return moment.sums.record(*moment[1:])
 
     def to_frame(self) -> pd.DataFrame:
@@ -300,17 +300,15 @@ class Regret:
         ------
         NoReleaseError
             If there is no row.
-        BadParameterError
+        UsageError
             If the stream keeps a sketch of the matrix (`RegretLog`).
         """
         moment = self._moment()
         if moment is None:
-            raise NoReleaseError("no row has been seen, so there is no Gram matrix yet.")
+            raise NoReleaseError("no row has been seen, so there is no Gram matrix yet")
         gram = moment.sums.gram(moment.processor, moment.waiting)
         if isinstance(gram, FrequentDirections):
-            raise BadParameterError(
-                f"above {_EXACT_FEATURES} features the stream keeps a sketch of the Gram matrix, not the matrix."
-            )
+            raise UsageError(f"above {_EXACT_FEATURES} features the stream keeps a sketch of the Gram matrix only")
         matrix = unpack_entries(gram.packed(), gram.n_features)
         return about_mean(matrix)[0] if moment.sums.center else matrix
 

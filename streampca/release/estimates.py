@@ -117,13 +117,13 @@ class Estimates:
     def __post_init__(self) -> None:
         shape = self.gram.shape
         if len(shape) != 2 or shape[0] != shape[1] or not np.isfinite(self.gram).all():
-            raise BadParameterError(f"gram of shape {shape}: expected a finite (d, d) matrix.")
+            raise BadParameterError("gram", self.gram, "a finite (d, d) matrix")
         check_components(self.n_components, shape[0])
         check_count("rows", self.rows)
         if not 0.0 <= self.noise_std < math.inf:
-            raise BadParameterError(f"noise_std={self.noise_std!r}: expected a finite number, at least 0.")
+            raise BadParameterError("noise_std", self.noise_std, "a finite number of at least 0")
         if not 0.0 < self.row_norm < math.inf:
-            raise BadParameterError(f"row_norm={self.row_norm!r}: expected a positive finite number.")
+            raise BadParameterError("row_norm", self.row_norm, "a positive finite number")
         values, vectors = np.linalg.eigh(self.gram)
         values, vectors, k = values[::-1], vectors[:, ::-1], self.n_components
         pushed, blurred, loading_std = np.zeros(values.size), np.zeros(values.size), np.zeros((values.size, k))

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameterError, reason, short
+from streampca.errors import UsageError, reason, short
 from streampca.release.release import Release, Terms
 
 #: Format of the header and of the lines.
@@ -36,13 +36,13 @@ class Header:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Header:
-        """Read the JSON values of a header. Raises `BadParameterError` for other values or another format."""
+        """Read the JSON values of a header. Raises `UsageError` for other values or another format."""
         try:
             if data["format"] != FORMAT:
                 raise ValueError(f"format {short(data['format'])} was written by another version of streampca")
             return cls(Terms.from_dict(data), dict(data["parameters"]))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
-            raise BadParameterError(f"not the header of a file of releases ({reason(problem)}).") from problem
+            raise UsageError(f"not the header of a file of releases ({reason(problem)})") from problem
 
 
 @dataclass(eq=False, repr=False)
@@ -69,11 +69,11 @@ class ReleaseLines:
                 self.header = Header.from_dict(data)
                 return None
             return Release.from_dict(data, None if self.header is None else self.header.terms)
-        except BadParameterError as problem:
-            raise BadParameterError(f"{self._name}, line {self._number}: {problem}") from problem
+        except UsageError as problem:
+            raise UsageError(f"{self._name}, line {self._number}: {problem}") from problem
         except (ValueError, RecursionError) as problem:
             text = f"not a release ({reason(problem)}); expected JSON from streampca run."
-            raise BadParameterError(f"{self._name}, line {self._number}: {text}") from problem
+            raise UsageError(f"{self._name}, line {self._number}: {text}") from problem
 
 
 def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
@@ -83,7 +83,7 @@ def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a line is not a release. The message names its number.
     """
     lines = ReleaseLines(path)

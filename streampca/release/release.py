@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from streampca.conversion import as_block, as_floats, is_frame
-from streampca.errors import BadParameterError, BadRowError, NoReleaseError, reason
+from streampca.errors import BadRowError, NoReleaseError, UsageError, reason
 from streampca.linalg.centering import CONSTANT, MeanNoise, centered
 from streampca.linalg.eigen import ritz_pairs, top_pairs
 from streampca.linalg.lazy import cached_property
@@ -176,10 +176,10 @@ class Release:
         packed_smoothed: FloatArray | None = None,
     ) -> None:
         if packed_gram is None and basis is None:
-            raise BadParameterError("packed_gram, basis: expected one of them.")
+            raise UsageError("packed_gram, basis: expected one of them")
         if terms is None:
             if guarantee is None:
-                raise BadParameterError("terms, guarantee: expected one of them.")
+                raise UsageError("terms, guarantee: expected one of them")
             terms = Terms(guarantee, row_norm, None if features is None else tuple(features))
         # A writable array would let the caller change a release after its publication.
         for array in (packed_gram, packed_smoothed, basis, span, eigenvalues):
@@ -252,7 +252,7 @@ class Release:
         gram = self._gram
         if gram is None:
             if self.packed is None:
-                raise NoReleaseError("the release holds a subspace only, no Gram matrix. Use release.subspace.")
+                raise NoReleaseError("the release holds a subspace only, no Gram matrix. Use release.subspace")
             gram = unpack_entries(self.packed, self.n_features) * self.row_norm**2
             gram.flags.writeable = False
             object.__setattr__(self, "_gram", gram)
@@ -348,7 +348,7 @@ class Release:
         if self.packed is not None and self.own_noise_std is None:
             raise NoReleaseError(
                 "noise_std=None: the release does not state the law of its noise, so it supports no estimates. "
-                "Use a Gaussian mechanism or processor."
+                "Use a Gaussian mechanism or processor"
             )
         return self._estimates()
 
@@ -368,7 +368,7 @@ class Release:
             return self.estimates
         std = self._details.get("smoothed_noise_std")
         if std is None:
-            raise NoReleaseError("the release does not state the law of the noise in its smoothed matrix.")
+            raise NoReleaseError("the release does not state the law of the noise in its smoothed matrix")
         return self._estimates(self.smoothed, float(std))
 
     @property
@@ -403,14 +403,14 @@ class Release:
         if is_frame(rows) and self.features is not None:
             missing = [name for name in self.features if name not in rows.columns]
             if missing:
-                raise BadRowError(f"the table lacks feature {missing[0]!r}; expected {', '.join(self.features)}.")
+                raise BadRowError(None, f"the table lacks feature {missing[0]!r}; expected {', '.join(self.features)}")
             rows = rows[list(self.features)]
         try:
             values = as_floats(rows)
         except (TypeError, ValueError, OverflowError):
-            raise BadRowError("rows: expected an (n, d) array of numbers, or a table of the features.") from None
+            raise BadRowError(None, "rows: expected an (n, d) array of numbers, or a table of the features") from None
         if values.ndim != 2 or values.shape[1] != self.n_features:
-            raise BadRowError(f"rows of shape {values.shape}: expected (n, {self.n_features}).")
+            raise BadRowError(None, f"rows of shape {values.shape}: expected (n, {self.n_features})")
         terms = self.terms
         if terms.scale is not None and terms.middle is not None:
             values = (values - terms.middle) * terms.scale
@@ -458,12 +458,12 @@ class Release:
     def from_json(cls, text: str | bytes, terms: Terms | None = None) -> Release:
         """Read one line written by `to_json`; ``terms`` are those of the header that it refers to, if any.
 
-        Raises `BadParameterError` if the text is not a release, or refers to other terms.
+        Raises `UsageError` if the text is not a release, or refers to other terms.
         """
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as problem:
-            raise BadParameterError(_NO_RELEASE.format(reason(problem))) from problem
+            raise UsageError(_NO_RELEASE.format(reason(problem))) from problem
         return cls.from_dict(data, terms)
 
     @classmethod
@@ -488,7 +488,7 @@ class Release:
                 packed_smoothed=_numbers(data.get("smoothed"), square, d * (d + 1) // 2),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
-            raise BadParameterError(_NO_RELEASE.format(reason(problem))) from problem
+            raise UsageError(_NO_RELEASE.format(reason(problem))) from problem
 
     @classmethod
     def of_gram(cls, gram: FloatArray, **fields: Any) -> Release:
@@ -511,7 +511,7 @@ class Release:
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If the kind is unknown, or needs ``past`` and has none.
         NoReleaseError
             If the release lacks the data of this kind.

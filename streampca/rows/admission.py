@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streampca import _native
 from streampca.conversion import WARNED_OF, as_floats, frame_values, is_frame, table_columns
-from streampca.errors import BadParameterError, BadRowError, listed, short
+from streampca.errors import BadParameterError, BadRowError, UsageError, listed, short
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
@@ -150,7 +150,7 @@ class Admission:
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a parameter is outside its domain, or bounds do not fit the features.
     """
 
@@ -171,18 +171,18 @@ class Admission:
         row_norm, names, count = self.row_norm, self.features, self.n_features
         number = isinstance(row_norm, (int, float, np.floating, np.integer)) and not isinstance(row_norm, bool)
         if not number or not 1e-150 < row_norm < 1e150:  # so that its square is finite; checked by `Terms.from_dict`
-            raise BadParameterError(f"row_norm={short(row_norm)}: expected a number between 1e-150 and 1e150.")
+            raise BadParameterError("row_norm", row_norm, "a number between 1e-150 and 1e150")
         if self.on_bad_row not in ("raise", "zero"):
-            raise BadParameterError(f"on_bad_row={short(self.on_bad_row)}: expected 'raise' or 'zero'.")
+            raise BadParameterError("on_bad_row", self.on_bad_row, "'raise' or 'zero'")
         if names is not None:
             names = tuple(str(name) for name in names)
             if twice := repeated(names):
-                raise BadParameterError(f"features: repeated names {listed(sorted(twice))}.")
+                raise BadParameterError("features", ..., "distinct names", advice=f"Repeated: {listed(sorted(twice))}")
             if count is not None and count != len(names):
-                raise BadParameterError(f"features: {len(names)} names, but this stream has {count} features.")
+                raise UsageError(f"features: {len(names)} names, but this stream has {count} features")
             count = len(names)
         if count is not None and count < 1:
-            raise BadParameterError("features: expected at least one.")
+            raise BadParameterError("features", ..., "at least one")
         put = object.__setattr__
         put(self, "row_norm", float(row_norm))
         put(self, "features", names)
@@ -203,21 +203,21 @@ class Admission:
             put(self, "factor", 1.0 / (0.5 * upper - 0.5 * lower))
 
     def fixed(self, features: Sequence[str] | None, n_features: int | None = None) -> Admission:
-        """Return the same admission with its features fixed; `BadParameterError` if others were fixed before."""
+        """Return the same admission with its features fixed; `UsageError` if others were fixed before."""
         count = len(features) if features is not None else n_features
         if count is None or (features is None and count == self.n_features):
             return self
         names = None if features is None else tuple(str(name) for name in features)
         if self.n_features is not None and count != self.n_features:
-            raise BadParameterError(f"features: {count} given, but this stream has {self.n_features}.")
+            raise UsageError(f"features: {count} given, but this stream has {self.n_features}")
         if names is not None and self.features is not None and names != self.features:
-            raise BadParameterError("features: expected the names of this stream in the same order.")
+            raise BadParameterError("features", ..., "the names of this stream in the same order")
         return replace(self, features=self.features or names, n_features=count)
 
     def fixed_by(self, row: Any, number: int = 1) -> Admission:
         """Return the same admission with the features of a first row.
 
-        Raises `BadRowError` if the row does not determine the number of features, and `BadParameterError` if bad rows
+        Raises `BadRowError` if the row does not determine the number of features, and `UsageError` if bad rows
         are absorbed: a single row must not decide which other rows are bad.
         """
         if self.n_features is not None and self.features is not None:
@@ -226,7 +226,7 @@ class Admission:
         names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
         # Privacy: features are public, so a row that may be bad must not decide them.
         if self.on_bad_row == "zero" and (names is not None or self.n_features is None):
-            raise BadParameterError("on_bad_row='zero': the first row would determine the features. Pass features=.")
+            raise UsageError("on_bad_row='zero': the first row would determine the features. Pass features=")
         if names is not None:
             refuse_values(names, "the first row", NAME_THEM)
             return self.fixed(names)
@@ -244,7 +244,7 @@ class Admission:
         if isinstance(rows, np.ndarray) and rows.ndim == 2:
             return self.fixed(None, rows.shape[1])
         if isinstance(rows, np.ndarray):
-            raise BadRowError(f"block of shape {rows.shape}: expected (n, n_features).")
+            raise BadRowError(None, f"block of shape {rows.shape}: expected (n, n_features)")
         return self.fixed_by(rows[0], number) if len(rows) else self
 
     @property
@@ -355,17 +355,17 @@ class Admission:
         try:
             rows = as_floats(rows)
         except (TypeError, ValueError, OverflowError):
-            raise BadRowError("block: expected a 2-D array of numbers. Push single rows to find a bad one.") from None
+            raise BadRowError(None, "block: expected a 2-D array of numbers. Push single rows to find it") from None
         if rows.ndim != 2:
-            raise BadRowError(f"block of shape {rows.shape}: expected (n, n_features).")
+            raise BadRowError(None, f"block of shape {rows.shape}: expected (n, n_features)")
         if rows.shape[1] != self.known_features():
-            raise BadRowError(f"row {number}: {rows.shape[1]} values, expected {self.n_features}.")
+            raise BadRowError(number, f"{rows.shape[1]} values, expected {self.n_features}")
         return rows
 
     def known_features(self) -> int:
-        """Return the number of features; `BadParameterError` before the first row determines it."""
+        """Return the number of features; `UsageError` before the first row determines it."""
         if self.n_features is None:
-            raise BadParameterError("the number of features is not known yet. Push a row, or pass features=.")
+            raise UsageError("the number of features is not known yet. Push a row, or pass features=")
         return self.n_features
 
     def _refuse_infinite(self, rows: FloatArray, number: int) -> None:
@@ -374,7 +374,7 @@ class Admission:
         if not finite.all():
             i, j = map(int, np.argwhere(~finite)[0])
             missing = ": its value is missing" if np.isnan(rows[i, j]) else ""
-            raise BadRowError(f"row {number + i}: {self._name(j)} is not finite ({rows[i, j]}){missing}. {_REMEDY}")
+            raise BadRowError(number + i, f"is not finite ({rows[i, j]}){missing}. {_REMEDY}", feature=self._name(j))
 
     def table(self, table: Any) -> FloatArray:
         """Return the columns of a pandas or polars table by name in this stream's order, (n, d).
@@ -424,13 +424,13 @@ class Admission:
             row = self._by_name(row, number)
         values = self._numbers(row, number)
         if values.shape[0] != self.known_features():
-            raise BadRowError(f"row {number}: {values.shape[0]} values, expected {self.n_features}.")
+            raise BadRowError(number, f"{values.shape[0]} values, expected {self.n_features}")
         return values
 
     def _numbers(self, row: Any, number: int) -> FloatArray:
         """Convert a row of any length without names to a 1-D float array."""
         if isinstance(row, np.ndarray) and row.dtype.kind not in "fiubOUS":
-            raise BadRowError(f"row {number}: values of type {row.dtype} are not real numbers.", "not a number")
+            raise BadRowError(number, f"values of type {row.dtype} are not real numbers", reason="not a number")
         mixed = (
             row.dtype.itemsize > 8 or row.dtype.hasobject if isinstance(row, np.ndarray) else type(row) in _SEQUENCES
         )
@@ -444,31 +444,29 @@ class Admission:
         if values is None or values.ndim == 0:
             values = self._one_by_one(row, number)
         if values.ndim != 1:
-            raise BadRowError(f"row {number}: shape {values.shape}, expected 1-D. Use push_many for a block.")
+            raise BadRowError(number, f"shape {values.shape}, expected 1-D. Use push_many for a block")
         return values
 
     def _by_name(self, row: Mapping[str, Any], number: int) -> list[Any]:
         if self.features is None:
-            raise BadRowError(f"row {number}: a mapping, but the features of this stream have no names. Pass an array.")
+            raise BadRowError(number, "a mapping, but the features of this stream have no names. Pass an array")
         if len(row) != len(self.features) or any(name not in row for name in self.features):
             if not all(isinstance(name, str) for name in row):  # features have names of text
                 return self._by_name({str(name): value for name, value in row.items()}, number)
             missing = [name for name in self.features if name not in row]
             extra = [name for name in row if name not in self.features]
             what = f"lacks feature {short(missing[0])}" if missing else f"has unknown feature {short(extra[0])}"
-            raise BadRowError(f"row {number}: {what}. The first row determines the features. {_REMEDY}")
+            raise BadRowError(number, f"{what}. The first row determines the features. {_REMEDY}")
         try:
             return [row[name] for name in self.features]
         except (LookupError, TypeError, ValueError) as problem:
-            raise BadRowError(f"row {number}: the mapping does not return its values ({short(problem)}).") from None
+            raise BadRowError(number, f"the mapping does not return its values ({short(problem)})") from None
 
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
         """Convert a row of cells of any kind; name the cell that is no number, and refuse what is no row."""
         is_one = not hasattr(row, "__iter__") or not getattr(row, "ndim", 1)
         if is_one or isinstance(row, (str, bytes, set, frozenset)):
-            raise BadRowError(
-                f"row {number}: {reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping."
-            )
+            raise BadRowError(number, f"{reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping")
         found = []
         for j, value in enumerate(row):
             try:
@@ -480,13 +478,14 @@ class Admission:
                 found.append(float(cell))
             except _NO_NUMBER:
                 raise BadRowError(
-                    f"row {number}: {self._name(j)} is not a number ({reprlib.repr(value)}). {_REMEDY}", "not a number"
-                ) from None
+                    number, f"is not a number ({reprlib.repr(value)}). {_REMEDY}", feature=self._name(j),
+                    reason="not a number",
+                ) from None  # fmt: skip
         return np.array(found)
 
-    def _name(self, j: int) -> str:
-        has_name = self.features is not None and j < len(self.features)  # a row may be too long
-        return f"feature {short(self.features[j]) if self.features and has_name else j}"
+    def _name(self, j: int) -> str | int:
+        # A row may be too long.
+        return self.features[j] if self.features is not None and j < len(self.features) else j
 
 
 def _unwrapped(row: Any, *, named: bool = True) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadParameterError, listed, reason, short
+from streampca.errors import BadParameterError, UsageError, listed, reason, short
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.privacy.gaussian import mu_of
@@ -39,47 +38,41 @@ def column_bounds(
 ) -> tuple[FloatArray, FloatArray]:
     """Return checked lower and upper bounds as two arrays of shape (n_features,).
 
-    A mapping may hold other ``known`` names; None for any. Names are compared as text. Raises `BadParameterError` if
+    A mapping may hold other ``known`` names; None for any. Names are compared as text. Raises `UsageError` if
     bounds do not fit the features, or are not finite with the lower below the upper.
     """
     lower: Any
     upper: Any
     if isinstance(bounds, Mapping):
         if features is None:
-            raise BadParameterError(
-                "bounds by name: expected named features. Pass features=, or bounds=(lower, upper)."
-            )
+            raise UsageError("bounds by name: expected named features. Pass features=, or bounds=(lower, upper)")
         pairs = {str(name): pair for name, pair in bounds.items()}
         for name, pair in pairs.items():
             if known is not None and name not in features and name not in known:
-                raise BadParameterError(f"bounds= names {short(name)}, not a feature; {close_names(name, features)}")
+                raise UsageError(f"bounds= names {short(name)}, not a feature; {close_names(name, features)}")
             if np.shape(pair) != (2,):
-                raise BadParameterError(f"bounds= of {short(name)}: expected (lower, upper), not {short(pair)}.")
+                raise BadParameterError("bounds", ..., f"(lower, upper) for {short(name)}, not {short(pair)}")
         if missing := [name for name in features if name not in pairs]:
-            raise BadParameterError(f"bounds are missing for {listed(missing)}. Pass public ranges of all features.")
+            raise UsageError(f"bounds are missing for {listed(missing)}. Pass public ranges of all features")
         lower, upper = zip(*(pairs[name] for name in features), strict=True)
     else:
         try:
             lower, upper = bounds
         except (TypeError, ValueError):
             stream = " Only Stream accepts 'private'." if str(bounds) == "private" else ""
-            raise BadParameterError(
-                f"bounds={reprlib.repr(bounds)}: expected (lower, upper) or a mapping by name.{stream}"
-            ) from None
+            raise BadParameterError("bounds", bounds, f"(lower, upper) or a mapping by name.{stream}") from None
     try:
         lower, upper = (
             np.broadcast_to(np.asarray(side, dtype=np.float64), (n_features,)).copy() for side in (lower, upper)
         )
     except (TypeError, ValueError, OverflowError):
-        raise BadParameterError(
-            f"bounds={reprlib.repr(bounds)}: expected (lower, upper), each a number or {n_features} numbers."
-        ) from None
+        raise BadParameterError("bounds", bounds, f"(lower, upper), each a number or {n_features} numbers") from None
     # Below this width, a value divided by it may not be finite.
     usable = np.isfinite(lower) & np.isfinite(upper) & (0.5 * upper - 0.5 * lower > 1e-300)
     if not usable.all():
         j = int(np.argmin(usable))
         name = f"feature {short(features[j])}" if features else f"feature {j}"
-        raise BadParameterError(f"bounds of {name}: expected finite lower < upper, not ({lower[j]:g}, {upper[j]:g}).")
+        raise BadParameterError("bounds", ..., f"finite lower < upper for {name}, not ({lower[j]:g}, {upper[j]:g})")
     return lower, upper
 
 
@@ -98,9 +91,9 @@ def read_bounds(text: str) -> Ranges:
             empty = [name for name, pair in data.items() if pair == [None, None]]
             ranges = {} if empty else {str(name): (float(low), float(high)) for name, (low, high) in data.items()}
         except (AttributeError, TypeError, ValueError, RecursionError) as problem:
-            raise BadParameterError(f"--bounds {text}: {reason(problem)}; {_FORMS}") from problem
+            raise UsageError(f"--bounds {text}: {reason(problem)}; {_FORMS}") from problem
         if empty:
-            raise BadParameterError(f"--bounds {text}: fill in the ranges of {listed(empty)}; {_FORMS}")
+            raise UsageError(f"--bounds {text}: fill in the ranges of {listed(empty)}; {_FORMS}")
         return ranges
     ranges, named = {}, "=" in text
     for part in text.split(",") if named else [text]:
@@ -109,7 +102,7 @@ def read_bounds(text: str) -> Ranges:
         try:
             ranges[name.strip()] = float(lower), float(upper)
         except ValueError:
-            raise BadParameterError(f"--bounds {text}: {short(value)} is not a range; {_FORMS}") from None
+            raise UsageError(f"--bounds {text}: {short(value)} is not a range; {_FORMS}") from None
     return ranges if named else ranges[""]
 
 
@@ -167,7 +160,7 @@ class PrivateBounds:
     def __post_init__(self) -> None:
         check_count("warmup", self.warmup, optional=True)
         if self.horizon is not None and (self.warmup or 1) >= self.horizon:
-            raise BadParameterError(f"warmup={self.warmup or 1}: expected fewer rows than horizon={self.horizon}.")
+            raise BadParameterError("warmup", self.warmup or 1, f"fewer rows than horizon={self.horizon}")
 
     @classmethod
     def of(cls, guarantee: Guarantee, warmup: int | None, horizon: int | None) -> PrivateBounds:
@@ -176,9 +169,7 @@ class PrivateBounds:
         Raises `BadParameterError` if the guarantee does not allow Gaussian noise, or does not refer to single rows.
         """
         if guarantee.adjacency not in ("zero-out", "replace") or guarantee.unit != "one row" or not guarantee.delta:
-            raise BadParameterError(
-                f"bounds='private': expected a guarantee for single rows with delta > 0, not {guarantee}."
-            )
+            raise BadParameterError("bounds", "private", f"a guarantee for single rows with delta > 0, not {guarantee}")
         mu = mu_of(guarantee.epsilon, guarantee.delta) if guarantee.mu is None else guarantee.mu
         return cls(mu=mu, adjacency=guarantee.adjacency, warmup=warmup, horizon=horizon)
 

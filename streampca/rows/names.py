@@ -61,6 +61,6 @@ def refuse_values(names: Iterable[object], where: str, remedy: str, missing: fro
     if found:
         places = ", ".join(map(str, found[:9])) + (", ..." if len(found) > 9 else "")
         raise SourceError(
-            f"{where}, column {places}: the name looks like a value (a number, a date or nothing), and names of "
-            f"features are published; {remedy}"
-        )
+            f"{where}, column {places}",
+            f"the name looks like a value (a number, a date or nothing), and names of features are published; {remedy}"
+        )  # fmt: skip

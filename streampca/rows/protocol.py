@@ -163,7 +163,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
         labels, kinds = unread[0].schema.names, unread[0].schema.types
         for name, kind in zip(labels, kinds, strict=True):
             if not is_number(kind):
-                raise SourceError(NOT_NUMBERS.format(short(name), kind))
+                raise SourceError(None, NOT_NUMBERS.format(short(name), kind))
     else:
         return None
     if features is None:

@@ -44,7 +44,7 @@ class NumberedRows(PositionedSource):
                 yield PositionedBlock(block[skip:], lambda m, first=start + skip: first + m)  # type: ignore[misc]
         if done < before:
             raise SourceError(
-                f"{self.name}: {done} rows, fewer than the {before} of the run; pass all rows from the first on"
+                self.name, f"{done} rows, fewer than the {before} of the run; pass all rows from the first"
             )
 
 
@@ -82,12 +82,12 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
         if twice := repeated(name for name in header if name):
             shared = ", ".join([str(at) for at, name in enumerate(header, 1) if name in twice][:9])
             raise SourceError(
-                f"{where}: columns {shared} share a name with another; choose by position, columns=[0, 1, ...]"
+                where, f"columns {shared} share a name with another; choose by position, columns=[0, ...]"
             )
         return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
         value = short(columns)
-        raise BadParameterError(f"columns={value}: expected a list of names or positions, such as columns=[{value}]")
+        raise BadParameterError("columns", value, f"a list of names or positions, such as columns=[{value}]")
     # One pass over the header: a search for each of a million columns would be quadratic.
     known: dict[str, list[int]] = {column: [] for column in columns if isinstance(column, str)}
     for at, name in enumerate(header):
@@ -100,21 +100,21 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
             if not found and isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):
                 found = [int(column) - 1]
             if not found:
-                raise SourceError(f"{where}: no column {short(column)}; {close_names(column, header)}")
+                raise SourceError(where, f"no column {short(column)}; {close_names(column, header)}")
             if len(found) > 1:
-                raise SourceError(f"{where}: {short(column)} names {len(found)} columns; choose by position")
+                raise SourceError(where, f"{short(column)} names {len(found)} columns; choose by position")
             places += found
         elif isinstance(column, bool) or not isinstance(column, (int, np.integer)):
-            raise BadParameterError(f"columns= holds {short(column)}: expected names or positions from 0")
+            raise BadParameterError("columns", ..., f"names or positions from 0, not {short(column)}")
         elif 0 <= column < len(header):
             places.append(int(column))
         else:
-            raise SourceError(f"{where}: no column at position {column}; there are {len(header)}, counted from 0")
+            raise SourceError(where, f"no column at position {column}; there are {len(header)}, counted from 0")
     if not places:
-        raise BadParameterError("columns=[]: expected at least one column, or None for all")
+        raise BadParameterError("columns", [], "at least one column, or None for all")
     if len({*places}) < len(places):
         name = header[Counter(places).most_common(1)[0][0]]
-        raise BadParameterError(f"columns= holds {short(name)} twice: expected each column once")
+        raise BadParameterError("columns", ..., f"each column once, not {short(name)} twice")
     return tuple(places)
 
 

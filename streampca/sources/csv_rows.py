@@ -84,17 +84,17 @@ class CsvRows(TextRows):
         self._split: CellSplitter
         first, pieces = self._opened()
         if first is None:
-            raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
+            raise SourceError(self.name, "no rows, the file is empty; check the path")
         self._first_line = 1 + first.count(b"\n") * self._has_header
         cells = self._cells(first, 1)
         if names is None:
             if cells is None:
                 problem = f"a record of more than {LONGEST_RECORD} bytes" if first is OVERLONG else _AFTER_QUOTE
-                raise SourceError(f"{self.name}, line 1: {problem}; mend the line")
+                raise SourceError(self.name, f"{problem}; mend the line", line=1)
             names = [cell.strip() for cell in cells] if self._has_header else [f"x{at}" for at in range(len(cells))]
             # Bytes that are not UTF-8 are lone surrogates.
             if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
-                raise SourceError(f"{self.name}: the header is not {options.encoding} text; pass another encoding=")
+                raise SourceError(self.name, f"the header is not {options.encoding} text; pass another encoding=")
         # A pipe cannot be opened again: `blocks` continues with these pieces.
         self._begun = pieces if self._file.once else None
         self._width = len(names)
@@ -145,12 +145,10 @@ class CsvRows(TextRows):
         if first is UNCLOSED or not self._has_header:
             return first, chain([piece], pieces)
         if b"\r" in first.replace(b"\r\n", b"").strip() and b"\0" not in first:
-            raise SourceError(f"{self.name}: lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
+            raise SourceError(self.name, "lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
         rest = piece[len(first) :] or next(pieces, None)
         if rest is None:
-            raise SourceError(
-                f"{self.name}: no rows after the header; if its line is a row, pass header=False or names=[...]"
-            )
+            raise SourceError(self.name, "no rows after the header; if that is a row, pass header=False or names=[...]")
         return first, chain([rest], pieces)
 
     def _in_groups(self, records: list[bytes], line: int, parser: CellParser) -> Iterator[FloatArray]:
@@ -184,9 +182,9 @@ class CsvRows(TextRows):
         """Return the cells of a record; None if it is too long, or text follows a closing quote."""
         if record is UNCLOSED:
             raise SourceError(
-                f"{self.name}: ends inside the quotes of the record that begins in line {line}; mend its quotes, or "
-                "pass quoting='none' if quotes are characters"
-            )
+                self.name, f"ends inside the quotes of the record that begins in line {line}; mend its quotes, or pass "
+                "quoting='none' if quotes are characters"
+            )  # fmt: skip
         return None if record is OVERLONG else self._split(record)
 
     def _problem(self, record: bytes, cells: list[str] | None, wanted: list[str], line: int) -> SourceError:
@@ -198,23 +196,24 @@ class CsvRows(TextRows):
                 count = 0 if cells is None else len(cells)
                 problem = f"{count} cell{'s' * (count != 1)} where {self._width} are due" if count else _AFTER_QUOTE
             return SourceError(
-                f"{self.name}, line {line}: {problem}; mend the line, check delimiter= and quoting=, or {REMEDY}"
+                self.name, f"{problem}; mend the line, check delimiter= and quoting=, or {REMEDY}", line=line
             )
         values = [number(cell, self._missing) for cell in wanted]
         bad = [at for at, value in enumerate(values) if value is None]
         first = bad[0] if bad else [value is not None and isfinite(value) for value in values].index(False)
         line += sum(cell.count("\n") for cell in cells[: self._places[first]])
-        where = f"{self.name}, line {line}: column {short(self.features[first])}"
+        cell = f"({short(wanted[first])})"
+        column = f"column {short(self.features[first])}"
         if not bad:
             kind = "missing" if values[first] != values[first] else "infinite"
-            return SourceError(f"{where} is {kind} ({short(wanted[first])}); {REMEDY}")
+            return SourceError(self.name, f"{column} is {kind} {cell}; {REMEDY}", line=line)
         others = listed(self.features[at] for at in bad[1:6])
         others = f" (nor {'is' if len(bad) == 2 else 'are'} {others})" if others else ""
         good = [name for at, name in enumerate(self.features) if at not in bad]
         return SourceError(
-            f"{where} is not a number ({short(wanted[first])}){others}; "
-            f"mend it, leave the column out with {columns_remedy(good)}, or {REMEDY}"
-        )
+            self.name, f"{column} is not a number {cell}{others}; mend it, leave the column out with "
+            f"{columns_remedy(good)}, or {REMEDY}", line=line
+        )  # fmt: skip
 
 
 _AFTER_QUOTE = "text after a closing quote"

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import PositionedBlock, PositionedSource
 from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, choose_named, numbers, source_bounds
@@ -48,7 +48,7 @@ class QueryRows(PositionedSource):
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a parameter is outside its domain.
     SourceError
         By the constructor or while reading, if the database or the query fails, or the cursor is null, not unique, or
@@ -75,12 +75,12 @@ class QueryRows(PositionedSource):
         with closing(self._connect()) as connection:
             header, _ = self._page(connection, None, 0)
             if cursor not in header:
-                raise SourceError(f"the query has no column {cursor!r}; it has {', '.join(header)}")
+                raise SourceError("the query", f"no column {cursor!r}; it has {', '.join(header)}")
             self._at = header.index(cursor)
             wanted = columns if columns is not None else [name for name in header if name != cursor]
             self._places = choose_named(header, wanted, "the query", NAME_THEM, given=columns)
             if self._page(connection, None, 1, where=f"{self._quoted} IS NULL")[1]:
-                raise SourceError(f"the cursor {cursor!r} is null in some rows; exclude them in the query")
+                raise SourceError(None, f"the cursor {cursor!r} is null in some rows; exclude them in the query")
         self.features = tuple(header[place] for place in self._places)
         self.bounds = source_bounds(bounds, self.features, header)
 
@@ -95,15 +95,15 @@ class QueryRows(PositionedSource):
                     if wide or not isinstance(key, (int, float, str)):
                         kind = f"{type(key).__name__}{' of more than 64 bits' if wide else ''}"
                         raise SourceError(
-                            f"the cursor {self._cursor!r} holds a {kind}; cast it to whole numbers or text"
+                            None, f"the cursor {self._cursor!r} holds a {kind}; cast it to integer or text"
                         )
                     if key == before:
-                        raise SourceError(f"the cursor {self._cursor!r} is not unique: {key!r} comes twice")
+                        raise SourceError(None, f"the cursor {self._cursor!r} is not unique: {key!r} comes twice")
                     before = key
                 # Python compares texts by their letters. A collation of the database may find two of them equal.
                 is_text = bool(keys) and isinstance(keys[-1], str)
                 if is_text and self._page(connection, at, len(keys), distinct=True)[1] != [(0,)]:
-                    raise SourceError(f"the cursor {self._cursor!r} is not unique: its collation equates two texts")
+                    raise SourceError(None, f"the cursor {self._cursor!r} is not unique: its collation equates texts")
                 page, keys = page[: self._size], keys[: self._size]
                 if not page:
                     if not self._follow:
@@ -116,7 +116,7 @@ class QueryRows(PositionedSource):
                     yield PositionedBlock(rows[:bad], lambda m, keys=keys: keys[m - 1])  # type: ignore[misc]
                 if bad < len(rows):
                     raise SourceError(
-                        f"the row with {self._cursor} {keys[bad]!r} has a value that is no number; {REMEDY}"
+                        None, f"the row with {self._cursor} {keys[bad]!r} has a value that is no number; {REMEDY}"
                     )
                 # Only the last key of a whole page: rows behind it are read next.
                 at = keys[-1]
@@ -142,7 +142,7 @@ class QueryRows(PositionedSource):
                 cursor.execute(text, *values)
                 return [column[0] for column in cursor.description], cursor.fetchall()
         except Exception as error:  # DB-API modules have no common base class of their errors
-            raise SourceError(f"the query failed: {type(error).__name__}: {error}") from error
+            raise SourceError(None, f"the query failed: {type(error).__name__}: {error}") from error
 
 
 def as_rows(page: Sequence[Sequence[Any]]) -> FloatArray:
@@ -162,13 +162,9 @@ def connector(url: str) -> Callable[[], Any]:
     """Return a function that opens the database ``sqlite:///FILE``, ``duckdb:///FILE`` or ``postgresql://…``."""
     scheme = url.partition(":")[0]
     if scheme not in ("sqlite", "duckdb", "postgres", "postgresql"):
-        raise BadParameterError(
-            f"{scheme}: is not known; use sqlite:///FILE, duckdb:///FILE, postgresql://... or a function"
-        )
+        raise UsageError(f"{scheme}: is not known; use sqlite:///FILE, duckdb:///FILE, postgresql://... or a function")
     if scheme.startswith("postgres") and not _PLAIN.fullmatch(url):
-        raise BadParameterError(
-            f"{scheme}: the address cannot be read; write @ / ? # % and blanks as %40 %2F %3F %23 %25 %20"
-        )
+        raise UsageError(f"{scheme}: the address cannot be read; write @ / ? # % and blanks as %40 %2F %3F %23 %25 %20")
 
     def connect() -> Any:
         try:
@@ -181,10 +177,10 @@ def connector(url: str) -> Callable[[], Any]:
             return import_module("sqlite3").connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         except ImportError as error:
             extra = "duckdb" if scheme == "duckdb" else "postgres"
-            raise SourceError(f"{scheme} needs another package: pip install 'streampca[{extra}]'") from error
+            raise SourceError(scheme, f"needs another package: pip install 'streampca[{extra}]'") from error
         except Exception as error:
             problem = str(error).replace(url, f"{scheme}://...")  # drivers quote it, password included
-            raise SourceError(f"{scheme}: cannot be opened: {problem}") from None
+            raise SourceError(scheme, f"cannot be opened: {problem}") from None
 
     return connect
 

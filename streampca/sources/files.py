@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameterError, SourceError, short
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import RowSource
 from streampca.sources.base import BoundsLike
@@ -39,11 +39,11 @@ class FileRows(RowSource):
 
     def __init__(self, files: Sequence[RowSource], names: Sequence[str], rate: float | None = None) -> None:
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
-            raise BadParameterError(f"rate={short(rate)}: expected a positive number of rows per second")
+            raise BadParameterError("rate", rate, "a positive number of rows per second")
         self.features, self.bounds = files[0].features, files[0].bounds
         for source, name in zip(files, names, strict=True):
             if source.features != self.features:
-                raise SourceError(f"{name}: its columns are not those of {names[0]} in order; choose with columns=")
+                raise SourceError(name, f"its columns are not those of {names[0]} in order; choose with columns=")
         self._files, self._rate = tuple(files), rate
 
     @property
@@ -95,16 +95,16 @@ def open_rows(
     ------
     SourceError
         If no file matches or one cannot be read; see `from_csv`, `from_ndjson` and `from_parquet`.
-    BadParameterError
+    UsageError
         If an option does not apply to the format.
     """
     paths: list[Readable] = [path]
     if isinstance(path, (str, os.PathLike)) and glob.has_magic(os.fspath(path)) and not os.path.exists(path):
         paths = [*map(Path, sorted(glob.glob(os.fspath(path), recursive=True)))]
         if not paths:
-            raise SourceError(f"{path}: no file matches this pattern; check the path")
+            raise SourceError(path, "no file matches this pattern; check the path")
     if reading.get("follow") and len(paths) > 1:
-        raise BadParameterError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
+        raise UsageError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
     sources = []
     for name in paths:
         kind = "csv" if format is None else format
@@ -112,7 +112,7 @@ def open_rows(
             plain = os.fspath(name).lower().removesuffix(".gz").removesuffix(".zip")
             kind = next((kind for kind, (_, ends) in FORMATS.items() if plain.endswith(ends)), kind)
         if kind not in FORMATS:
-            raise BadParameterError(f"format={short(format)}: expected one of {', '.join(FORMATS)}")
+            raise BadParameterError("format", format, f"one of {', '.join(FORMATS)}")
         options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
         sources.append(FORMATS[kind][0](name, columns=columns, bounds=bounds, **options))
     is_plain = len(sources) == 1 and rate is None

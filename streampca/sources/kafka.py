@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.rows.names import repeated
 from streampca.rows.protocol import Part, PositionedBlock, PositionedSource
@@ -50,7 +50,7 @@ class KafkaRows(PositionedSource):
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a parameter is outside its domain.
     SourceError
         While reading: if confluent-kafka is missing, no broker answers (with ``follow``: at the start), the topic does
@@ -70,15 +70,13 @@ class KafkaRows(PositionedSource):
         options = Reading(**reading).only("a topic", "on_bad_row", "follow")
         check_count("turn", turn)
         if isinstance(features, str) or not features or repeated(features):
-            raise BadParameterError(f"features={features!r}: expected distinct names. A topic has no header line")
+            raise BadParameterError("features", features, "distinct names", advice="A topic has no header line")
         if "@" in servers:
-            raise BadParameterError(
-                "servers= holds a user or password; pass them as sasl.username and sasl.password of config="
-            )
+            raise UsageError("servers= holds a user or password; pass sasl.username and sasl.password in config=")
         self.features, self.name = tuple(features), f"kafka topic {topic}{' of blocks' if value == 'block' else ''}"
         self.bounds = source_bounds(bounds, self.features)
         if not (callable(value) or value in ("json", "block")):
-            raise BadParameterError(f"value={value!r}: expected 'json', 'block' or a function of the bytes")
+            raise BadParameterError("value", value, "'json', 'block' or a function of the bytes")
         self._value = value
         self._topic, self._turn, self._follow, self._zero = topic, turn, options.follow, options.is_absorbing
         # An offset whose message was deleted is an error, because reading elsewhere would lose rows in silence.
@@ -92,7 +90,7 @@ class KafkaRows(PositionedSource):
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
         if self._value == "block":
-            raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
+            raise UsageError("messages of blocks are no rows; pass the source to streampca.readers.collect")
         for part in self.parts_from(at):
             rows = np.full((len(part.blocks), len(self.features)), np.nan)
             for i, data in enumerate(part.blocks):
@@ -108,8 +106,8 @@ class KafkaRows(PositionedSource):
                         if i:
                             yield PositionedBlock(rows[:i], part.after)
                         raise SourceError(
-                            f"{self.name}, {part.place(i)}: no row of numbers "
-                            f"({type(problem).__name__}: {problem}); {REMEDY}"
+                            f"{self.name}, {part.place(i)}",
+                            f"no row of numbers ({type(problem).__name__}: {problem}); {REMEDY}",
                         ) from problem
             yield PositionedBlock(rows, part.after)
 
@@ -128,11 +126,11 @@ class KafkaRows(PositionedSource):
         try:
             from confluent_kafka import Consumer, KafkaException
         except ImportError as error:
-            raise SourceError("Kafka needs confluent-kafka; install it with pip install 'streampca[kafka]'") from error
+            raise SourceError("Kafka", "needs confluent-kafka; pip install 'streampca[kafka]'") from error
         try:
             self._consumer = consumer = Consumer(self._config)
         except KafkaException as error:
-            raise SourceError(f"{self.name}: {error.args[0].str()}; check config=, or the address") from error
+            raise SourceError(self.name, f"{error.args[0].str()}; check config=, or the address") from error
         try:
             partitions = _Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn))
             offsets, ends = partitions.offsets, None if self._follow else partitions.ends
@@ -184,7 +182,7 @@ class _Partitions:
         try:
             found = consumer.list_topics(topic, timeout=_PATIENCE).topics[topic]
             if found.error is not None or not found.partitions:
-                raise SourceError(f"Kafka topic {topic}: {found.error or 'no partitions'}; check the name")
+                raise SourceError(f"Kafka topic {topic}", f"{found.error or 'no partitions'}; check the name")
             # Watermarks before the assignment: a broker answers one request after the other, and fetches would come
             # first.
             marks = [
@@ -192,14 +190,14 @@ class _Partitions:
                 for p in range(len(found.partitions))
             ]
         except KafkaException as error:
-            raise SourceError(f"Kafka topic {topic}: {error.args[0].str()}; check the address") from error
+            raise SourceError(f"Kafka topic {topic}", f"{error.args[0].str()}; check the address") from error
         # A partition of the position that the topic lacks ends before offset 0.
         for p, (low, high) in enumerate([*marks, *[(0, -1)] * (len(self.offsets) - len(marks))]):
             if p < len(self.offsets) and self.offsets[p] > high:
                 raise SourceError(
-                    f"Kafka topic {topic} ends before offset {self.offsets[p]} of partition {p}, the position of "
+                    f"Kafka topic {topic}", f"ends before offset {self.offsets[p]} of partition {p}, the position of "
                     "the run: another topic has its name now; begin another run for it"
-                )
+                )  # fmt: skip
             self.offsets += [low] if p == len(self.offsets) else []
             self.ends.append(high)
             self._queues.append(deque())
@@ -218,9 +216,9 @@ class _Partitions:
                 heard = time.monotonic()
             elif end is not None and time.monotonic() - heard > _PATIENCE:
                 raise SourceError(
-                    f"Kafka topic {self._topic}, partition {p}: no broker has answered for {_PATIENCE:.0f} s, offset "
-                    f"{self.offsets[p]} is next of {end}; run again to resume there"
-                )
+                    f"Kafka topic {self._topic}, partition {p}", f"no broker has answered for {_PATIENCE:.0f} s, "
+                    f"offset {self.offsets[p]} is next of {end}; run again to resume there"
+                )  # fmt: skip
         messages: list[Any] = []
         while queue and len(messages) < most and (end is None or queue[0].offset() < end):
             messages.append(queue.popleft())
@@ -249,7 +247,7 @@ class _Partitions:
             elif problem.name() == "_PARTITION_EOF":
                 heard = self._at_end[p] = True
             elif not problem.retriable() and problem.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
-                raise SourceError(f"Kafka topic {self._topic}, partition {p}: {problem.str()}")
+                raise SourceError(f"Kafka topic {self._topic}, partition {p}", problem.str())
         return heard
 
 

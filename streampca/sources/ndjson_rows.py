@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameterError, SourceError, short
+from streampca.errors import BadParameterError, SourceError, UsageError, short
 from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
 from streampca.rows.names import refuse_values
@@ -50,20 +50,18 @@ class NdjsonRows(TextRows):
         pieces = self._numbered()
         first = next(pieces, None)
         if first is None:
-            raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
+            raise SourceError(self.name, "no rows, the file is empty; check the path")
         self._begun = chain([first], pieces) if self._file.once else None
         if columns is None:
             if self._zero:
-                raise BadParameterError(
-                    "on_bad_row='zero' without columns=: the first record would decide them; name them"
-                )
+                raise UsageError("on_bad_row='zero' without columns=: the first record would decide them; name them")
             columns = list(self._record(*first[0]))
             refuse_values(columns, self.name, NAME_THEM)
         elif isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in columns):
-            raise BadParameterError(f"columns={short(columns)}: expected a list of names. JSON objects have no order")
+            raise BadParameterError("columns", columns, "a list of names", advice="JSON objects have no order")
         self.features = tuple(columns[at] for at in choose(columns, None, self.name))
         if not self.features:
-            raise BadParameterError("columns=[]: expected at least one column")
+            raise BadParameterError("columns", [], "at least one column")
         self.bounds = source_bounds(bounds, self.features)
 
     def blocks(self) -> Iterator[FloatArray]:
@@ -85,9 +83,9 @@ class NdjsonRows(TextRows):
             check_levels(line)
             record = json.loads(line.decode())
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"{self.name}, line {number}: not JSON ({short(str(error))}); {REMEDY}") from None
+            raise SourceError(self.name, f"not JSON ({short(str(error))}); {REMEDY}", line=number) from None
         if not isinstance(record, dict):
-            raise SourceError(f"{self.name}, line {number}: {short(record)} is no JSON object; {REMEDY}")
+            raise SourceError(self.name, f"{short(record)} is no JSON object; {REMEDY}", line=number)
         return record
 
     def _row(self, number: int, line: bytes) -> list[float]:
@@ -98,7 +96,7 @@ class NdjsonRows(TextRows):
             reason = "not a number"
             for name in self.features:
                 entry = record.get(name)
-                where = f"{self.name}, line {number}: column {short(name)}"
+                column = f"column {short(name)}"
                 # Absent, null and texts for missing values are NaN.
                 value = float("nan")
                 if isinstance(entry, Real):
@@ -107,10 +105,11 @@ class NdjsonRows(TextRows):
                     except OverflowError:
                         value = float("inf")
                 elif entry is not None and not (isinstance(entry, str) and entry.strip() in self._missing):
-                    raise SourceError(f"{where} is not a number ({short(entry)}); choose with columns=, or {REMEDY}")
+                    problem = f"{column} is not a number ({short(entry)}); choose with columns=, or {REMEDY}"
+                    raise SourceError(self.name, problem, line=number)
                 if not (self._lenient or np.isfinite(value)):
                     kind = "missing" if np.isnan(value) else "infinite"
-                    raise SourceError(f"{where} is {kind} ({short(entry)}); {REMEDY}")
+                    raise SourceError(self.name, f"{column} is {kind} ({short(entry)}); {REMEDY}", line=number)
                 values.append(value)
         except SourceError:
             # A bad record is one row, with the reason that the curator counts.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameterError, SourceError, listed, reason, short
+from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason, short
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import RowSource, arrow_rows, is_number
 from streampca.sources.base import (
@@ -61,9 +61,9 @@ class ParquetRows(RowSource):
         **reading: Any,
     ) -> None:  # fmt: skip
         if path == "-":
-            raise BadParameterError("path='-': Parquet cannot be read from a pipe, because its types come last")
+            raise UsageError("path='-': Parquet cannot be read from a pipe, because its types come last")
         if not isinstance(path, (str, os.PathLike)):
-            raise BadParameterError(f"path={short(path)}: expected the path of a file. Pass rows in memory directly")
+            raise BadParameterError("path", path, "the path of a file", advice="Pass rows in memory directly")
         options = Reading(**reading).only("Parquet", "on_bad_row", "missing", "chunk_rows")
         self._lenient, self._chunk_rows, self.path = options.is_lenient, options.chunk_rows, Path(path)
         # The footer gives names, types and the number of rows without reading any row.
@@ -74,20 +74,20 @@ class ParquetRows(RowSource):
             self.group_rows: list[int] = [file.metadata.row_group(number).num_rows for number in range(groups)]
             self.n_rows: int = file.metadata.num_rows
         if self.n_rows == 0 or not names:
-            raise SourceError(f"{path}: no {'columns' if self.n_rows else 'rows'}; check the path")
+            raise SourceError(path, f"no {'columns' if self.n_rows else 'rows'}; check the path")
         places = choose_named(names, columns, str(path), NAME_THEM, given=columns)
         self.features = feature_names(names, places)
         # pyarrow selects by name, and reads every column of an ambiguous one.
         self.columns: list[str] = [names[place] for place in places]
         if any(names.count(name) > 1 for name in self.columns):
-            raise SourceError(f"{path}: a chosen column shares its name with another; rename one")
+            raise SourceError(path, "a chosen column shares its name with another; rename one")
         kinds = {name: schema.field(name).type for name in self.columns}
         if bad := [name for name, kind in kinds.items() if not is_number(kind)]:
             good = [name for name in self.columns if name not in bad] if columns is None else []
             raise SourceError(
-                f"{path}: column {listed(bad)} ({str(kinds[bad[0]])[:40]}) does not hold numbers; leave it out with "
+                path, f"column {listed(bad)} ({str(kinds[bad[0]])[:40]}) does not hold numbers; leave it out with "
                 f"{columns_remedy(good)}"
-            )
+            )  # fmt: skip
         self.bounds = source_bounds(bounds, self.features, names)
 
     def open(self) -> Any:
@@ -114,7 +114,7 @@ class ParquetRows(RowSource):
                         yield rows[:bad]
                     kind = "missing" if np.isnan(rows[bad, at]) else "infinite"
                     name = short(self.features[at])
-                    raise SourceError(f"{self.path}, row {start + bad + 1}: column {name} is {kind}; {REMEDY}")
+                    raise SourceError(f"{self.path}, row {start + bad + 1}", f"column {name} is {kind}; {REMEDY}")
                 yield rows
                 start += len(rows)
 
@@ -144,11 +144,11 @@ def damage(where: object, problem: str) -> Iterator[None]:
 
         yield
     except ImportError as error:
-        raise SourceError(f"{where}: needs pyarrow; install it with pip install 'streampca[parquet]'") from error
+        raise SourceError(where, "needs pyarrow; install it with pip install 'streampca[parquet]'") from error
     except (OSError, pa.ArrowException, *_DAMAGE) as error:
         if isinstance(error, SourceError):
             raise
-        raise SourceError(f"{where}: {problem}: {reason(error)}; check the path, or make the file again") from error
+        raise SourceError(where, f"{problem}: {reason(error)}; check the path, or make the file again") from error
 
 
 from_parquet = ParquetRows

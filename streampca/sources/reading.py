@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, Self
 
-from streampca.errors import BadParameterError, short
+from streampca.errors import BadParameterError, UsageError, short
 from streampca.linalg.counts import check_count
 from streampca.rows.admission import OnBadRow
 from streampca.sources.base import BLOCK_ROWS
@@ -81,17 +81,17 @@ class Reading:
             ("names", names is None or is_list, "a list of the names of all columns"),
         ):  # fmt: skip
             if not is_valid:
-                raise BadParameterError(f"{option}={short(getattr(self, option))}: expected {expected}")
+                raise BadParameterError(option, getattr(self, option), expected)
         object.__setattr__(self, "is_absorbing", self.on_bad_row == "zero")
         object.__setattr__(self, "is_lenient", self.is_absorbing or self.missing == "nan")
         if self.is_absorbing and self.header is False and names is None:
-            raise BadParameterError("on_bad_row='zero' with header=False: name all columns, names=['a', 'b', ...]")
+            raise UsageError("on_bad_row='zero' with header=False: name all columns, names=['a', 'b', ...]")
 
     def only(self, rows: str, *options: str) -> Self:
-        """Return these options; `BadParameterError` if one is set that does not apply to such rows."""
+        """Return these options; `UsageError` if one is set that does not apply to such rows."""
         # An option that is set to its default cannot be told from one that is not set, and changes nothing.
         for option in fields(self):
             value = getattr(self, option.name)
             if option.init and option.name not in options and value != option.default:
-                raise BadParameterError(f"{option.name}={short(value)} does not apply to {rows}")
+                raise UsageError(f"{option.name}={short(value)} does not apply to {rows}")
         return self

@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
-from streampca.errors import BadParameterError, short
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.rows.protocol import RowSource
@@ -47,7 +47,7 @@ class Synthetic(RowSource):
         check_components(self.n_components, self.n_features)
         seed = self.seed
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise BadParameterError(f"seed={short(seed)}: expected a non-negative integer")
+            raise BadParameterError("seed", seed, "a non-negative integer")
         self.features = tuple(f"x{i}" for i in range(self.n_features))
         self._tile_rows = min(_TILE_ROWS, max(64, _TILE_ENTRIES // self.n_features))
 
@@ -73,8 +73,8 @@ class Synthetic(RowSource):
     def _directions(self, count: int) -> FloatArray:
         """Return random orthonormal directions, (n_features, count)."""
         if count > self.n_features:
-            raise BadParameterError(
-                f"n_components={self.n_components}: takes {count} directions, more than n_features={self.n_features}"
+            raise UsageError(
+                f"n_components={self.n_components}: {count} directions exceed n_features={self.n_features}"
             )
         from streampca.linalg.eigen import orthonormal  # loads slowly; sources of real rows do not need it
 
@@ -98,9 +98,9 @@ class Spiked(Synthetic):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.signal <= 1.0:
-            raise BadParameterError(f"signal={short(self.signal)}: expected a number between 0 and 1")
+            raise BadParameterError("signal", self.signal, "a number between 0 and 1")
         if not 0.0 < self.norm < np.inf:
-            raise BadParameterError(f"norm={short(self.norm)}: expected a positive finite number")
+            raise BadParameterError("norm", self.norm, "a positive finite number")
         self._basis = self._directions(self.n_components)
         weights = _DECAY ** np.arange(self.n_components)
         self._scales = self.norm * np.sqrt(self.signal * weights / weights.sum())

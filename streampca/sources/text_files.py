@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from streampca.errors import BadParameterError, SourceError, listed, reason, short
+from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason, short
 from streampca.rows.names import MISSING
 from streampca.rows.protocol import RowSource
 from streampca.sources.reading import Reading
@@ -53,7 +53,7 @@ class TextFile:
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If the source cannot be read, or the encoding is unknown.
     """
 
@@ -69,23 +69,21 @@ class TextFile:
         elif hasattr(self._source, "readinto"):
             self.name = str(getattr(self._source, "name", "the stream"))
         else:
-            raise BadParameterError(f"path={short(source)}: expected the path of a file or a binary stream")
+            raise BadParameterError("path", source, "the path of a file or a binary stream")
         encoding, replace, by_name = reading.encoding, reading.is_absorbing, reading.is_absorbing and not has_header
         try:
             known = codecs.lookup(encoding).name
             "".encode(encoding)  # refuses codecs from bytes to bytes, such as base64
         except (LookupError, TypeError, UnicodeError) as error:
-            raise BadParameterError(
-                f"encoding={short(encoding)}: expected an encoding of text, such as 'utf-8' or 'latin-1'"
-            ) from error
+            raise BadParameterError("encoding", encoding, "an encoding of text, such as 'utf-8'") from error
         if replace and _NOT_BY_LINE.match(known):
-            raise BadParameterError(
+            raise UsageError(
                 f"on_bad_row='zero' with encoding={short(encoding)}: one damaged line could change others; convert the "
                 f"text, as with iconv -f {known} -t utf-8"
             )
         if by_name and known in ("utf-16", "utf-32"):
-            raise BadParameterError(
-                f"encoding={short(encoding)}: the first record would decide the order of bytes; pass '{known}-le'"
+            raise UsageError(
+                f"encoding={short(encoding)}: the first record would decide the byte order; pass '{known}-le'"
             )
         self._is_utf8 = known in ("utf-8", "utf-8-sig", "ascii")
         self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, reading.max_bytes, by_name
@@ -99,7 +97,7 @@ class TextFile:
             first += block
         marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE
         if self._is_utf8 and not self._by_name and first.startswith(marks):
-            raise SourceError(f"{self.name}: this is UTF-16 text; pass encoding='utf-16'")
+            raise SourceError(self.name, "this is UTF-16 text; pass encoding='utf-16'")
         texts: Iterator[bytes] = chain([first], blocks)
         if not self._is_utf8:
             # Privacy: strict decoding would end the run at a byte of one record.
@@ -110,9 +108,7 @@ class TextFile:
             yield next(texts, b"").removeprefix(codecs.BOM_UTF8)
             yield from texts
         except UnicodeError as error:
-            raise SourceError(
-                f"{self.name}: not {self._encoding} text ({reason(error)}); pass another encoding="
-            ) from error
+            raise SourceError(self.name, f"not {self._encoding} text ({reason(error)}); pass encoding=") from error
 
     def _decompressed(self, size: int) -> Iterator[bytes]:
         try:
@@ -133,16 +129,16 @@ class TextFile:
                 stream = counted = raw
                 limit = self._max_bytes if packed in (".gz", ".zip") else None
                 if packed in (".gz", ".zip") and self._follow:
-                    raise SourceError(f"{self.name}: a compressed file cannot be followed; pass it through zcat")
+                    raise SourceError(self.name, "a compressed file cannot be followed; pass it through zcat")
                 if packed == ".gz":
                     stream = stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb"))
                 elif packed == ".zip":
                     if not raw.seekable():
-                        raise SourceError(f"{self.name}: a zip archive cannot be read from a pipe or stream; use gzip")
+                        raise SourceError(self.name, "a zip archive cannot be read from a pipe or stream; use gzip")
                     archive = stack.enter_context(zipfile.ZipFile(raw))
                     names = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
                     if len(names) != 1:
-                        raise SourceError(f"{self.name}: holds {len(names)} files, expected one: {listed(names)}")
+                        raise SourceError(self.name, f"holds {len(names)} files, expected one: {listed(names)}")
                     # The archive's own position runs far ahead of the member's.
                     stream = counted = stack.enter_context(archive.open(names[0]))
                     length = archive.getinfo(names[0]).file_size
@@ -154,11 +150,11 @@ class TextFile:
                     total += len(block)
                     self.share = counted.tell() / length if length else 0.0
                     if limit is not None and total > limit:
-                        raise SourceError(f"{self.name}: expands to more than {limit} bytes; pass a larger max_bytes=")
+                        raise SourceError(self.name, f"expands to more than {limit} bytes; pass a larger max_bytes=")
                     yield block
         except _DAMAGE as error:
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise SourceError(f"{self.name}: cannot be read: {problem}; check the path or the file") from error
+            raise SourceError(self.name, f"cannot be read: {problem}; check the path or the file") from error
 
     def pieces(
         self, blocks: Iterable[bytes], delimiter: str | None = None, *, longest: int = LONGEST_RECORD,
@@ -191,7 +187,7 @@ class TextFile:
             if length <= limit:
                 buffer.append(block[:first] if first else block)
             elif header:
-                raise SourceError(f"{self.name}: the first line is longer than {limit} bytes; is this a table of text?")
+                raise SourceError(self.name, f"the first line is longer than {limit} bytes; is this a table of text?")
             else:
                 buffer = []
             if first:
@@ -227,7 +223,7 @@ class TextRows(RowSource):
         """Return what the constructor began to read of a stream, or open it; `SourceError` at a second reading."""
         begun, self._begun = self._begun, None
         if begun is None and self._file.once:
-            raise SourceError(f"{self.name}: was read before, and can be read once only; save it to a file")
+            raise SourceError(self.name, "was read before, and can be read once only; save it to a file")
         return opened() if begun is None else begun
 
     @property

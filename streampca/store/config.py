@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from streampca import state
-from streampca.errors import BadParameterError, StoreCorruptError, reason, short
+from streampca.errors import StoreCorruptError, UsageError, reason, short
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy import outlet, randomness
@@ -51,14 +51,14 @@ def storable(name: Any) -> type[Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Return a configuration as values for msgpack; `BadParameterError` for an object that `load` would not build."""
+    """Return a configuration as values for msgpack; `UsageError` for an object that `load` would not build."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if not is_dataclass(value):
         return value
     name = type(value).__name__
     if storable(name) is not type(value):
-        raise BadParameterError(
+        raise UsageError(
             f"{name} cannot be kept in a store, which holds public algorithms and mechanisms of streampca and their "
             "parameters"
         )
@@ -113,7 +113,7 @@ def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stre
         stream = kind(**config, key=key.key)
         stream.engine.randomness.is_seeded = key.seeded
         stream.engine.start_id = start
-    except (BadParameterError, KeyError, TypeError, AttributeError) as problem:
+    except (UsageError, KeyError, TypeError, AttributeError) as problem:
         raise StoreCorruptError(
             f"the configuration of the run is refused ({reason(problem)}). Open it with the version that wrote it"
         ) from problem

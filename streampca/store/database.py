@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError, reason
+from streampca.errors import StoreCorruptError, StoreLockedError, StoreUnwritableError, UsageError, reason
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
 from streampca.store.records import damaged, decode, encode, read, releases_of
@@ -94,7 +94,7 @@ class SQLiteFile:
         in_memory = path == ":memory:"
         with plain_errors(path):
             if not (in_memory or write or Path(path).exists()):
-                raise BadParameterError(f"{path}: there is no such {self.what}; check the path")
+                raise UsageError(f"{path}: there is no such {self.what}; check the path")
             is_uri = not (in_memory or write)
             name = _read_only(Path(path)) if is_uri else path
             self.db: sqlite3.Connection = sqlite3.connect(
@@ -237,11 +237,11 @@ class Database(SQLiteFile):
     def fact(self, name: str) -> Any:
         """Return a fact that every run has, such as its public facts, ``"run"``.
 
-        Raises `BadParameterError` if there is no run, and `StoreCorruptError` if another fact is missing.
+        Raises `UsageError` if there is no run, and `StoreCorruptError` if another fact is missing.
         """
         found = self.get(name)
         if found is None and name == "run":
-            raise BadParameterError(f"{self.path} holds no run yet. Begin one with Stream(..., store=store)")
+            raise UsageError(f"{self.path} holds no run yet. Begin one with Stream(..., store=store)")
         if found is None:
             raise damaged(f"{self.path} holds no {name}")
         return found

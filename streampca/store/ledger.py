@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Self
 
-from streampca.errors import BadParameterError, BudgetExhaustedError, StoreForkedError, short
+from streampca.errors import BadParameterError, BudgetExhaustedError, StoreForkedError, UsageError
 from streampca.privacy.accounting import Event, Promising, basic_epsilon, epsilon_of
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
@@ -57,11 +57,11 @@ class Balance:
         return epsilon_of([*(entry.event for entry in self.entries), *events], self.delta)
 
     def covers(self, event: Event) -> bool:
-        """Return whether the budget covers one more event. `BadParameterError` for another adjacency or unit."""
+        """Return whether the budget covers one more event. `UsageError` for another adjacency or unit."""
         if (event.adjacency, event.unit) != (self.adjacency, self.unit):
-            raise BadParameterError(
-                f"the budget of {self.data_set!r} is for {self.unit} under {self.adjacency!r}, this is calibrated "
-                f"for {event.unit} under {event.adjacency!r}. Calibrate it for the same"
+            raise UsageError(
+                f"the budget of {self.data_set!r} is for {self.unit} under {self.adjacency!r}, this is calibrated for "
+                f"{event.unit} under {event.adjacency!r}. Calibrate it for the same"
             )
         most = self.epsilon * (1.0 + _TOLERANCE)
         # Basic composition is an upper bound and fast; tight accounting runs only if the bound does not suffice.
@@ -91,7 +91,7 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If the file is missing and ``create`` is False.
     StoreCorruptError
         If the file is damaged or is not a ledger.
@@ -108,7 +108,7 @@ class Ledger(AbstractContextManager["Ledger"]):
     def __init__(self, path: str | PathLike[str], *, create: bool = True) -> None:
         self.path = fspath(path)
         if not create and not Path(path).is_file():
-            raise BadParameterError(f"{self.path}: there is no such ledger. Check the path")
+            raise UsageError(f"{self.path}: there is no such ledger. Check the path")
         self._open_file = SQLiteFile(self.path)
 
     # -- budgets --------------------------------------------------------------------
@@ -118,17 +118,17 @@ class Ledger(AbstractContextManager["Ledger"]):
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If the data set has another budget: a budget that could grow after it is spent would limit nothing.
         """
         if not data_set:
-            raise BadParameterError("data_set='': expected a name.")
+            raise BadParameterError("data_set", "", "a name")
         if not isinstance(budget, Budget):
-            raise BadParameterError(f"budget={short(budget)} is not a budget. Pass Budget(epsilon, delta)")
+            raise BadParameterError("budget", budget, "a budget", advice="Pass Budget(epsilon, delta)")
         if not self._replace(data_set, None, Balance(data_set, budget.epsilon, budget.delta, budget.adjacency, unit)):
             stored = self.balance(data_set)
             if (Budget(stored.epsilon, stored.delta, stored.adjacency), stored.unit) != (budget, unit):
-                raise BadParameterError(
+                raise UsageError(
                     f"data set {data_set!r} has a budget of epsilon={stored.epsilon:g}, delta={stored.delta:g} for "
                     f"{stored.unit} under {stored.adjacency!r} already; budgets are set once"
                 )
@@ -138,14 +138,14 @@ class Ledger(AbstractContextManager["Ledger"]):
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If the data set has no budget.
         StoreCorruptError
             If an entry is damaged.
         """
         found: Balance | None = self._file.get(_BALANCE + data_set, Balance)
         if found is None:
-            raise BadParameterError(f"data set {data_set!r} has no budget. Set one with Ledger.set_budget")
+            raise UsageError(f"data set {data_set!r} has no budget. Set one with Ledger.set_budget")
         return found
 
     def balances(self) -> list[Balance]:
@@ -178,7 +178,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         ------
         BudgetExhaustedError
             If the budget does not cover the event, or it has no guarantee. Nothing is booked.
-        BadParameterError
+        UsageError
             If the data set has no budget, the name belongs to another event, or the adjacency is not the budget's.
         """
         if isinstance(ran, Event):
@@ -194,7 +194,7 @@ class Ledger(AbstractContextManager["Ledger"]):
             booked = [entry.event for entry in before.entries if run is not None and entry.run == run]
             if booked:
                 if booked[0] != event:
-                    raise BadParameterError(f"run={run!r} was debited for something else. Name this run differently")
+                    raise UsageError(f"run={run!r} was debited for something else. Name this run differently")
                 return before
             if not before.covers(event):
                 total = before.after(event)
@@ -282,9 +282,9 @@ class Account:
     def of(cls, ledger: str | PathLike[str] | None, data_set: str | None) -> Self | None:
         """Return the account that two parameters of an estimator name, or None if both are None."""
         if (ledger is None) != (data_set is None):
-            raise BadParameterError(
+            raise UsageError(
                 f"ledger={ledger!r}, data_set={data_set!r}: expected the path of a ledger and the name of the data "
-                "set, or neither."
+                "set, or neither"
             )
         return None if ledger is None or data_set is None else cls(Ledger(ledger, create=False), data_set)
 

@@ -23,7 +23,7 @@ from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
+from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError, UsageError
 from streampca.rows.protocol import Position
 from streampca.store.config import config_of, label_of
 from streampca.store.database import Database, checksum, plain_errors
@@ -83,7 +83,7 @@ class Schedule(NamedTuple):
             times.append(0.0 if found is None else float(found[1]) * _UNITS[found[2]])
             if not 0.0 < times[-1] < math.inf:
                 expected = "a number of rows, or a time" if name == "commit_every" else "a time"
-                raise BadParameterError(f"{name}={value!r}: expected {expected} such as '200ms', '2s' or '5min'.")
+                raise BadParameterError(name, value, f"{expected} such as '200ms', '2s' or '5min'")
         return cls(rows, *times)
 
 
@@ -190,7 +190,7 @@ class Writer:
             if t < noted.rows or absorbed is noted or (t == noted.rows and absorbed.ends == noted.ends):
                 return
             if self._epoch is _UNDER_WAY:
-                raise BadParameterError("releases of an epoch are durable only after all of it. Read them after it")
+                raise UsageError("releases of an epoch are durable only after all of it. Read them after it")
             self.commit()
 
     # -- what the store calls ---------------------------------------------------------

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.store.config import load, public_parameters
 from streampca.store.database import SCHEMA, Database, plain_errors
 from streampca.store.keys import read_key
@@ -50,7 +50,7 @@ def status(path: Path) -> dict[str, Any]:
 def backup(path: Path, to: Path) -> int:
     """Copy a database consistently, also while the run continues, but not the key. Return the number of its rows."""
     if to.exists():
-        raise BadParameterError(f"{to} exists. Name another file: a backup overwrites none")
+        raise UsageError(f"{to} exists. Name another file: a backup overwrites none")
     with closing(Database(str(path), write=False)) as source, plain_errors(to):
         source.fact("run")
         part = beside(to, ".part")

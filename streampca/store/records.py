@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import numpy as np
 
-from streampca.errors import BadParameterError, StoreCorruptError, reason
+from streampca.errors import StoreCorruptError, UsageError, reason
 from streampca.linalg.lattice import STEP
 from streampca.release.release import Release, Terms
 from streampca.rows.admission import Counts
@@ -43,7 +43,7 @@ def encode(value: Any) -> bytes:
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
-        raise BadParameterError(f"a value cannot be stored: {problem}") from problem
+        raise UsageError(f"a value cannot be stored: {problem}") from problem
 
 
 def decode(data: bytes) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray
 
@@ -90,24 +90,24 @@ class PassedRows:
     count: int = field(default=0, init=False)  #: number of rows skipped so far
 
     def take(self, admitted: FloatArray) -> None:
-        """Skip rows. Raise `BadParameterError` after the last of them if they are not the rows of the run."""
+        """Skip rows. Raise `UsageError` after the last of them if they are not the rows of the run."""
         self._total += digest_of(self._key, words_of(admitted), self.count)
         self.count += len(admitted)
         taken = self._taken
         if taken.known and self.count == taken.rows and self._total % 2**64 != taken.total:
-            raise BadParameterError(
+            raise UsageError(
                 f"the first {taken.rows} rows of the file are not the rows that the run has taken (another file, order "
                 "or column). Give the file of the run"
             )
 
     def check_next(self, admitted: FloatArray) -> None:
-        """Raise `BadParameterError` if a continuation file begins with rows that the run has absorbed already."""
+        """Raise `UsageError` if a continuation file begins with rows that the run has absorbed already."""
         words = words_of(admitted[:HEAD])
         if len(words) < HEAD or (words == words[0]).all():
             return  # equal rows begin many files, and identify none
         for start, head in self._taken.heads:
             if digest_of(self._key, words, start) % 2**64 == head:
-                raise BadParameterError(
+                raise UsageError(
                     f"the file begins with the rows that the run has taken from row {start + 1} on, which would count "
                     "twice. Omit --continues for the whole file, or give the file that comes next"
                 )

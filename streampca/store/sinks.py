@@ -14,7 +14,7 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.release.release import Release
 from streampca.store.database import Database
 from streampca.store.witness import beside
@@ -48,7 +48,7 @@ def deliver(
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If the cursor is of another run.
     """
     where = beside(Path(store), ".sent") if cursor is None else Path(cursor)
@@ -58,12 +58,12 @@ def deliver(
             run, t = json.loads(where.read_bytes())
             last = str(run), int(t)
         except (ValueError, TypeError) as problem:
-            raise BadParameterError(f"{where} is not a cursor of a sink. Name another, or remove it") from problem
+            raise UsageError(f"{where} is not a cursor of a sink. Name another, or remove it") from problem
     while True:
         with closing(Database(os.fspath(store), write=False)) as database:
             run = str(database.fact("run")["run"])
             if last is not None and last[0] != run:
-                raise BadParameterError(f"the sink has releases of run {last[0]}, this is run {run}. Use another sink")
+                raise UsageError(f"the sink has releases of run {last[0]}, this is run {run}. Use another sink")
             # In parts, so that memory stays bounded, and each from a view of its own.
             new = list(islice(database.releases(last[1] if last else 0), _MOST))
         for release in new:

@@ -36,7 +36,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
+from streampca.errors import BadParameterError, StoreLockedError, UsageError, WrongKeyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
 from streampca.rows.protocol import Position
@@ -87,7 +87,7 @@ class Store(AbstractContextManager["Store"]):
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a parameter is outside its domain.
 
     Notes
@@ -115,21 +115,19 @@ class Store(AbstractContextManager["Store"]):
         witness: str | os.PathLike[str] | None = None, commit_every: int | str = "200ms", snapshot_every: str = "5min",
     ) -> None:  # fmt: skip
         if not isinstance(path, (str, os.PathLike)) or not str(path):
-            raise BadParameterError(f"path={path!r}: expected the path of a database, or ':memory:'.")
+            raise BadParameterError("path", path, "the path of a database, or ':memory:'")
         self.path = str(path)
         self._in_memory = self.path == ":memory:"
         if self._in_memory and not (passphrase is witness is None):
-            raise BadParameterError("path=':memory:': expected no passphrase= or witness=.")
+            raise UsageError("path=':memory:': expected no passphrase= or witness=")
         where = Path(self.path)
         self._key_file = beside(where, ".key")
         self._witness_file = Path(witness) if witness is not None else beside(where, ".witness")
         if witness is not None and not self._witness_file.parent.is_dir():
-            raise BadParameterError(
-                f"witness={str(witness)!r}: there is no folder {self._witness_file.parent}. Create or mount it"
-            )
+            raise UsageError(f"witness={str(witness)!r}: there is no folder {self._witness_file.parent}. Create it")
         for file in (where, self._key_file, self._witness_file):
             if file.is_symlink():
-                raise BadParameterError(f"{file} is a symbolic link, whose target may change. Name the file itself")
+                raise UsageError(f"{file} is a symbolic link, whose target may change. Name the file itself")
         self._passphrase = passphrase
         self._schedule = Schedule.of(commit_every, snapshot_every)
         self._lock = LockFile(beside(where, ".lock"))
@@ -188,11 +186,11 @@ class Store(AbstractContextManager["Store"]):
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If no stream writes to this store.
         """
         if self._writer is None:
-            raise BadParameterError("no stream writes to this store. Begin one, or call Stream.resume(store)")
+            raise UsageError("no stream writes to this store. Begin one, or call Stream.resume(store)")
         with self._writer.one_commit(epoch):
             yield
 
@@ -200,7 +198,7 @@ class Store(AbstractContextManager["Store"]):
         """Return a check of the rows that a source repeats after `Stream.resume`. Curator only."""
         database = self._open_database()
         if self._key is None:
-            raise BadParameterError("the store is not open. Continue its run with Stream.resume(store)")
+            raise UsageError("the store is not open. Continue its run with Stream.resume(store)")
         return PassedRows(self._key.derive(b"streampca rows"), sealed_facts(database, self._key)[0])
 
     def flush(self) -> None:
@@ -282,18 +280,16 @@ class Store(AbstractContextManager["Store"]):
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If the store holds a run already.
         WrongKeyError
             If a key file exists already: it may be that of a lost run.
         """
         if self._writer is not None:
-            raise BadParameterError(
-                f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)"
-            )
+            raise UsageError(f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)")
         payer, described = engine.account, config_of(engine)
         if payer is not None and not isinstance(payer, Account):
-            raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
+            raise BadParameterError("ledger", ..., "Ledger(path).account(data_set), a debit that is durable too")
         try:
             database = self._claim()
             # Order: facts, ledger, witness, key file. The key file is the commit point: a crash before it leaves a run
@@ -303,9 +299,7 @@ class Store(AbstractContextManager["Store"]):
             # A run without its key file broke off while it began. One that has it may have been paid for.
             is_whole = found is not None and (has_key or self._in_memory) and found["account"] is not None
             if progress.rows or is_whole:
-                raise BadParameterError(
-                    f"{self.path} holds a run of {progress.rows} rows. Continue it with Stream.resume(store)"
-                )
+                raise UsageError(f"{self.path} holds a run of {progress.rows} rows. Continue with Stream.resume(store)")
             before = None if found is None else str(found["run"])
             if has_key and (before is None or run_of(self._key_file) != before):
                 raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")
@@ -350,7 +344,7 @@ class Store(AbstractContextManager["Store"]):
     def resume(self, kind: type[Stream], *, moved: bool = False) -> Stream:
         """Rebuild the stream of the run. Called by `Stream.resume`."""
         if not self._in_memory and not Path(self.path).exists():
-            raise BadParameterError(f"{self.path}: there is no such store. Check the path")
+            raise UsageError(f"{self.path}: there is no such store. Check the path")
         if self._writer is not None:
             # Without a snapshot: the next stream replays the entries, which checks them.
             self._writer.finish(snapshot=False)
@@ -362,7 +356,7 @@ class Store(AbstractContextManager["Store"]):
             known = self._key if self._in_memory else None
             # The key file is the last step of a beginning. If it is missing beside rows, it was lost or moved.
             if known is None and not (self._key_file.exists() or database.progress.rows):
-                raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
+                raise UsageError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
             key = known or read_key(self._key_file, self._passphrase)
             check_key(database, key)
             account, head = None, None
@@ -422,7 +416,7 @@ class Store(AbstractContextManager["Store"]):
 
     def _open_database(self) -> Database:
         if self._database is None:
-            raise BadParameterError("the store is not open. Begin a run with Stream(store=), or Stream.resume(store)")
+            raise UsageError("the store is not open. Begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
 
     def _let_go(self) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import LOW, UNIT_BITS, GramSum, is_plausible
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
@@ -61,24 +61,22 @@ class BlockGram:
     def __post_init__(self) -> None:
         for part in (self.high, self.low):
             if not isinstance(part, np.ndarray) or part.dtype != np.int64 or part.ndim != 1:
-                raise BadParameterError("high, low: expected 1-D arrays of 64-bit integers. Use BlockGram.of.")
+                raise UsageError("high, low: expected 1-D arrays of 64-bit integers. Use BlockGram.of")
         object.__setattr__(self, "n_features", (math.isqrt(8 * self.high.size + 1) - 1) // 2)
         if self.high.shape != self.low.shape or svec_size(self.n_features) != self.high.size:
-            raise BadParameterError(
-                f"high, low: {self.high.size} and {self.low.size} entries are no packed Gram matrix. Use BlockGram.of."
+            raise UsageError(
+                f"high, low: {self.high.size} and {self.low.size} entries are no packed Gram matrix. Use BlockGram.of"
             )
         bad = self.counts.bad
         if self.count < 1 or not 0 <= bad <= self.count or (self.first is not None and self.first < 1):
-            raise BadParameterError(
+            raise UsageError(
                 f"count={self.count}, first={self.first}: expected integers of at least 1, and at most count bad rows "
-                f"({bad} counted)."
+                f"({bad} counted)"
             )
         # A centered row ends with CONSTANT, which changes the range of plausible entries.
         sums = self.high, self.low
         if not any(is_plausible(sums, self.count, self.n_features, constant) for constant in (0.0, CONSTANT)):
-            raise BadRowError(
-                f"block: no Gram matrix of {self.count} rows of the unit ball. Admit rows first (Stream.leaves)."
-            )
+            raise BadRowError(None, f"block: no Gram matrix of {self.count} rows of the unit ball. Use Stream.leaves")
 
     @classmethod
     def of(
@@ -94,31 +92,29 @@ class BlockGram:
         return cls(high, low, rows.shape[0], counts, first, admission)
 
     def check(self, admission: Admission, first: int) -> None:
-        """Raise `BadParameterError` unless the block has this admission and may begin at row ``first``."""
+        """Raise `UsageError` unless the block has this admission and may begin at row ``first``."""
         if self.first is not None and self.first != first:
-            raise BadParameterError(f"first={self.first}: expected row {first}. Push each block once, in order.")
+            raise BadParameterError("first", self.first, f"row {first}", advice="Push each block once, in order")
         # A block of another admission would have another sensitivity, whatever its sums look like.
         expected = admission.admitted_features
         if expected is not None and self.n_features != expected:
-            raise BadParameterError(f"block: {self.n_features} features, expected {expected}.")
+            raise UsageError(f"block: {self.n_features} features, expected {expected}")
         if self.admission and self.admission != admission_mark(admission):
-            raise BadParameterError(
-                "block: admitted with other settings or by another version. Cut rows with stream.leaves()."
-            )
+            raise UsageError("block: admitted with other settings or by another version. Cut rows with stream.leaves()")
 
     def then(self, other: BlockGram) -> BlockGram:
         """Join this block and the following one. Exact and associative.
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If the other block has other features or another admission, or does not begin where this one ends.
         """
         if other.high.size != self.high.size or other.admission != self.admission:
-            raise BadParameterError("block: expected a block of the same features and the same admission.")
+            raise BadParameterError("block", ..., "a block of the same features and the same admission")
         following = None if self.first is None else self.first + self.count
         if other.first != following:
-            raise BadParameterError(f"first={other.first}: expected {following}. Join blocks in order.")
+            raise BadParameterError("first", other.first, str(following), advice="Join blocks in order")
         low = self.low + other.low
         # Carry the low parts, so that they stay below one unit.
         return replace(
@@ -223,7 +219,7 @@ class BlockCutter:
         if self.horizon is not None:
             size = min(size, self.horizon - rows)
         if size < 1:
-            raise HorizonReachedError(f"horizon={self.horizon}: no row is left, and the noise is calibrated for it.")
+            raise HorizonReachedError(f"horizon={self.horizon}: no row is left, and the noise is calibrated for it")
         return size
 
     def blocks(self, chunks: Iterable[FloatArray], rows: int) -> Iterator[BlockGram]:

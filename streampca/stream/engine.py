@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streampca import _native
-from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
+from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError, UsageError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.threads import OneThread
@@ -206,15 +206,13 @@ class Engine:
         """Feed a block, after which its source is at ``position``; see `Stream.push_block`."""
         self.algorithm.check_blocks()
         if not isinstance(block, BlockGram):
-            raise BadParameterError(
-                f"block of type {type(block).__name__}: expected a BlockGram. Use push_many for rows."
-            )
+            raise BadParameterError("block", ..., f"a BlockGram, not {type(block).__name__}", advice="Use push_many")
         self._ready()
         now = self.all_absorbed()
         admission = now.admission
         # Rows of the warm-up vote for the bounds one by one, which no sum of them can do.
         if admission.is_warming_up:
-            raise BadParameterError("block: expected rows during the warm-up of bounds='private'. Use push_many.")
+            raise BadParameterError("block", ..., "rows during the warm-up of bounds='private'", advice="Use push_many")
         if admission.n_features is None:
             admission = admission.fixed(None, block.n_features - int(admission.center))
         block.check(admission, now.t + 1)
@@ -273,9 +271,9 @@ class Engine:
             return last.at
         if new_source:
             return None
-        raise BadParameterError(
+        raise UsageError(
             f"the previous rows came {'otherwise' if last is None else f'from {last.source}'}, these from {source}. "
-            "Continue the source of the run, or declare all rows of this one new: new_source=True (--continues)."
+            "Continue the source of the run, or declare all rows of this one new: new_source=True (--continues)"
         )
 
     @property
@@ -485,7 +483,7 @@ class Engine:
         # The busy mark excludes nested calls. This check excludes the child of a fork, where the outer call would
         # continue as a copy that has not paid.
         if self.now is not before:
-            raise StreamBusyError("a fork replaced the stream while rows were absorbed. Push the rows again.")
+            raise StreamBusyError("a fork replaced the stream while rows were absorbed. Push the rows again")
         log = self.log
         if log is None or entry is None or outlet is None:
             self.now = after

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.exclusive import exclusive
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
@@ -51,11 +51,11 @@ def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, c
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If this stream has seen a row, or the state has other parameters.
     """
     if engine.now.processor is not None or engine.taken:
-        raise BadParameterError("state: expected a stream without rows to restore into.")
+        raise BadParameterError("state", ..., "a stream without rows to restore into")
     names = state["features"]
     admission = engine.now.admission.fixed(None if names is None else tuple(names), state["n_features"])
     if state["processor"] is None:
@@ -108,9 +108,7 @@ def replay(engine: Engine, entry: Entry) -> list[Release]:
 def saved(engine: Engine) -> dict[str, Any]:
     """Absorb waiting rows; return all data of a copy. As secret as the rows, and the key with it."""
     if engine.log is not None:
-        raise BadParameterError(
-            "a durable stream cannot be copied or pickled. Open it from its store with Stream.resume(store)."
-        )
+        raise UsageError("a durable stream cannot be copied or pickled. Open its store with Stream.resume(store)")
     # Absorb first: the buffer of waiting rows belongs to the original.
     now = engine.all_absorbed()
     parts = engine.algorithm, engine.randomness, now.admission, engine.regret_log, engine.private_log, engine.account

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
 from streampca.regret.private_regret import PrivateRegretRecords
@@ -44,7 +44,7 @@ class State(NamedTuple):
 def running(now: State) -> Processor:
     """Return the processor of a stream that has started."""
     if now.processor is None:
-        raise BadParameterError("the stream has not started. Push a row first.")
+        raise UsageError("the stream has not started. Push a row first")
     return now.processor
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, Self
 import numpy as np
 
 from streampca.conversion import as_block, check_iterable, framed
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
@@ -80,7 +80,7 @@ class Stream:
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a parameter is outside its domain.
 
     Notes
@@ -115,42 +115,40 @@ class Stream:
         store: RunStore | None = None,
     ) -> None:
         if not isinstance(algorithm, Algorithm):
-            raise BadParameterError(f"algorithm={algorithm!r}: expected an algorithm, e.g. PrivateFPL(...).")
+            raise BadParameterError("algorithm", algorithm, "an algorithm, e.g. PrivateFPL(...)")
         if getattr(algorithm, "max_rows_per_user", None) is not None and not self._caps_users:
-            raise BadParameterError("max_rows_per_user: the stream does not know users. Use UserStream(algorithm).")
+            raise UsageError("max_rows_per_user: the stream does not know users. Use UserStream(algorithm)")
         if regret is not None and regret != "exact" and not isinstance(regret, RegretLog):
-            raise BadParameterError(f"regret={regret!r}: expected a RegretLog, 'exact' or None.")
+            raise BadParameterError("regret", regret, "a RegretLog, 'exact' or None")
         if private_regret is not None and not isinstance(private_regret, PrivateRegret):
-            raise BadParameterError(f"private_regret={private_regret!r}: expected a PrivateRegret or None.")
+            raise BadParameterError("private_regret", private_regret, "a PrivateRegret or None")
         count = None
         if isinstance(features, (int, np.integer)):
             check_count("features", features)
             count = int(features)
             features = None
         if isinstance(features, str) or not isinstance(features, Iterable | None):
-            raise BadParameterError(f"features={features!r}: expected a sequence of names, or their number.")
+            raise BadParameterError("features", features, "a sequence of names, or their number")
         check_account(ledger)
         horizon: int | None = getattr(algorithm, "horizon", None)
         publishes = bool(getattr(algorithm, "publish_regret", False))
         if private_regret is not None and not publishes:
-            raise BadParameterError(
-                f"private_regret={private_regret!r}: the algorithm releases no rewards. "
-                "Use PrivateFPL(..., publish_regret=True)."
+            raise UsageError(
+                f"private_regret={private_regret!r}: the algorithm releases no rewards. Use PrivateFPL(..., "
+                "publish_regret=True)"
             )
         if seed is not None and key is not None:
-            raise BadParameterError("seed, key: expected one of them, not both.")
+            raise UsageError("seed, key: expected one of them, not both")
         if warmup is not None and bounds != "private":
-            raise BadParameterError(f"warmup={warmup!r}: only valid with bounds='private'.")
+            raise UsageError(f"warmup={warmup!r}: only valid with bounds='private'")
         ranges: Bounds | PrivateBounds | None
         if not isinstance(bounds, str):
             ranges = bounds
         elif bounds != "private":
-            raise BadParameterError(
-                f"bounds={bounds!r}: expected (lower, upper), a mapping by feature name or 'private'."
-            )
+            raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by feature name or 'private'")
         elif self._caps_users:
             # Parallel composition over disjoint rows needs one row a user.
-            raise BadParameterError("bounds='private': not available for users, who may have several rows.")
+            raise UsageError("bounds='private': not available for users, who may have several rows")
         else:
             ranges = PrivateBounds.of(algorithm.guarantee, warmup, horizon)
         admission = Admission(
@@ -168,7 +166,7 @@ class Stream:
         self.engine = Engine(algorithm, randomness, admission, exact, private, ledger)
         if store is not None:
             if not hasattr(store, "begin"):
-                raise BadParameterError(f"store={store!r}: expected a store. Pass Store(path).")
+                raise BadParameterError("store", store, "a store", advice="Pass Store(path)")
             self.engine.attach(store.begin(self.engine), ledger, copied=False)
 
     @classmethod
@@ -230,7 +228,7 @@ class Stream:
 
         Raises
         ------
-        BadParameterError, BadRowError, HorizonReachedError
+        UsageError, BadRowError, HorizonReachedError
             If the algorithm needs rows or has reached its horizon; if the block crosses a release; if it has other
             features, another admission or another first row; or if it is no Gram matrix of ``count`` rows of the unit
             ball. Nothing has changed.
@@ -252,7 +250,7 @@ class Stream:
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If the previous rows came from another source and ``new_source`` is False.
         """
         rows = framed(rows)
@@ -307,14 +305,14 @@ class Stream:
     def leaves(self) -> BlockCutter:
         """Return the public settings for cutting rows into blocks in another process.
 
-        Raises `BadParameterError` if the features or bounds are not known yet, or the algorithm needs rows.
+        Raises `UsageError` if the features or bounds are not known yet, or the algorithm needs rows.
         """
         admission, algorithm = self.engine.now.admission, self.algorithm
         algorithm.check_blocks()
         if admission.n_features is None:
-            raise BadParameterError("features=None: the features must be known before blocks are cut. Pass features=.")
+            raise UsageError("features=None: the features must be known before blocks are cut. Pass features=")
         if admission.is_warming_up:
-            raise BadParameterError(f"bounds='private': expected {admission.warmup} rows first. Push them as rows.")
+            raise BadParameterError("bounds", "private", f"{admission.warmup} rows first", advice="Push them as rows")
         return BlockCutter(admission, getattr(algorithm, "release_every", 1), getattr(algorithm, "horizon", None))
 
     @property
@@ -356,7 +354,7 @@ class Stream:
     def regret(self) -> Regret:
         """Live view of the exact regret. Curator only."""
         if self.engine.regret_log is None:
-            raise BadParameterError("regret=None: this stream keeps no regret.")
+            raise UsageError("regret=None: this stream keeps no regret")
         return Regret(self.engine.regret_log, self.engine.moment)
 
     @property
@@ -364,7 +362,7 @@ class Stream:
         """The publishable regret so far: intervals, under the guarantee of the releases."""
         config = self.engine.private_log
         if config is None:
-            raise BadParameterError("this stream releases no rewards. Use PrivateFPL(..., publish_regret=True).")
+            raise UsageError("this stream releases no rewards. Use PrivateFPL(..., publish_regret=True)")
         return self.engine.committed().private or config.start()
 
     @property

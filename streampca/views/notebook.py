@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Self
 
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.stream.stream import Stream
 from streampca.views.card import card, stream_html
 
@@ -25,7 +25,7 @@ class Watch:
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If IPython is missing, or ``every`` is not positive.
 
     Notes
@@ -37,7 +37,7 @@ class Watch:
         self, stream: Stream, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False
     ) -> None:
         if not (isinstance(every, (int, float)) and every > 0.0):
-            raise BadParameterError(f"every={every!r} must be a positive number of seconds")
+            raise BadParameterError("every", every, "a positive number of seconds")
         if total is None and hasattr(rows, "__len__"):
             total = stream.t + len(rows)
         self._stream, self._rows = stream, rows
@@ -65,7 +65,7 @@ class Watch:
         try:
             from IPython.display import HTML, display
         except ImportError:
-            raise BadParameterError("watch needs IPython: pip install jupyter, or use print(stream)") from None
+            raise UsageError("watch needs IPython: pip install jupyter, or use print(stream)") from None
         self._first, self._since = self._stream.t, time.monotonic()
         self._show = HTML
         self._handle = display(HTML(self.html()), display_id=True)
@@ -82,7 +82,7 @@ class Watch:
 
     def __iter__(self) -> Iterator[Any]:
         if self._rows is None:
-            raise BadParameterError("there are no rows to run; call watch(rows), or use it in a with statement")
+            raise UsageError("there are no rows to run; call watch(rows), or use it in a with statement")
         with self:
             yield from self._stream.run(self._rows)
 

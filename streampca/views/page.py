@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.eigen import signs_like
 from streampca.linalg.types import FloatArray
 from streampca.regret.private_regret import PrivateRegretRecord
@@ -157,9 +157,9 @@ class Page:
         self._message = -1, ""  # version, and its JSON
 
     def publish(self) -> None:
-        """Refuse releases without a guarantee from now on. Raises `BadParameterError` if the page may not be public."""
+        """Refuse releases without a guarantee from now on. Raises `UsageError` if the page may not be public."""
         if not self.is_publishable:
-            raise BadParameterError("exact figures, and releases without a privacy guarantee, may not be published")
+            raise UsageError("exact figures, and releases without a privacy guarantee, may not be published")
         self._is_published = True
 
     def describe(self, parameters: Mapping[str, Any]) -> None:
@@ -178,14 +178,14 @@ class Page:
 
         Raises
         ------
-        BadParameterError
+        UsageError
             If one is something else, or a release has no guarantee on a page that was published.
         """
         accepted = (Release, RegretRecord) if self.curator else (Release,)
         with self._lock:
             for event in events:
                 if type(event) not in accepted:  # by exact type: a subclass of a release could hold anything
-                    raise BadParameterError(f"{type(event).__name__} may not be published; only releases may")
+                    raise UsageError(f"{type(event).__name__} may not be published; only releases may")
                 if isinstance(event, Release):
                     self._add_release(event)
                 else:
@@ -199,10 +199,10 @@ class Page:
                 self.version += 1
 
     def show(self, figures: Sequence[Fact]) -> None:
-        """Show further figures, in place of the last ones. Raises `BadParameterError` if they may not be shown."""
+        """Show further figures, in place of the last ones. Raises `UsageError` if they may not be shown."""
         # Privacy: whether a fact is marked does not matter here. Figures of any kind may be functions of raw rows.
         if not self.curator:
-            raise BadParameterError("figures of the curator may not be published")
+            raise UsageError("figures of the curator may not be published")
         with self._lock:
             self.figures = tuple(figures)
             self.version += 1
@@ -219,7 +219,7 @@ class Page:
     def _add_release(self, release: Release) -> None:
         if not release.guarantee.is_private:  # as those of `Oja`
             if self._is_published:
-                raise BadParameterError("a release without a privacy guarantee may not be published")
+                raise UsageError("a release without a privacy guarantee may not be published")
             self.is_publishable = False
         self._offer("releases", partial(facts.release_row, release, self.latest))
         # The interval needs an eigenvalue problem of the Gram matrix, which is unpacked for it.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import BadParameterError, NoReleaseError, needs
+from streampca.errors import BadParameterError, NoReleaseError, UsageError, needs
 from streampca.linalg.types import FloatArray
 from streampca.release.release import Release, rows_summed
 
@@ -103,7 +103,7 @@ def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = 
     """Draw a release; see `Release.plot`."""
     known = ("loadings", "biplot", "scree", "over-time", "motion")
     if kind not in known:
-        raise BadParameterError(f"kind={kind!r}: expected one of {', '.join(map(repr, known))}.")
+        raise BadParameterError("kind", kind, f"one of {', '.join(map(repr, known))}")
     if kind != "scree" and not release.subspace.basis.size:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
     basis = release.subspace.basis
@@ -117,7 +117,7 @@ def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = 
             return _biplot(basis[:, :2], names)
         same = [one for one in (*past, release) if one.subspace.basis.shape == basis.shape]
         if len(same) < 2:
-            raise BadParameterError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
+            raise UsageError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
         # Evenly spread, and counted from the end, so that this release is always drawn.
         step = -(-len(same) // _RELEASES)
         same = same[(len(same) - 1) % step :: step]

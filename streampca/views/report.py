@@ -28,7 +28,7 @@ def read_run(path: Path, regret: Path | None = None) -> tuple[Page, list[Release
     """Read a run for a report: its page, and some of its releases, evenly spread, the last among them.
 
     Parameters are those of `RunFiles`. With a file of the exact regret, the page is the curator's. Raises
-    `BadParameterError` if a file is something else, and `NoReleaseError` if there is no release yet.
+    `UsageError` if a file is something else, and `NoReleaseError` if there is no release yet.
     """
     files, page, kept = RunFiles(path, regret), Page(curator=regret is not None), Thinned[Release]()
     # Releases may be millions, and are thinned as they come.
@@ -38,7 +38,7 @@ def read_run(path: Path, regret: Path | None = None) -> tuple[Page, list[Release
             kept.offer(lambda release=release: release)  # type: ignore[misc]
     kept.finish()
     if not kept.items:
-        raise NoReleaseError("there is no release to report on. Continue the run until one is due.")
+        raise NoReleaseError("there is no release to report on. Continue the run until one is due")
     page.describe(files.parameters)
     while records := files.new_records():
         page.add(records)

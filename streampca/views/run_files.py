@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.regret.regret import RegretRecord
 from streampca.release.file import ReleaseLines
 from streampca.release.release import Release
@@ -37,7 +37,7 @@ class RunFiles:
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If a file is not there or, when it is read, is something else.
     """
 
@@ -45,9 +45,9 @@ class RunFiles:
         candidates = (path / "releases.jsonl", path / "run.db") if path.is_dir() else (path,)
         found = next((candidate for candidate in candidates if candidate.is_file()), None)
         if found is None:
-            raise BadParameterError(f"{path}: no releases.jsonl and no store there; give what streampca run wrote")
+            raise UsageError(f"{path}: no releases.jsonl and no store there; give what streampca run wrote")
         if regret is not None and not regret.is_file():
-            raise BadParameterError(f"{regret}: there is no such file")
+            raise UsageError(f"{regret}: there is no such file")
         self.path, self.regret = found, regret
         self.parameters: Mapping[str, Any] = {}
         with found.open("rb") as file:
@@ -85,7 +85,7 @@ class RunFiles:
                 if self._number > 2:
                     records.append(RegretRecord.of(float(value) for value in text.split(",")))
             except (ValueError, TypeError) as problem:
-                raise BadParameterError(
+                raise UsageError(
                     f"{self.regret}, line {self._number}: not a regret file; give one that streampca run --regret wrote"
                 ) from problem
         return records

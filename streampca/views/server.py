@@ -26,7 +26,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.views.page import Page
 
 #: Headers of every answer: nothing of another site is loaded, and no other site may frame or load this one.
@@ -59,7 +59,7 @@ class Server:
 
     Raises
     ------
-    BadParameterError
+    UsageError
         If the server cannot listen on the port, a name is no host name, or the page is neither publishable nor the
         curator's.
     """
@@ -67,7 +67,7 @@ class Server:
     def __init__(self, page: Page, *, port: int = 8765, names: Sequence[str] = ()) -> None:
         for name in names:
             if set(name) & set("*:/"):  # a wildcard would accept the name of any other site
-                raise BadParameterError(f"--name {name}: expected a host name, such as pca.example.org")
+                raise UsageError(f"--name {name}: expected a host name, such as pca.example.org")
         token = secrets.token_urlsafe(24) if page.curator else ""
         # Privacy: from here on, a page without a token refuses what may not be published.
         if not token:
@@ -147,5 +147,5 @@ def _listen(port: int) -> socket.socket:
         listener.listen()
     except (OSError, OverflowError) as problem:
         listener.close()
-        raise BadParameterError(f"cannot listen on port {port} ({problem}); choose another --port") from problem
+        raise UsageError(f"cannot listen on port {port} ({problem}); choose another --port") from problem
     return listener

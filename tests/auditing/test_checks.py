@@ -12,7 +12,7 @@ from streampca.auditing import instrument
 from streampca.auditing.leak import digits_differ, leak, low_digits
 from streampca.auditing.runs import pairs
 from streampca.auditing.statistics import Spectrum, chance_to_miss, p_values
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.privacy.randomness import Randomness, Tape
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000)
@@ -145,14 +145,14 @@ def test_same_seed_same_report_and_fresh_keys_without_one():
     [
         (FPL, {"mode": "slow"}, "mode='slow': expected"),
         (FPL, {"false_alarm": 1.0}, "false_alarm=1.0: expected"),
-        (FPL, {"rows": np.zeros(3)}, r"rows of shape \(3,\): expected"),
+        (FPL, {"rows": np.zeros(3)}, r"rows=<ndarray of shape \(3,\)>: expected"),
         (3, {}, "subject=3: expected an algorithm"),
         ("PrivateFlp", {}, "no audit named 'PrivateFlp'"),
         ("WishartCovariance-tree", {}, "no audit named 'WishartCovariance-tree'"),
     ],
 )
 def test_bad_parameters(subject, options, message):
-    with pytest.raises(BadParameterError, match=message):
+    with pytest.raises(UsageError, match=message):
         sp.audit(subject, **options)
 
 

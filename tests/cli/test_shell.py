@@ -7,7 +7,7 @@ import pytest
 import streampca
 from streampca.cli.algorithms import command_of, make_algorithm
 from streampca.cli.app import application
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.rows.bounds import read_bounds
 
 COMMON = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5}
@@ -56,7 +56,7 @@ def test_words_for_yes_and_no():
     for on, words in ((True, "yes YES true on 1"), (False, "no No false FALSE off 0")):
         for word in words.split():
             assert make_algorithm("fpl", COMMON, extra={"publish_regret": word}).publish_regret is on, word
-    with pytest.raises(BadParameterError, match="--set publish_regret=maybe: expected yes or no"):
+    with pytest.raises(UsageError, match="--set publish_regret=maybe: expected yes or no"):
         make_algorithm("fpl", COMMON, extra={"publish_regret": "maybe"})
 
 
@@ -89,7 +89,7 @@ def test_bounds_as_text_and_in_files(tmp_path):
     path = tmp_path / "b.json"
     for content in ("[1, 2]", '{"a": 3}', '{"a": [1, "x"]}', "{"):
         path.write_text(content)
-        with pytest.raises(BadParameterError, match=r"b\.json"):
+        with pytest.raises(UsageError, match=r"b\.json"):
             read_bounds(str(path))
 
 
@@ -98,9 +98,9 @@ def test_algorithms_by_either_name():
         made = make_algorithm(name, COMMON | {"horizon": None}, extra={"solver": '"exact"', "publish_regret": "yes"})
         assert isinstance(made, streampca.PrivateFPL)
         assert (made.release_every, made.publish_regret) == (100, True)
-    with pytest.raises(BadParameterError, match="--horizon"):
+    with pytest.raises(UsageError, match="--horizon"):
         make_algorithm("PerturbedLeader", COMMON | {"horizon": 5})
-    with pytest.raises(BadParameterError, match="none of that name"):
+    with pytest.raises(UsageError, match="none of that name"):
         make_algorithm("Stream", COMMON)
 
 
@@ -124,5 +124,5 @@ def test_options_of_a_strategy_have_its_name_before_theirs():
         ({"solver": "smoothed", "solver.drift": "fast"}, "drift='fast'"),
         ({"solver": "other"}, "expected one of 'exact'"),
     ):
-        with pytest.raises(BadParameterError, match=message):
+        with pytest.raises(UsageError, match=message):
             make_algorithm("fpl", common, extra=extra)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streampca import _native
-from streampca.errors import BadParameterError, HorizonReachedError
+from streampca.errors import BadParameterError, HorizonReachedError, UsageError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
@@ -201,7 +201,7 @@ def test_compiled_and_plain_releases_have_equal_bits(name, std):
 )
 def test_a_snapshot_of_other_parameters_is_refused(name, other):
     snapshot = CASES[name].start(5, Vectors([])).snapshot()
-    with pytest.raises(BadParameterError, match="Restore with the parameters"):
+    with pytest.raises(UsageError, match="Restore with the parameters"):
         other.start(5, Vectors([])).restored(snapshot, Vectors([]))
 
 

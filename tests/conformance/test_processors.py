@@ -11,7 +11,7 @@ import pytest
 from golden_cases import BUDGET, STREAMS, D, N, rows
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, StreamPCAError
+from streampca.errors import BadParameterError, BadRowError, StreamPCAError, UsageError
 from streampca.linalg.lattice import onto_ball
 
 ROWS = rows()
@@ -167,7 +167,7 @@ def test_releases_come_when_they_were_announced(make: Callable[[], sp.Algorithm]
 def test_rows_that_were_not_admitted_are_refused(make: Callable[[], sp.Algorithm]) -> None:
     processor = make().start(D, sp.Randomness.from_seed(1))
     for bad in (np.full((1, D), 0.9), np.full((2, D), 1e-9), np.full((1, D), np.nan)):
-        with pytest.raises((BadRowError, BadParameterError)):
+        with pytest.raises((BadRowError, UsageError)):
             processor.absorb(bad)
     with pytest.raises(BadParameterError, match="shape"):
         processor.absorb(np.zeros((1, D + 1)))

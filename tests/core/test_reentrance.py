@@ -25,7 +25,7 @@ import pytest
 from interrupts import within
 
 import streampca as sp
-from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError
+from streampca.errors import HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError, UsageError
 from streampca.stream import replay
 
 D, NAMES = 4, list("abcd")
@@ -85,7 +85,7 @@ class Feed:
 
     def push_block(self) -> None:
         at, _ = self.rows(1)
-        with suppress(BadParameterError):  # of this place no more
+        with suppress(UsageError):  # of this place no more
             self.took(
                 [self.stream.push_block(next(self.stream.leaves().blocks([ROWS[at : at + 1]], self.stream.t)))], at
             )
@@ -208,7 +208,7 @@ def test_every_call_that_changes_a_stream_refuses_a_push_inside_it(opcodes: bool
             feed.stream.engine.adopt(source)
             feed.stream.engine.absorb_waiting()
             copied.append(copy.deepcopy(feed.stream))
-            with suppress(BadParameterError):
+            with suppress(UsageError):
                 state = replay.saved(MAKE["tumbling"]().engine)["state"]
                 replay.restore(other.stream.engine, state, None, copied=False)
             feed.stream.finish()
@@ -426,7 +426,7 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
             break
         one, two = others[count:]
         assert isinstance(one, sp.Stream) != isinstance(two, sp.Stream)
-        assert isinstance(one if isinstance(two, sp.Stream) else two, (StreamBusyError, BadParameterError))
+        assert isinstance(one if isinstance(two, sp.Stream) else two, (StreamBusyError, UsageError))
     assert sum(isinstance(one, StreamBusyError) for one in others) > 5
     store = sp.Store(":memory:")
     stream = sp.Stream(fpl(), store=store)

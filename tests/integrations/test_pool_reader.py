@@ -13,7 +13,7 @@ from runs import of_steps, texts
 
 import streampca as sp
 from streampca import pool
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
 from streampca.pool import absorb_parquet
 from streampca.sources.parquet import from_parquet
 
@@ -71,7 +71,7 @@ def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: 
         made.push_many(first)
     got = of_steps(absorb_parquet(out, files[1], processes=1, before=1605))
     assert got == texts(other.push_many(second).releases)
-    with pytest.raises(BadParameterError, match="is at row 3210"):
+    with pytest.raises(UsageError, match="is at row 3210"):
         next(absorb_parquet(out, files[1], processes=1))
 
 
@@ -80,10 +80,10 @@ def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: 
     [
         (lambda: sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=3000), features=D), None, {},
          HorizonReachedError, "3210 rows given"),
-        (lambda: sp.Stream(sp.Oja(n_components=2), features=D), None, {}, BadParameterError, "needs rows"),
+        (lambda: sp.Stream(sp.Oja(n_components=2), features=D), None, {}, UsageError, "needs rows"),
         (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),
         (lambda: stream(), [], {}, BadParameterError, "at least one file"),
-        (lambda: stream(), "s3://bucket/a.parquet", {}, BadParameterError, "Spark's own reader"),
+        (lambda: stream(), "s3://bucket/a.parquet", {}, UsageError, "Spark's own reader"),
     ],
 )  # fmt: skip
 def test_errors_before_any_row(files: list[Path], out, paths, options, error, message: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, SourceError
+from streampca.errors import SourceError, UsageError
 from streampca.readers import BlockFolder, collect, reader_blocks, write_blocks
 from streampca.rows.protocol import Part
 from streampca.store.records import decode, encode
@@ -115,14 +115,14 @@ def test_blocks_that_do_not_fit_are_refused_with_their_place(tmp_path: Path) -> 
     elsewhere = sp.Stream(made(2).algorithm, features=NAMES, row_norm=3.0).leaves()
     for source, readers, error, message in (
         (Topic([whole[0], block()]), 2, SourceError, "two different blocks 0"),
-        (Topic([block(), b"poison"]), 2, BadRowError, "topic, message 1: this is no block of a reader"),
-        (Topic([block().replace(fields[-1].encode(), b"\xff" * 16)]), 2, BadRowError, "message 0: this is no block"),
-        (BlockFolder(tmp_path), 2, BadRowError, r"reader-1\.parquet, entry 2: this is no block"),
-        (Topic([loud]), 2, BadRowError, "no Gram matrix of 3 rows of the unit ball"),
-        (Topic([narrow]), 2, BadParameterError, "other settings"),
-        (Topic([block(reader=2)]), 2, BadParameterError, "2 readers send 3 rows"),
-        (Topic([block(elsewhere)]), 2, BadParameterError, "other settings"),
-        (Topic([]), 4, BadParameterError, "must be a multiple"),
+        (Topic([block(), b"poison"]), 2, SourceError, "topic, message 1: this is no block of a reader"),
+        (Topic([block().replace(fields[-1].encode(), b"\xff" * 16)]), 2, SourceError, "message 0: this is no block"),
+        (BlockFolder(tmp_path), 2, SourceError, r"reader-1\.parquet, entry 2: this is no block"),
+        (Topic([loud]), 2, SourceError, "no Gram matrix of 3 rows of the unit ball"),
+        (Topic([narrow]), 2, SourceError, "other settings"),
+        (Topic([block(reader=2)]), 2, SourceError, "2 readers send 3 rows"),
+        (Topic([block(elsewhere)]), 2, SourceError, "other settings"),
+        (Topic([]), 4, UsageError, "must be a multiple"),
     ):
         with pytest.raises(error, match=message):
             list(collect(made(2), source, readers=readers, rows=M))

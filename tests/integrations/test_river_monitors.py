@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.river import PrivateBlockPCA, PrivatePCA
 from streampca.river_monitors import SubspaceAnomaly, SubspaceDrift
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_tested_is_refused() -> None:
     detector, model = SubspaceDrift(), PrivatePCA(n_components=1)
     detector.update(model.release)  # nothing yet
     model.learn_one({"a": 0.5, "b": 0.1})
-    with pytest.raises(BadParameterError, match="disjoint blocks"):
+    with pytest.raises(UsageError, match="disjoint blocks"):
         detector.update(model.release)
 
 

@@ -11,7 +11,7 @@ import pytest
 from river import compose, datasets, evaluate, linear_model, metrics, stream
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, NoReleaseError
+from streampca.errors import BadRowError, NoReleaseError, UsageError
 from streampca.river import PrivateBlockPCA, PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 
 NAMES = ["b", "a", "d", "c"]
@@ -125,7 +125,7 @@ def test_a_bad_first_row_leaves_no_trace() -> None:
     for column in ([0.0, np.nan], ["u", "v"]):
         with pytest.raises(BadRowError):
             model.learn_many(pd.DataFrame({"p": [1.0, 2.0], "q": column}))
-    with pytest.raises(BadParameterError, match=r"n_components=2 exceeds the 1 features \['z'\]"):
+    with pytest.raises(UsageError, match=r"n_components=2 exceeds the 1 features \['z'\]"):
         model.learn_one({"z": 1.0})
     assert model.t == 0
     assert model.transform_one({"b": 2.0, "a": 1.0}) == model.transform_one({}) == {"pc0": 0.0, "pc1": 0.0}
@@ -165,12 +165,12 @@ def test_a_refused_record_is_a_zero_row_the_first_one_too(bad: Any) -> None:
     ],
 )
 def test_bad_parameters(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadParameterError, match=message):
+    with pytest.raises(UsageError, match=message):
         PrivatePCA(**options)
 
 
 def test_names_and_bounds_keep_their_order() -> None:
-    with pytest.raises(BadParameterError, match="need features="):
+    with pytest.raises(UsageError, match="need features="):
         PrivatePCA(bounds=([0, 0], [1, 2])).learn_one({"a": 1.0, "b": 1.0})
     for options, x, columns in (
         ({"bounds": ([0, 0], [1, 2]), "features": ["b", "a"]}, {"a": 2.0, "b": 0.5}, ["b", "a"]),

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 
 import streampca as sp
 from streampca import queries
-from streampca.errors import BadParameterError, BudgetExhaustedError
+from streampca.errors import BudgetExhaustedError, UsageError
 from streampca.sklearn import PrivatePCA
 from streampca.store.ledger import Account, Ledger
 
@@ -186,7 +186,7 @@ def test_bounds_scale_and_come_back() -> None:
         ({"u": (0, 1), "v": (0, 1)}, table, "bounds are missing for 'w'"),
         ((1.0, 0.0), X, "finite lower < upper"),
     ):
-        with pytest.raises(BadParameterError, match=message):
+        with pytest.raises(UsageError, match=message):
             PrivatePCA(bounds=bounds).fit(given)
 
 
@@ -221,9 +221,9 @@ def test_a_fresh_key_unless_seeded() -> None:
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (lambda: PrivatePCA(n_components=6).fit(rows(10)), BadParameterError, "n_components=6 exceeds n_features=5"),
-        (lambda: PrivatePCA(data_set="people").fit(rows(10)), BadParameterError, "the path of a ledger and the name"),
-        (lambda: PrivatePCA(bounds="private").partial_fit(rows(10)), BadParameterError, "needs all rows"),
+        (lambda: PrivatePCA(n_components=6).fit(rows(10)), UsageError, "n_components=6 exceeds n_features=5"),
+        (lambda: PrivatePCA(data_set="people").fit(rows(10)), UsageError, "the path of a ledger and the name"),
+        (lambda: PrivatePCA(bounds="private").partial_fit(rows(10)), UsageError, "needs all rows"),
         (lambda: PrivatePCA().inverse_transform(rows(2)[:, :2]), NotFittedError, "not fitted"),
         (lambda: PrivatePCA().explained_variance_interval(), NotFittedError, "not fitted"),
         (lambda: PrivatePCA().fit([[np.nan, 1.0], [0.0, 1.0]]), ValueError, "NaN"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg import lattice
 from streampca.linalg.memory import History, Recent, Rows, available_memory
 
@@ -73,7 +73,7 @@ def test_a_history_keeps_its_records_and_halves_them_past_its_limit(limit):
 
 def test_too_many_features_are_told_before_memory_is_taken(monkeypatch):
     monkeypatch.setattr(lattice, "available_memory", lambda: 1.0e9)
-    with pytest.raises(BadParameterError, match=r"5000 features: .* 1\.1 GB of memory, and 1 GB are available"):
+    with pytest.raises(UsageError, match=r"5000 features: .* 1\.1 GB of memory, and 1 GB are available"):
         lattice.GramSum(5000)
     paid = []
 
@@ -82,7 +82,7 @@ def test_too_many_features_are_told_before_memory_is_taken(monkeypatch):
             paid.append(start)
 
     stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), ledger=Account())
-    with pytest.raises(BadParameterError, match="choose fewer columns"):
+    with pytest.raises(UsageError, match="choose fewer columns"):
         stream.push(np.zeros(5000))
     assert not paid
     monkeypatch.setattr(lattice, "available_memory", lambda: 1.2e9)

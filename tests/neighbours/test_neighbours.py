@@ -75,7 +75,7 @@ def test_lines_of_a_quoted_cell_that_become_rows_are_found(monkeypatch: pytest.M
 
 
 def _quoting(names: Any, where: str, *_: object) -> None:
-    raise base.SourceError(f"{where}: {list(names)} look like a row")
+    raise base.SourceError(where, f"{list(names)} look like a row")
 
 
 def _finite_blocks(real: Any) -> Any:
@@ -129,7 +129,7 @@ def _as_numbers(page: Any) -> np.ndarray:
 def _mappings_first(real: Any) -> Any:
     def learn_one(self: Any, x: Any) -> None:
         if not self.t and not isinstance(x, dict):
-            raise BadRowError("a mapping is due")
+            raise BadRowError(None, "a mapping is due")
         real(self, x)
 
     return learn_one

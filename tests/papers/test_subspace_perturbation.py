@@ -117,7 +117,7 @@ def test_the_projector_is_taken_only_where_it_loses_no_more_whatever_the_spectru
 
 
 def test_the_whole_space_is_refused():
-    with pytest.raises(BadParameterError, match="expected less than 2"):
+    with pytest.raises(BadParameterError, match="expected less than n_features=2"):
         SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6).release(np.zeros((3, 2)))
 
 

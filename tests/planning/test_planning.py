@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.mechanisms.base import Mechanism
 from streampca.planning import Plan, Prediction, Question, plan
 from streampca.planning.curve import Curve
@@ -189,5 +189,5 @@ def test_noise_and_regret_are_in_units_of_row_norm_squared() -> None:
     ],
 )
 def test_questions_outside_the_domain(keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadParameterError, match=message):
+    with pytest.raises(UsageError, match=message):
         plan(**(ASKED | keywords))

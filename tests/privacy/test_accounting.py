@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.privacy import gaussian
 from streampca.privacy.accounting import Event, epsilon_of, library_epsilon
 
@@ -82,12 +82,12 @@ def test_numbers_of_an_event_outside_their_domain(bad):
 
 
 def test_what_has_no_guarantee_has_no_price():
-    with pytest.raises(BadParameterError, match="no guarantee"):
+    with pytest.raises(UsageError, match="no guarantee"):
         Event.of(sp.Guarantee.none("published rewards"))
 
 
 def test_different_neighbours_do_not_add_up():
-    with pytest.raises(BadParameterError, match="do not add up"):
+    with pytest.raises(UsageError, match="do not add up"):
         epsilon_of([gauss(0.1), Event("other", "replace", mu=0.1)], 1e-6)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streampca import AdaptiveLaplaceCovariance, Guarantee, MatrixLaplaceCovariance, Stream, Tumbling
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.papers import LaplaceCovariance
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
 from streampca.privacy.guarantee import laplace_delta
@@ -49,7 +49,7 @@ def test_composition() -> None:
     assert not half.compose(half).is_private
     assert not pure(1e308).compose(pure(1e308)).is_private
     assert not gaussian().compose(Guarantee.none("why")).is_private
-    with pytest.raises(BadParameterError, match="cannot compose"):
+    with pytest.raises(UsageError, match="cannot compose"):
         gaussian().compose(gaussian(adjacency="replace"))
 
 

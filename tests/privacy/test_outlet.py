@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import streampca as sp
 from streampca import _native
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.privacy import outlet as module
@@ -155,7 +155,7 @@ def test_a_replay_with_the_recorded_bytes_is_bit_identical():
 
 def test_a_record_of_other_rows_is_refused_once_it_ends():
     own = source()
-    with pytest.raises(BadParameterError, match="the recorded bytes end before vector 3"):
+    with pytest.raises(UsageError, match="the recorded bytes end before vector 3"):
         run(Outlet(own, own.first, [bytes(16)] * 2), rows())
 
 

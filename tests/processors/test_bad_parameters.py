@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.processors.ascent import EXACT_ROWS
 
 BUDGET = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
@@ -53,5 +53,5 @@ TOGETHER = (
     ],
 )
 def test_bad_parameters_are_named(make, options, message):
-    with pytest.raises(BadParameterError, match=re.escape(message)):
+    with pytest.raises(UsageError, match=re.escape(message)):
         make(**options)

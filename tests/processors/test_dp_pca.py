@@ -12,7 +12,7 @@ import pytest
 from feeding import Overheard, feed
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.gaussian import mu_of
@@ -98,9 +98,9 @@ def test_two_components() -> None:
 
 
 def test_refuses_before_any_row_is_spent() -> None:
-    with pytest.raises(BadParameterError, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
+    with pytest.raises(UsageError, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
         sp.Stream(DPPCA(epsilon=1.0, delta=1e-5, horizon=5000), features=D)
-    with pytest.raises(BadParameterError, match="horizon=5000"):
+    with pytest.raises(UsageError, match="horizon=5000"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=5000).start(D)
     with pytest.raises(BadParameterError, match="expected at most"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=2**27 + 1)
@@ -114,15 +114,13 @@ def test_too_few_rows_to_be_sure_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     """Short rows: at 100 features and 12 000 rows one run in four fails; from the least horizon on none of 5 does."""
     monkeypatch.setattr(dp_pca, "MARGIN", MARGIN)
     given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
-    with pytest.raises(
-        BadParameterError, match=r"need (\d+) for fewer than 1 run in 100 to fail.*batch_size"
-    ) as refusal:
+    with pytest.raises(UsageError, match=r"need (\d+) for fewer than 1 run in 100 to fail.*batch_size") as refusal:
         DPPCA(horizon=12_000, **given).check(20)
     numbers = re.findall(r"need (\d+) for|batch_size=(\d+) it needs (\d+)", str(refusal.value))
     least, batch_size, shortest = int(numbers[0][0]), int(numbers[1][1]), int(numbers[1][2])
     assert 2 * shortest <= least
     DPPCA(horizon=shortest, batch_size=batch_size, **given).check(20)
-    with pytest.raises(BadParameterError, match="too few"):
+    with pytest.raises(UsageError, match="too few"):
         DPPCA(horizon=least - 1, **given).check(20)
     for seed in range(5):
         rng = np.random.default_rng(seed)

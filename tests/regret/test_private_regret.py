@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import streampca as sp
-from streampca.errors import BadParameterError, NoReleaseError
+from streampca.errors import BadParameterError, NoReleaseError, UsageError
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness, Tape
 from streampca.regret.intervals import best_less_reward
@@ -127,12 +127,12 @@ def test_records_say_what_they_are_and_survive_json() -> None:
 def test_what_cannot_be_done_is_said() -> None:
     plain = sp.Stream(fpl(publish_regret=False), seed=0)
     plain.push([0.1, 0.2, 0.3])
-    with pytest.raises(BadParameterError, match=r"publish_regret=True"):
+    with pytest.raises(UsageError, match=r"publish_regret=True"):
         _ = plain.private_regret
     assert plain.release is not None
-    with pytest.raises(BadParameterError, match="has no rewards"):
+    with pytest.raises(UsageError, match="has no rewards"):
         sp.PrivateRegretRecord.of(plain.release)
-    with pytest.raises(BadParameterError, match="the algorithm releases no rewards"):
+    with pytest.raises(UsageError, match="the algorithm releases no rewards"):
         sp.Stream(fpl(publish_regret=False), private_regret=sp.PrivateRegret())
     with pytest.raises(NoReleaseError, match="nothing has been released"):
         sp.Stream(fpl()).private_regret.now()
@@ -143,7 +143,7 @@ def test_what_cannot_be_done_is_said() -> None:
     ):
         with pytest.raises(BadParameterError, match=message):
             sp.PrivateRegret(**keywords)  # type: ignore[arg-type]
-    with pytest.raises(BadParameterError, match="not a record"):
+    with pytest.raises(UsageError, match="not a record"):
         sp.PrivateRegretRecord.from_json("{}")
 
 

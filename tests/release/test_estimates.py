@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.privacy.budget import Budget
 from streampca.release.estimates import Estimates, goe_quantile
 
@@ -267,7 +267,7 @@ def test_estimates_of_nonsense_are_refused():
         ("gram", np.full((3, 3), np.nan)), ("gram", np.ones((3, 2))), ("noise_std", -1.0), ("n_components", 4),
         ("rows", 0), ("row_norm", 0.0),
     ):  # fmt: skip
-        with pytest.raises(BadParameterError, match=name):
+        with pytest.raises(UsageError, match=name):
             Estimates(**{**good, name: value})
 
 

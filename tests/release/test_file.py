@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.release.file import Header, ReleaseLines
 
 ALGORITHM = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=20)
@@ -69,7 +69,7 @@ def test_lines_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("nonsense\n")
     assert [release.t for release in islice(sp.read_releases(path), 5)] == [20, 40, 60, 80, 100]
-    with pytest.raises(BadParameterError, match=r"releases\.jsonl, line 7: not a release"):
+    with pytest.raises(UsageError, match=r"releases\.jsonl, line 7: not a release"):
         list(sp.read_releases(path))
 
 
@@ -88,9 +88,9 @@ def test_a_line_never_takes_the_guarantee_of_another_run(tmp_path: Path) -> None
     path = written(tmp_path / "one.jsonl", one)
     with path.open("a") as file:
         file.write(other[0].to_json(terms=False) + "\n")
-    with pytest.raises(BadParameterError, match=r"line 7.*its header of terms"):
+    with pytest.raises(UsageError, match=r"line 7.*its header of terms"):
         list(sp.read_releases(path))
-    with pytest.raises(BadParameterError, match="its header of terms"):
+    with pytest.raises(UsageError, match="its header of terms"):
         sp.Release.from_json(one[0].to_json(terms=False))
     # Files may be joined: a header holds for the lines after it.
     joined = tmp_path / "joined.jsonl"
@@ -114,10 +114,10 @@ def test_a_line_never_takes_the_guarantee_of_another_run(tmp_path: Path) -> None
 def test_what_is_no_such_file_is_told_with_its_line(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(line + "\n")
-    with pytest.raises(BadParameterError, match=rf"a\.jsonl, line 1: .*{words}"):
+    with pytest.raises(UsageError, match=rf"a\.jsonl, line 1: .*{words}"):
         list(sp.read_releases(path))
     path.write_bytes(b"\x00SQLite\xff\xfe\n")
-    with pytest.raises(BadParameterError, match="line 1"):
+    with pytest.raises(UsageError, match="line 1"):
         list(sp.read_releases(path))
     with pytest.raises(FileNotFoundError):
         list(sp.read_releases(tmp_path / "none.jsonl"))
@@ -141,5 +141,5 @@ def test_terms_that_could_not_be_written_again_are_no_terms(
     line = json.loads(Header(releases[0].terms, {}).to_json() if first else releases[0].to_json())
     change(line)
     (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n")
-    with pytest.raises(BadParameterError, match=r"a\.jsonl, line 1: not "):
+    with pytest.raises(UsageError, match=r"a\.jsonl, line 1: not "):
         list(sp.read_releases(tmp_path / "a.jsonl"))

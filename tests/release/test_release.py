@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from streampca import Guarantee, Release, Terms
-from streampca.errors import BadParameterError, BadRowError, NoReleaseError
+from streampca.errors import BadRowError, NoReleaseError, UsageError
 
 PROMISE = Guarantee(1.0, 1e-6, "zero-out", "s", "t", "c", mu=0.2367)
 
@@ -45,7 +45,7 @@ def test_releases_of_a_basis_alone() -> None:
     assert bare.packed is None
     with pytest.raises(NoReleaseError, match="subspace only"):
         _ = bare.gram
-    with pytest.raises(BadParameterError, match="packed_gram, basis"):
+    with pytest.raises(UsageError, match="packed_gram, basis"):
         Release(t=1, n_components=1, guarantee=PROMISE)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError
+from streampca.errors import BadRowError, UsageError
 from streampca.linalg.lattice import STEP, is_admitted
 from streampca.rows.admission import REASONS, Admission, Counts, bad_values
 
@@ -58,7 +58,7 @@ def test_features_are_fixed_once_by_the_first_row_or_block() -> None:
         (lambda: gate.fixed(["a", "b"]), "names of this stream in the same order"),
         (lambda: gate.fixed(None, 3), "features: 3 given"),
     ):
-        with pytest.raises((BadParameterError, BadRowError), match=message):
+        with pytest.raises((UsageError, BadRowError), match=message):
             refused()
 
 
@@ -128,13 +128,13 @@ def test_bad_rows_are_named_or_become_zero(row: object, message: str, reason: st
         ({"bounds": (1.0, 0.0)}, "finite lower < upper"),
         ({"bounds": (0.0, 5e-324)}, "finite lower < upper"),
         ({"on_bad_row": "skip"}, "on_bad_row='skip'"),
-        ({"features": ["a", "a"]}, "repeated names 'a'"),
+        ({"features": ["a", "a"]}, "expected distinct names. Repeated: 'a'"),
         ({"features": ["a"], "n_features": 2}, "1 names, but this stream has 2"),
         ({"n_features": 2, "bounds": {"a": (0, 1)}}, "expected named features"),
     ],
 )
 def test_settings_outside_their_domain(keywords: dict[str, object], message: str) -> None:
-    with pytest.raises(BadParameterError, match=message):
+    with pytest.raises(UsageError, match=message):
         Admission(**keywords)  # type: ignore[arg-type]
 
 
@@ -231,9 +231,9 @@ def test_a_report_before_the_first_row_and_of_one_bad_cell() -> None:
 @pytest.mark.parametrize("first", [[0.1], np.zeros(3), {"a": 1.0}, None, "abc"], ids=repr)
 def test_no_first_row_says_which_features_there_are_where_bad_rows_are_absorbed(first: object) -> None:
     fed = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), on_bad_row="zero")
-    with pytest.raises(BadParameterError, match="the first row would determine the features"):
+    with pytest.raises(UsageError, match="the first row would determine the features"):
         fed.push(first)
-    with pytest.raises(BadParameterError, match="the first row would determine"):
+    with pytest.raises(UsageError, match="the first row would determine"):
         fed.push_many([first])
     assert fed.t == 0
     fed.push_many(np.zeros((2, 3)))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.rows.admission import Admission
@@ -174,7 +174,7 @@ def test_rows_of_the_warm_up_do_not_draw_the_mean(algorithm: Any) -> None:
     ],
 )
 def test_where_private_bounds_are_refused(make, message) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(BadParameterError, match=message):
+    with pytest.raises(UsageError, match=message):
         make()
 
 

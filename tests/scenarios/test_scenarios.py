@@ -7,7 +7,7 @@ from run import app as main
 from scenario import Against, Expect, check, load, names, run_scenario
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 
 SPIKED = """
 title = "t"
@@ -118,7 +118,7 @@ def test_an_entry_brings_its_own_table(written):
     (checked,) = run_scenario(scenario).checks
     assert (checked.holds, checked.measured) == (True, "30")
     assert not run_scenario(scenario, 11).checks[0].holds
-    with pytest.raises(BadParameterError, match="defines no 'measure'"):
+    with pytest.raises(UsageError, match="defines no 'measure'"):
         run_scenario(load(written(ENTRY, code="")))
 
 
@@ -143,7 +143,7 @@ def test_an_entry_brings_its_own_table(written):
     ],
 )
 def test_a_broken_file_is_refused_by_the_field(written, text, old, new, words):
-    with pytest.raises(BadParameterError, match=words):
+    with pytest.raises(UsageError, match=words):
         load(written(text, old, new))
 
 
@@ -159,7 +159,7 @@ def test_a_broken_file_is_refused_by_the_field(written, text, old, new, words):
     ],
 )
 def test_what_is_not_there_is_named(written, old, new, words):
-    with pytest.raises(BadParameterError, match=words):
+    with pytest.raises(UsageError, match=words):
         run_scenario(load(written(SPIKED, old, new)))
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import streampca as sp
 from streampca.cli import main
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.sources import csv_rows, from_csv, from_ndjson, open_rows
 from streampca.sources.csv_cells import CellParser
 
@@ -150,11 +150,11 @@ def test_encodings_of_bad_rows() -> None:
     with pytest.raises(SourceError, match="not cp1252 text"):
         releases(from_csv(io.BytesIO(text), encoding="cp1252"))
     for encoding in ("iso2022_jp", "hz", "utf-7", "unicode_escape", "base64"):
-        with pytest.raises(BadParameterError, match=r"one damaged line could change|expected an encoding"):
+        with pytest.raises(UsageError, match=r"one damaged line could change|expected an encoding"):
             from_csv(io.BytesIO(csv(None)), encoding=encoding, on_bad_row="zero")
     with pytest.raises(SourceError, match="this is UTF-16 text; pass encoding='utf-16'"):
         from_csv(io.BytesIO("a,b\n1,2\n".encode("utf-16")), on_bad_row="zero")
-    with pytest.raises(BadParameterError, match="the first record would decide the order of bytes; pass 'utf-16-le'"):
+    with pytest.raises(UsageError, match="the first record would decide the byte order; pass 'utf-16-le'"):
         from_csv(io.BytesIO(csv(None)), names=NAMES, encoding="UTF_16", on_bad_row="zero")
 
 
@@ -181,7 +181,7 @@ def test_formats_by_name_and_by_keyword(tmp_path: Path) -> None:
     headless = csv(None).split(b"\n", 1)[1]
     assert releases(open_rows(io.BytesIO(headless), names=NAMES, on_bad_row="zero")) == PLAIN
     assert open_rows(io.BytesIO(headless), header=False, columns=[2, 0]).features == ("x2", "x0")
-    with pytest.raises(BadParameterError, match="delimiter=';' does not apply to Parquet"):
+    with pytest.raises(UsageError, match="delimiter=';' does not apply to Parquet"):
         open_rows(tmp_path / "rows.parquet", delimiter=";")
     with pytest.raises(BadParameterError, match="format='xml': expected one of csv"):
         open_rows(tmp_path / "rows.csv", format="xml")  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def test_streams_stay_open_and_live_ones_give_their_rows_as_they_come(tmp_path: 
         for row in (b"3,4\n", b"5,6\n"):
             feed.write(row)
             assert next(blocks).shape[1] == 2
-    with pytest.raises(BadParameterError, match="cannot be read from a pipe"):
+    with pytest.raises(UsageError, match="cannot be read from a pipe"):
         open_rows("-", format="parquet")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.sources import csv_rows, from_csv, text_files
 from streampca.sources.csv_cells import CellParser
 
@@ -65,7 +65,7 @@ LEAVE = "mend it, leave the column out with columns="
     ],
 )
 def test_messages_and_the_rows_before(write: Write, text: str, rows_before: int, message: str) -> None:
-    assert upto_error(write(text)) == ([[1, 2]] * rows_before, f"FILE{message}")
+    assert upto_error(write(text)) == ([[1, 2]] * rows_before, f"FILE{message}.")
 
 
 def test_lines_are_counted_as_an_editor_counts_them(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_lines_are_counted_as_an_editor_counts_them(write: Write, monkeypatch: p
         ("", "no rows, the file is empty; check the path"),
         ("\n \n\n", "column 1: the name looks like a value"),
         ("a,b\r1,2\r3,4\r", "lines end in CR; end them in LF or CR LF, as with tr"),
-        ("a,b\n", "no rows after the header; if its line is a row, pass header=False or names=[...]"),
+        ("a,b\n", "no rows after the header; if that is a row, pass header=False or names=[...]"),
         ("a,b", "no rows after the header"),
         ("male,old,male\n1,2,3\n", "columns 1, 3 share a name with another; choose by position, columns=[0"),
         (",a\n0,1\n", "leave out a column without a name with columns="),
@@ -120,7 +120,7 @@ def test_columns(write: Write) -> None:
         ([0, "a"], "'a' twice"),
         ([True], "True"),
     ]:
-        with pytest.raises((SourceError, BadParameterError)) as caught:
+        with pytest.raises((SourceError, UsageError)) as caught:
             from_csv(path, columns=columns)  # type: ignore[arg-type]
         assert message in str(caught.value)
 
@@ -133,14 +133,14 @@ def test_bounds(write: Write) -> None:
     for bounds, message in [
         ({"a": (0, 1)}, "bounds are missing for 'b'"),
         ({"a": (0, 1), "b": (0, 1), "c": (0, 1), "cc": (0, 1)}, "'cc', not a feature; did you mean 'c'?"),
-        ({"a": 1, "b": (0, 1), "c": (0, 1)}, "bounds= of 'a': expected (lower, upper), not 1"),
-        ((1, 0), "bounds of feature 'a': expected finite lower < upper, not (1, 0)"),
-        ((0, np.inf), "bounds of feature 'a': expected finite lower < upper, not (0, inf)"),
+        ({"a": 1, "b": (0, 1), "c": (0, 1)}, "bounds: expected (lower, upper) for 'a', not 1"),
+        ((1, 0), "bounds: expected finite lower < upper for feature 'a', not (1, 0)"),
+        ((0, np.inf), "bounds: expected finite lower < upper for feature 'a', not (0, inf)"),
         (([0, 0], [1, 1]), "each a number or 3 numbers"),
         (7, "expected (lower, upper)"),
         (("x", "y"), "each a number or 3 numbers"),
     ]:
-        with pytest.raises(BadParameterError) as caught:
+        with pytest.raises(UsageError) as caught:
             from_csv(path, bounds=bounds)  # type: ignore[arg-type]
         assert message in str(caught.value)
 

@@ -18,7 +18,7 @@ import pytest
 
 import streampca as sp
 from streampca.cli.options import Address
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import SourceError, UsageError
 from streampca.sources.databases import as_rows, from_query
 
 N = 500
@@ -116,12 +116,12 @@ def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path)
         store.flush()
         assert store.position.at == 5000
         other = from_query(url, "SELECT * FROM rows", "id")
-        with pytest.raises(BadParameterError, match="new_source=True"):
+        with pytest.raises(UsageError, match="new_source=True"):
             list(resumed.run(other))
         resumed.push([0.0, 0.0])  # by hand: the position of the source is unknown
         store.flush()
         assert store.position is None
-        with pytest.raises(BadParameterError, match="came otherwise"):
+        with pytest.raises(UsageError, match="came otherwise"):
             list(resumed.run(source))
 
 
@@ -149,13 +149,13 @@ def test_bad_cursors(database) -> None:
     write("INSERT INTO rows", [(1.0, None, 2.0)])
     with pytest.raises(SourceError, match="null in some rows; exclude"):
         from_query(url, QUERY, "id")
-    with pytest.raises(BadParameterError, match="mysql: is not known"):
+    with pytest.raises(UsageError, match="mysql: is not known"):
         from_query("mysql://host/db", QUERY, "id")
 
 
 @pytest.mark.parametrize(
     ("kind", "keys", "message"),
-    [("TEXT COLLATE NOCASE", ["a", "A", "b"], "equates two texts"), ("", [1, b"x"], "holds a bytes")],
+    [("TEXT COLLATE NOCASE", ["a", "A", "b"], "equates texts"), ("", [1, b"x"], "holds a bytes")],
 )
 def test_a_cursor_that_would_skip_rows_is_an_error(tmp_path: Path, kind: str, keys: list, message: str):
     with closing(sqlite3.connect(tmp_path / "rows.db")) as made, made:
@@ -173,7 +173,7 @@ def test_a_cursor_that_would_skip_rows_is_an_error(tmp_path: Path, kind: str, ke
 def test_no_message_holds_a_password(rest: str) -> None:
     pytest.importorskip("psycopg", reason="needs psycopg: pip install 'streampca[postgres]'")
     url = f"postgresql://{rest}"
-    with pytest.raises((BadParameterError, SourceError), match="postgresql: ") as raised:
+    with pytest.raises((UsageError, SourceError), match="postgresql: ") as raised:
         from_query(url, "SELECT 1", "id")
     text = str(raised.value) + repr(raised.value.__cause__) + Address(url).name
     assert not any(part in text for part in ("SECRET", "SE", "CRET"))

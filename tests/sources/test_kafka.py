@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import streampca as sp
 from streampca.cli import main
-from streampca.errors import BadParameterError, BadRowError, SourceError
+from streampca.errors import SourceError, UsageError
 from streampca.readers import collect
 from streampca.sources.kafka import from_kafka
 
@@ -129,7 +129,7 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
     assert producer.flush(30) == 0
     algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-9, release_every=4)
     source = from_kafka("poisoned", "g", servers=servers, features=FEATURES, value="block")
-    with pytest.raises(BadRowError, match="topic poisoned of blocks, partition 2, offset 0: this is no block"):
+    with pytest.raises(SourceError, match="topic poisoned of blocks, partition 2, offset 0: this is no block"):
         list(collect(sp.Stream(algorithm, features=FEATURES), source, readers=2, rows=2))
 
 
@@ -143,7 +143,7 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
     ],
 )
 def test_bad_parameters_of_a_topic(cluster, options: dict, message: str) -> None:
-    with pytest.raises((BadParameterError, SourceError), match=message) as raised:
+    with pytest.raises((UsageError, SourceError), match=message) as raised:
         next(from_kafka("t", "g", **{"servers": cluster[1], "features": ["a"], **options}).blocks())
     assert "SECRET" not in str(raised.value)
 
@@ -177,7 +177,7 @@ def test_the_command_resumes_at_its_offsets(cluster, tmp_path: Path, capsys) -> 
 
 CHILD = """
 import sys
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources import from_kafka
 from streampca.store.store import Store
@@ -188,7 +188,7 @@ algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50
 with Store(path, commit_every=40, snapshot_every="20ms") as store:
     try:
         stream = Stream.resume(store)
-    except BadParameterError:
+    except UsageError:
         stream = Stream(algorithm, features=topic.features, row_norm=3.0, on_bad_row="zero", seed=1, store=store)
     for step in stream.run(topic):
         if step.t % 40 == 0:

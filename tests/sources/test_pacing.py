@@ -13,7 +13,7 @@ import pytest
 from streampca.cli.inputs import open_source
 from streampca.cli.messages import in_flags
 from streampca.cli.options import ReadOptions
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.sources import files, open_rows, text_files
 
 CSV = b"a,b\n1,2\n3,4\n5,6\n7,8\n"
@@ -108,7 +108,7 @@ def test_the_options_of_the_command_line(
     tmp_path: Path, text: bytes, read: tuple[str, ...], columns: str | None, found: Any
 ) -> None:
     if isinstance(found, str):
-        with pytest.raises((SourceError, BadParameterError), match=found):
+        with pytest.raises((SourceError, UsageError), match=found):
             opened(tmp_path, text, *read, columns=columns)
     else:
         assert opened(tmp_path, text, *read, columns=columns) == found

@@ -12,7 +12,7 @@ from runs import Blocks
 
 import streampca as sp
 from streampca.cli import main
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import SourceError, UsageError
 from streampca.rows.protocol import Position, PositionedBlock
 from streampca.sources import NumberedRows
 
@@ -65,7 +65,7 @@ def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: P
         stream = sp.Stream(algorithm(), seed=1, store=store)
         list(stream.run(first))
         stream.push(ROWS[0])  # it waits
-        with pytest.raises(BadParameterError, match="came otherwise"):
+        with pytest.raises(UsageError, match="came otherwise"):
             list(stream.run(first))
         for _ in range(2):  # a program that was killed is started again as it was
             list(stream.run(second, new_source=True))

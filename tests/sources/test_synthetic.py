@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.eigen import top_eigh
 from streampca.rows.protocol import RowSource
 from streampca.sources.synthetic import adversarial, drift, spiked
@@ -82,13 +82,13 @@ def test_bad_options() -> None:
     for make, options, message in (
         (spiked, {"signal": 1.5}, "signal=1.5: expected a number between 0 and 1"),
         (spiked, {"norm": 0}, "norm=0: expected a positive finite number"),
-        (drift, {"n_features": 5}, "takes 6 directions, more than n_features=5"),
-        (adversarial, {"n_features": 3}, "takes 4 directions, more than n_features=3"),
+        (drift, {"n_features": 5}, "6 directions exceed n_features=5"),
+        (adversarial, {"n_features": 3}, "4 directions exceed n_features=3"),
         (drift, {"quarter_turn": 0}, "quarter_turn=0"),
         (spiked, {"n_rows": 0}, "n_rows=0"),
         (drift, {"n_features": 2, "n_components": 3}, "n_components=3 exceeds n_features=2"),
         (spiked, {"seed": -1}, "seed=-1: expected a non-negative integer"),
         (adversarial, {"seed": 0.5}, "seed=0.5"),
     ):
-        with pytest.raises(BadParameterError, match=message):
+        with pytest.raises(UsageError, match=message):
             make(**options)  # type: ignore[operator]

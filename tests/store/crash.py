@@ -33,7 +33,7 @@ import numpy as np
 from cyclopts import App
 
 import streampca as sp
-from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError
+from streampca.errors import StoreCorruptError, StoreLockedError, StoreUnwritableError, UsageError
 from streampca.store import log
 from streampca.store.reading import status
 
@@ -69,7 +69,7 @@ class Run:
     def stream(self, store: sp.Store) -> sp.Stream:
         try:
             return sp.Stream.resume(store)
-        except BadParameterError:
+        except UsageError:
             return sp.Stream(
                 algorithm(), features=FEATURES, seed=SEED, store=store, ledger=sp.Ledger(self.ledger).account("rows")
             )
@@ -205,7 +205,7 @@ def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) ->
             os.kill(pid, signal.SIGSTOP)
             os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             time.sleep(pause)
-            with contextlib.suppress(BadParameterError, StoreCorruptError, StoreLockedError):  # it is only beginning
+            with contextlib.suppress(UsageError, StoreCorruptError, StoreLockedError):  # it is only beginning
                 if status(run.path)["running"]:
                     held += 1
                     try:

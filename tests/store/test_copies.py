@@ -18,6 +18,7 @@ from streampca.errors import (
     StoreForkedError,
     StoreLockedError,
     StoreUnwritableError,
+    UsageError,
 )
 from streampca.store.ledger import Account, Ledger
 from streampca.store.reading import verify
@@ -38,7 +39,7 @@ def test_the_child_of_a_fork_leaves_the_run_to_its_parent(
             with pytest.raises(StoreLockedError):
                 read()
         store.flush()
-        with pytest.raises(BadParameterError, match="not open"):
+        with pytest.raises(UsageError, match="not open"):
             next(store.releases())
         store.close()
         with pytest.raises(StoreLockedError, match="another process"):
@@ -72,7 +73,7 @@ def test_a_durable_stream_cannot_be_copied() -> None:
     store, stream = begin(":memory:", 100)
     for one in (stream, sp.Stream.resume(store)):
         for make in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(BadParameterError, match="cannot be copied or pickled"):
+            with pytest.raises(UsageError, match="cannot be copied or pickled"):
                 make(one)
 
 
@@ -293,7 +294,7 @@ def test_a_durable_stream_needs_a_durable_account(tmp_path: Path, ledger: Path) 
     with pytest.raises(BadParameterError, match="a debit that is durable too"):
         sp.Stream(fpl(), store=sp.Store(":memory:"), ledger=Mine())
     ledger.rename(tmp_path / "away.db")
-    with pytest.raises(BadParameterError, match="there is no such ledger"):
+    with pytest.raises(UsageError, match="there is no such ledger"):
         proceed(tmp_path / "run.db")
     (tmp_path / "away.db").rename(ledger)
     assert len(proceed(tmp_path / "run.db", 150)) == 15

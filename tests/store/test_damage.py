@@ -15,10 +15,10 @@ from runs import ROWS, begin, fpl, proceed, rows_of, texts, whole, writer_of
 import streampca as sp
 from streampca import _native
 from streampca.errors import (
-    BadParameterError,
     StoreCorruptError,
     StoreForkedError,
     StoreUnwritableError,
+    UsageError,
     WrongKeyError,
 )
 from streampca.store.database import SCHEMA
@@ -26,7 +26,7 @@ from streampca.store.keys import read_key
 from streampca.store.reading import backup, status
 from streampca.store.records import decode, encode
 
-REFUSED = StoreCorruptError, StoreForkedError, BadParameterError
+REFUSED = StoreCorruptError, StoreForkedError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_foreign_and_future_databases_and_links(path: Path, tmp_path: Path) -> N
         with pytest.raises(StoreCorruptError, match=told):
             begin(tmp_path / f"{name}.db")
     (tmp_path / "link.db").symlink_to(tmp_path / "elsewhere.db")
-    with pytest.raises(BadParameterError, match=r"link\.db is a symbolic link"):
+    with pytest.raises(UsageError, match=r"link\.db is a symbolic link"):
         sp.Store(tmp_path / "link.db")
     for schema in (SCHEMA - 1, SCHEMA + 1):
         with closing(sqlite3.connect(path)) as db:
@@ -287,5 +287,5 @@ def test_encoding_keeps_values_and_memory_order_and_refuses_what_is_not_data() -
     assert (array.flags.f_contiguous, array.flags.c_contiguous) == (True, False)
     assert np.array_equal(array, np.arange(6.0).reshape(2, 3))
     for bad in (object(), np.array(["a"]), np.array([object()]), np.array([1j]), 1j, 2**64):
-        with pytest.raises(BadParameterError):
+        with pytest.raises(UsageError):
             encode(bad)

@@ -10,7 +10,7 @@ from interrupts import every_line
 from runs import ROWS, begin, fpl, rows_of, writer_of
 
 import streampca as sp
-from streampca.errors import BadParameterError, StoreLockedError
+from streampca.errors import StoreLockedError, UsageError
 from streampca.store.reading import verify
 
 #: Files of which every line is tried.
@@ -71,7 +71,7 @@ def fed(path: Path) -> None:
     with sp.Store(path) as store:
         try:
             stream = sp.Stream(fpl(), seed=5, store=store)
-        except BadParameterError:
+        except UsageError:
             stream = sp.Stream.resume(store)
         stream.push_many(ROWS[stream.t : 50])
 
@@ -98,7 +98,7 @@ def test_beginning(tmp_path: Path, step: int) -> None:
     assert number > 60
     path = same
     opened.clear()
-    with suppress(BadParameterError):  # it was begun
+    with suppress(UsageError):  # it was begun
         for _ in every_line(work, *STORE, "store/keys.py", "store/witness.py", step=step):
             closed(opened)
     closed(opened)

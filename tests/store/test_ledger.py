@@ -28,6 +28,7 @@ from streampca.errors import (
     StoreCorruptError,
     StoreForkedError,
     StoreUnwritableError,
+    UsageError,
 )
 from streampca.privacy import accounting
 from streampca.privacy.accounting import Event, epsilon_of
@@ -97,12 +98,12 @@ def test_refusal_before_anything_changes(ledger, feed, features):
 @pytest.mark.parametrize(
     ("algorithm", "rows", "problem"),
     [
-        (sp.PrivateFPL(n_components=5, horizon=30, **FEW), MANY, BadParameterError),
+        (sp.PrivateFPL(n_components=5, horizon=30, **FEW), MANY, UsageError),
         (sp.PrivateFPL(n_components=2, horizon=20, **FEW), MANY, HorizonReachedError),
-        (sp.DPPCA(n_components=2, horizon=30, **FEW), MANY, BadParameterError),
-        (sp.SlidingWindowPCA(window=5, n_components=5, **FEW), MANY, BadParameterError),
-        (sp.PrivateOja(n_components=5, **FEW), MANY, BadParameterError),
-        (sp.Tumbling(sp.GaussianCovariance(n_components=5, **FEW), release_every=5), MANY, BadParameterError),
+        (sp.DPPCA(n_components=2, horizon=30, **FEW), MANY, UsageError),
+        (sp.SlidingWindowPCA(window=5, n_components=5, **FEW), MANY, UsageError),
+        (sp.PrivateOja(n_components=5, **FEW), MANY, UsageError),
+        (sp.Tumbling(sp.GaussianCovariance(n_components=5, **FEW), release_every=5), MANY, UsageError),
         (sp.PrivateFPL(n_components=2, horizon=30, **FEW), [*MANY.tolist(), ["x", 0, 0, 0]], BadRowError),
         (sp.PrivateFPL(n_components=2, horizon=40, **FEW), np.full((1, 4), np.nan), BadRowError),
     ],
@@ -147,7 +148,7 @@ def test_one_shots_check_pay_and_start_in_this_order(ledger):
     small = sp.GaussianCovariance(n_components=1, epsilon=0.1, delta=1e-6)
     account = ledger.account("many", run="by hand")
     for rows in (ROWS, ROWS, np.zeros(3), [[1.0, math.nan, 0.0]]):
-        with suppress(sp.errors.BadParameterError, BadRowError):
+        with suppress(sp.errors.UsageError, BadRowError):
             small.release(rows, ledger=account)
     assert [entry.event.what for entry in ledger.balance("many").entries] == [Event.of(small).what] * 2
     with pytest.raises(BudgetExhaustedError):
@@ -188,7 +189,7 @@ def test_a_named_start_is_booked_once_by_any_object_and_process(path, ledger, in
     for _ in range(3):
         ledger.debit("patients", fpl(0.5), run="x")
     assert len(runs(ledger)) == 3
-    with pytest.raises(BadParameterError, match="run='x' was debited for something else"):
+    with pytest.raises(UsageError, match="run='x' was debited for something else"):
         ledger.debit("patients", fpl(0.4), run="x")
 
 
@@ -208,14 +209,14 @@ def test_what_is_refused(ledger):
     ledger.set_budget("patients", sp.Budget(2.0, 1e-6))  # again
     for message, act in {
         "budgets are set once": lambda: ledger.set_budget("patients", sp.Budget(3.0, 1e-6)),
-        r"budget=2\.0 is not a budget": lambda: ledger.set_budget("flights", 2.0, 1e-6),
+        r"budget=2\.0: expected a budget": lambda: ledger.set_budget("flights", 2.0, 1e-6),
         "expected a name": lambda: ledger.set_budget("", sp.Budget(2.0, 1e-6)),
         "ledger=.*: expected an account": lambda: sp.Stream(fpl(), ledger=ledger),
         "=<.*: expected an account": lambda: one_shot.release(ROWS, ledger=ledger),
         "'flights' has no budget": lambda: ledger.debit("flights", fpl()),
         "Calibrate it for the same": lambda: ledger.debit("patients", fpl(adjacency="replace")),
     }.items():
-        with pytest.raises(BadParameterError, match=message):
+        with pytest.raises(UsageError, match=message):
             act()
     ledger.close()
     ledger.close()

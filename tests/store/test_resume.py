@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from runs import fpl, texts
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError, UsageError
 from streampca.store.config import storable
 from streampca.store.reading import verify
 
@@ -144,7 +144,7 @@ def test_names_bounds_and_the_first_row_come_back() -> None:
 def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> None:
     store = sp.Store(":memory:")
     stream = sp.Stream(fpl(), seed=987654321, store=store)
-    with pytest.raises(BadParameterError, match="Continue it"):
+    with pytest.raises(UsageError, match="Continue it"):
         sp.Stream(fpl(), store=store)
     stream.push_many(ROWS[:10])
     assert sp.Stream.resume(store).guarantee.caveat == stream.guarantee.caveat != ""  # says that there is a seed
@@ -153,9 +153,9 @@ def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> N
     class Own(sp.PrivateFPL):
         pass
 
-    with pytest.raises(BadParameterError, match="Own cannot be kept"):
+    with pytest.raises(UsageError, match="Own cannot be kept"):
         sp.Stream(Own(n_components=1, epsilon=1.0, delta=1e-6), store=sp.Store(":memory:"))
-    with pytest.raises(BadParameterError, match="holds no run"):
+    with pytest.raises(UsageError, match="holds no run"):
         sp.Stream.resume(sp.Store(":memory:"))
     with pytest.raises(BadParameterError, match="store="):
         sp.Stream(fpl(), store="run.db")  # type: ignore[arg-type]

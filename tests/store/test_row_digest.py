@@ -4,7 +4,7 @@ from hypothesis import given, settings, strategies as st
 from runs import ROWS as STORED, begin
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.store.records import decode, encode
 from streampca.store.row_digest import HEAD, PassedRows, TakenRows, words_of
 
@@ -46,7 +46,7 @@ def test_rows_that_differ_or_are_permuted_do_not_pass():
         others.append(ROWS.copy())
         others[-1][at, 1] += 2.0**-20
     for other in others:
-        with pytest.raises(BadParameterError, match="not the rows that the run has taken"):
+        with pytest.raises(UsageError, match="not the rows that the run has taken"):
             passes(taken([3000, 2000], resumes={1}), other)
 
 
@@ -61,7 +61,7 @@ def test_sums_of_rows_are_not_known():
 def test_rows_given_twice_are_recognised():
     check = PassedRows(KEY, taken([HEAD, 100, 30], resumes={1, 2}))
     for first in (0, HEAD):
-        with pytest.raises(BadParameterError, match=f"from row {first + 1} on, which would count twice"):
+        with pytest.raises(UsageError, match=f"from row {first + 1} on, which would count twice"):
             check.check_next(ROWS[first : first + 1000])
     for others in (ROWS[194:], ROWS[164:], np.zeros((HEAD, 3)), ROWS[: HEAD - 1]):  # equal rows and few are no sign
         check.check_next(others)
@@ -78,6 +78,6 @@ def test_a_store_keeps_what_its_rows_were(tmp_path):
             stream = sp.Stream.resume(store)
             admitted = stream.engine.now.admission.block(STORED[:upto], 1)[0]
             store.passed_rows().take(admitted)
-            with pytest.raises(BadParameterError, match="another file"):
+            with pytest.raises(UsageError, match="another file"):
                 store.passed_rows().take(np.ascontiguousarray(admitted[::-1]))
             stream.push_many(STORED[upto : upto + 200])

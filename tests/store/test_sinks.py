@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from runs import ROWS, begin
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.store.sinks import deliver
 
 
@@ -31,10 +31,10 @@ def test_a_callable_gets_each_release_once_or_again_after_it_raised(tmp_path: Pa
     other, _ = begin(tmp_path / "other.db", 100)
     other.close()
     cursor = tmp_path / "run.db.sent"
-    with pytest.raises(BadParameterError, match="releases of run"):
+    with pytest.raises(UsageError, match="releases of run"):
         deliver(tmp_path / "other.db", sink, cursor=cursor)
     cursor.write_text("nonsense")
-    with pytest.raises(BadParameterError, match="not a cursor"):
+    with pytest.raises(UsageError, match="not a cursor"):
         deliver(tmp_path / "run.db", sink)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
 from streampca.linalg.lattice import onto_ball
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 
@@ -94,7 +94,7 @@ def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
     users = sp.UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
     for stream in (new(sp.Oja(n_components=2)), new(fpl(publish_regret=True)), users):
-        with pytest.raises(BadParameterError, match="needs rows, not Gram matrices"):
+        with pytest.raises(UsageError, match="needs rows, not Gram matrices"):
             stream.push_block(block)
         assert stream.t == 0
     perturbed = sp.papers.PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10)
@@ -117,7 +117,7 @@ def test_blocks_that_do_not_fit_change_nothing() -> None:
         (rows, "expected a BlockGram"),
     ]
     for block, message in wrong:
-        with pytest.raises(BadParameterError, match=message):
+        with pytest.raises(UsageError, match=message):
             stream.push_block(block)
     assert stream.t == 0
     assert account.debit.call_count == 0
@@ -139,7 +139,7 @@ def test_what_cannot_be_a_gram_matrix_is_refused() -> None:
         BlockGram(block.high, block.low, 4)
     with pytest.raises(BadRowError, match="no Gram matrix"):
         BlockGram(-block.high - 1, block.low, 10)
-    with pytest.raises(BadParameterError, match="no packed Gram matrix"):
+    with pytest.raises(UsageError, match="no packed Gram matrix"):
         BlockGram(block.high[:-1], block.low[:-1], 10)
     with pytest.raises(BadRowError, match="no Gram matrix of 4 rows"):
         fpl().start(D).absorb_gram(4, block.high, block.low)
@@ -151,7 +151,7 @@ def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(mo
     marks = [admission_mark(stream.leaves().admission) for stream in streams]
     assert marks[0] == marks[1]
     assert len(set(marks)) == 4
-    with pytest.raises(BadParameterError, match="features must be known"):
+    with pytest.raises(UsageError, match="features must be known"):
         sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
     stream = new(fpl())
     leaves, rows = stream.leaves(), rows_of(1, 25_000)
@@ -160,7 +160,7 @@ def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(mo
     made = next(leaves.blocks([rows[:10]], 0))
     monkeypatch.setattr("streampca.rows.admission.VERSION", 0)
     admission_mark.cache_clear()  # another process has named none
-    with pytest.raises(BadParameterError, match="by another version"):
+    with pytest.raises(UsageError, match="by another version"):
         stream.push_block(made)
 
 
@@ -172,7 +172,7 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
     with store.in_one_commit({"epoch": 0}):
         steps = [stream.push_block(block) for block in stream.leaves().blocks([rows[:100]], 0)]
         assert store.durable == 0
-        with pytest.raises(BadParameterError, match="durable only after all of it"):
+        with pytest.raises(UsageError, match="durable only after all of it"):
             _ = steps[0].release
     assert steps[0].release is not None
     assert store.epoch == {"epoch": 0, "rows": 100}

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.errors import BadRowError, HorizonReachedError, UsageError
 from streampca.stream import replay
 
 
@@ -27,7 +27,7 @@ def test_steps_are_a_sequence() -> None:
 
 
 def test_rewards_are_those_of_the_subspace_played_before() -> None:
-    with pytest.raises(BadParameterError, match="number of features is not known"):
+    with pytest.raises(UsageError, match="number of features is not known"):
         _ = sp.Stream(fpl()).engine.subspace()
     stream = sp.Stream(fpl(), features=4, row_norm=2.0, seed=0)
     played = stream.engine.subspace().basis
@@ -91,7 +91,7 @@ def test_settings_outside_their_domain() -> None:
         ({"features": 0}, "features=0: expected an integer >= 1"),
         ({"ledger": "budget.db"}, r"Pass Ledger\(file\).account"),
     ):
-        with pytest.raises(BadParameterError, match=message):
+        with pytest.raises(UsageError, match=message):
             sp.Stream(**({"algorithm": fpl()} | keywords))  # type: ignore[arg-type]
 
 
@@ -111,7 +111,7 @@ def test_a_stream_without_regret() -> None:
     stream = sp.Stream(fpl(), regret=None, seed=0)
     assert np.isnan(stream.push(some_rows(1)[0]).reward)
     assert stream.engine.regret_log is None
-    with pytest.raises(BadParameterError, match="keeps no regret"):
+    with pytest.raises(UsageError, match="keeps no regret"):
         _ = stream.regret
 
 

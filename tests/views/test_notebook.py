@@ -14,7 +14,7 @@ import pytest
 
 import streampca as sp
 from streampca.auditing.instrument import Report
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.planning.plan import Plan
 
 CURATOR = "Curator only"
@@ -87,7 +87,7 @@ def test_the_subspace_in_motion(run: sp.Stream) -> None:
     # One component: the plane has a second axis of zeros.
     line = [release.replaced(n_components=1) for release in releases]
     assert len(line[-1].plot("motion", past=line[:-1]).axes) == 3
-    with pytest.raises(BadParameterError, match="pass past="):
+    with pytest.raises(UsageError, match="pass past="):
         releases[-1].plot("motion")
     # A basis turned within its subspace is where it was.
     last = releases[-1].subspace.basis
@@ -149,9 +149,9 @@ def test_running_rows_with_a_card(handles: list[Handle]) -> None:
 def test_what_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadParameterError, match="every"):
         stream().watch(every=0.0)
-    with pytest.raises(BadParameterError, match="no rows to run"):
+    with pytest.raises(UsageError, match="no rows to run"):
         list(stream().watch())
     monkeypatch.setitem(sys.modules, "IPython", None)
     monkeypatch.setitem(sys.modules, "IPython.display", None)
-    with pytest.raises(BadParameterError, match="needs IPython"), stream().watch():
+    with pytest.raises(UsageError, match="needs IPython"), stream().watch():
         pass

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.linalg.lattice import GramSum
 from streampca.privacy.outlet import NoiseSource
 from streampca.release.file import Header
@@ -90,9 +90,9 @@ def test_only_releases_get_in():
     sneaky = type("Sneaky", (sp.Release,), {})(t=1, n_components=1, guarantee=stream.guarantee, basis=np.eye(3, 1))
     things = (stream, stream.regret.now(), stream.regret, CANARY, stream.engine.processor, {"t": 1}, 3.0, sneaky)
     for thing in things:
-        with pytest.raises(BadParameterError, match="may not be published"):
+        with pytest.raises(UsageError, match="may not be published"):
             shown.add([thing])
-    with pytest.raises(BadParameterError, match="may not be published"):
+    with pytest.raises(UsageError, match="may not be published"):
         shown.show([Fact("Rows", "9", curator=True)])
     assert shown.state()["tables"] == {}
 
@@ -100,9 +100,9 @@ def test_only_releases_get_in():
 def test_releases_that_promise_nothing_are_not_published():
     before, after = Page(), Page()
     before.add([bare()])
-    with pytest.raises(BadParameterError, match="may not be published"):
+    with pytest.raises(UsageError, match="may not be published"):
         Server(before, port=0)
-    with Server(after, port=0), pytest.raises(BadParameterError, match="may not be published"):
+    with Server(after, port=0), pytest.raises(UsageError, match="may not be published"):
         after.add([bare()])
     assert after.state()["tables"] == {}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 from streampca.release.file import Header
 from streampca.views.page import Page
 from streampca.views.run_files import RunFiles
@@ -69,12 +69,12 @@ def a_regret(tmp_path, text):
 
 
 def test_what_is_not_there_is_told(tmp_path):
-    with pytest.raises(BadParameterError, match=r"no releases\.jsonl"):
+    with pytest.raises(UsageError, match=r"no releases\.jsonl"):
         RunFiles(tmp_path)
     for text in ("t,regret\n", "# curator only\nt,regret\n", f"# curator only\n{COLUMNS}\n1,2\n"):
-        with pytest.raises(BadParameterError, match=r"line \d: not a regret file"):
+        with pytest.raises(UsageError, match=r"line \d: not a regret file"):
             a_regret(tmp_path, text).new_records()
-    with pytest.raises(BadParameterError, match="no such file"):
+    with pytest.raises(UsageError, match="no such file"):
         RunFiles(tmp_path, tmp_path / "other.csv")
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from streampca.errors import BadParameterError
+from streampca.errors import UsageError
 
 pytest.importorskip("uvicorn")
 from pages import PATIENCE, Run, ask, event, until
@@ -60,7 +60,7 @@ def test_only_names_of_this_server_are_answered(public, curator):
             assert ask(server.port, "/events", headers=[("Host", host), right(server)])[0] == 400, host
         assert ask(server.port, headers=[("Host", "127.0.0.1"), ("Host", "evil.example")])[0] == 400
     for name in ("*", "*.org", "pca.example.org:80", "http://x"):
-        with pytest.raises(BadParameterError, match="expected a host name"):
+        with pytest.raises(UsageError, match="expected a host name"):
             Server(Run().public, port=0, names=[name])
 
 
@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_is_told(run):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(BadParameterError, match="another --port"):
+        with pytest.raises(UsageError, match="another --port"):
             Server(run.public, port=taken.getsockname()[1])
 
 

@@ -1,0 +1,67 @@
+"""Each error has its fields, and Python and the command line render it in their own words."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca import errors
+from streampca.cli.messages import in_flags
+from streampca.errors import BadParameterError, BadRowError, SourceError, StreamPCAError, reason
+
+CLASSES = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, StreamPCAError)]
+#: An error, its fields in order, its message in Python, and on the command line if that differs.
+CASES = [
+    (BadParameterError("horizon", 0, "an integer", advice="Or use horizon=None"),
+     ("horizon", "an integer", "Or use horizon=None", "0"),
+     "horizon=0: expected an integer. Or use horizon=None.", "--horizon 0: expected an integer. Or omit --horizon."),
+    (BadParameterError("drift", -1.0, "a number"), ("drift", "a number", "", "-1.0"),
+     "drift=-1.0: expected a number.", "--set solver.drift=-1.0: expected a number."),
+    (BadParameterError("bounds", (1, 0), "a < b"), ("bounds", "a < b", "", "(1, 0)"),
+     "bounds=(1, 0): expected a < b.", "--bounds (1, 0): expected a < b."),
+    (BadParameterError("header", True, "False"), ("header", "False", "", "True"),
+     "header=True: expected False.", "--read header=yes: expected False."),
+    (BadParameterError("rows", np.ones((2, 3)), "(n, 2)"), ("rows", "(n, 2)", "", "<ndarray of shape (2, 3)>"),
+     "rows=<ndarray of shape (2, 3)>: expected (n, 2).", None),
+    (BadParameterError("key", ..., "32 bytes"), ("key", "32 bytes", "", None), "key: expected 32 bytes.", None),
+    (BadRowError(3, "is bad (nan)", feature="age"), (3, "is bad (nan)", "age", "wrong features"),
+     "row 3: feature 'age' is bad (nan).", None),
+    (BadRowError(None, "no row", reason="not a number"), (None, "no row", None, "not a number"), "no row.", None),
+    (SourceError("a.csv", "no 'x'; check columns=", line=7), ("a.csv", "no 'x'; check columns=", 7),
+     "a.csv, line 7: no 'x'; check columns=.", "a.csv, line 7: no 'x'; check --columns."),
+    (SourceError(None, "is this a table?"), (None, "is this a table?", None), "is this a table?", None),
+    *((one("no\nmore of row_norm=2"), (), "no more of row_norm=2.", "no more of --row-norm 2.")
+      for one in CLASSES if one not in (BadParameterError, BadRowError, SourceError)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "held", "python", "shell"), CASES, ids=lambda case: type(case).__name__)
+def test_each_error_at_each_door(error: StreamPCAError, held: tuple[object, ...], python: str, shell: str) -> None:
+    assert (tuple(vars(error).values()), str(error), reason(error)) == (held, python, python.removesuffix("."))
+    assert in_flags(error, ["run", "FILE", "--set", "solver.drift=-1"]) == (shell or python)
+    copied = pickle.loads(pickle.dumps(error))
+    assert (type(copied), str(copied), vars(copied)) == (type(error), python, vars(error))
+
+
+def test_every_class_has_a_case_and_the_name_of_an_error() -> None:
+    assert {type(error) for error, *_ in CASES} == {*CLASSES}
+    assert all(one.__name__.endswith("Error") for one in CLASSES)
+
+
+def test_an_error_holds_no_more_of_an_input_than_its_message() -> None:
+    with pytest.raises(BadParameterError) as caught:
+        sp.Randomness(key=b"SECRET")
+    assert b"SECRET" not in pickle.dumps(caught.value)
+    assert len(pickle.dumps(BadParameterError("features", ["name"] * 10_000, "fewer"))) < 500
+
+
+def test_the_shell_names_the_option_that_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--set", "solver=smoothed"]
+    for given, message in (
+        (["--horizon", "0"], "--horizon 0: expected an integer >= 1 or None."),
+        (["--set", "solver.drift=-1"], "--set solver.drift=-1.0: expected a finite number of at least 0."),
+        (["--set", "regret.every=0"], "--set regret.every=0: expected an integer >= 1."),
+    ):
+        assert sp.cli.main(["run", "FILE", *options, *given]) == 2
+        assert capsys.readouterr().err == f"streampca: {message}\n"
