@@ -60,14 +60,14 @@ test-killed: $(STAMP)
 audit-share: $(STAMP)
 	$(BIN)/python tests/auditing/ci_share.py
 
-# The tests of `test-numpy` with the lowest versions of the dependencies that pyproject.toml allows, and test tools of
-# today; and what tests the compiled kernels with these versions.
+# The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today: with
+# numpy's kernels, and what tests the compiled ones with these.
 test-lowest: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct \
 	  --editable '.[accounting,demo,parquet,report,serve,sklearn]'
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet hypothesis 'polars<2' pytest pytest-xdist
-	STREAMPCA_KERNELS=numpy $(VENV)-lowest/bin/python -m pytest -n auto $(UNIT_TESTS) tests/stream tests/regret
+	STREAMPCA_KERNELS=numpy $(VENV)-lowest/bin/python -m pytest -n auto $(UNIT_TESTS)
 	$(VENV)-lowest/bin/python -m pytest -n auto tests/native tests/conformance tests/stream/test_lane.py
 
 lint: $(STAMP)
