@@ -289,10 +289,8 @@ def check(mode: str, found: dict[str, list[float]]) -> None:
 #: As it is, each way with each algorithm; without a defence, each algorithm in two ways, and each way in turn.
 CELLS = [(way, name, MODES[0]) for way in WAYS for name in SETUPS] + [
     (list(WAYS)[(at + 3 * more) % len(WAYS)], name, mode)
-    for mode in MODES[1:]
-    for at, name in enumerate(SETUPS)
-    for more in range(2)
-]
+    for mode in MODES[1:] for at, name in enumerate(SETUPS) for more in range(2)
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("way", "name", "mode"), CELLS)
