@@ -8,8 +8,11 @@ STAMP := $(VENV)/.installed
 # One BLAS thread a process: the matrices are small, and threads of several processes get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
+# Modules are compiled once, not by every process of the tests, also where the environment asks for that.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ci test-numpy test-sanitized test-lowest lint bench profile audit sbom docs release clean
+.PHONY: demo test test-ci test-numpy test-sanitized test-lowest test-edits test-killed audit-share lint bench profile \
+  audit sbom docs release clean
 
 $(STAMP): pyproject.toml hatch_build.py streampca/_native/module.c streampca/_native/kernels.h streampca/_native/plan.h
 	$(PYTHON) -m venv $(VENV)
@@ -45,13 +48,27 @@ test-sanitized: $(STAMP)
 	  ../../$(BIN)/python tests/native/fuzz.py $(CALLS) && \
 	  ../../$(BIN)/python -m pytest tests/native tests/stream/test_lane.py
 
-# The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today.
+# Neighboring tables through every door: 20 000 edits of one record, none of which shows.
+test-edits: $(STAMP)
+	$(BIN)/python -W ignore tests/neighbours/record_edits.py --edits 20000
+
+# A Structured Streaming query that is killed: three Spark sessions, so not among the tests of `test-ci`.
+test-killed: $(STAMP)
+	$(BIN)/python -m pytest -m long tests/integrations/test_spark_sink.py -k 'killed_driver and rows'
+
+# A fifth of the audit, by the hash of the commit, and what the change touched: at most 5 CPU minutes.
+audit-share: $(STAMP)
+	$(BIN)/python tests/auditing/ci_share.py
+
+# The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today: with
+# numpy's kernels, and what tests the compiled ones with these.
 test-lowest: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct \
 	  --editable '.[accounting,demo,parquet,report,serve,sklearn]'
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet hypothesis 'polars<2' pytest pytest-xdist
-	$(VENV)-lowest/bin/python -m pytest -n auto $(UNIT_TESTS)
+	STREAMPCA_KERNELS=numpy $(VENV)-lowest/bin/python -m pytest -n auto $(UNIT_TESTS)
+	$(VENV)-lowest/bin/python -m pytest -n auto tests/native tests/conformance tests/stream/test_lane.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -28,12 +28,13 @@ class NativeBuildHook(BuildHookInterface):
         """Compile, and mark the wheel as one for this platform; keep it pure where that fails."""
         wanted = os.environ.get("STREAMPCA_NATIVE", "auto")
         target = Path(self.root, "streampca", "_native", "kernels.abi3.so")
-        target.unlink(missing_ok=True)  # never that of an earlier build
         if wanted == "0" or sys.platform == "win32":
+            target.unlink(missing_ok=True)  # never that of an earlier build
             return
         try:
             self._compile(target)
         except Exception as problem:
+            target.unlink(missing_ok=True)
             if wanted == "1":
                 raise
             self.app.display_warning(f"streampca: the kernels are not compiled, numpy replaces them ({problem})")
@@ -62,7 +63,9 @@ class NativeBuildHook(BuildHookInterface):
                 command.ensure_finalized()
                 command.run()
                 (built,) = Path(scratch).glob("kernels*.so")
-                target.write_bytes(built.read_bytes())
-                target.chmod(0o755)
+                fresh = target.with_suffix(".new")
+                fresh.write_bytes(built.read_bytes())
+                fresh.chmod(0o755)
+                fresh.replace(target)  # at once: processes that start meanwhile find the one or the other
         finally:
             os.chdir(before)

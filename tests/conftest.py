@@ -1,5 +1,6 @@
 """The suite runs with compiled kernels where the installation has them; CI runs parts of it with numpy too."""
 
+import gc
 import os
 import re
 import sys
@@ -21,6 +22,12 @@ settings.load_profile("suite")
 def pytest_configure(config: pytest.Config) -> None:
     """Small numbers of rows and large budgets are what most tests are about; `pytest.warns` still sees the warnings."""
     config.addinivalue_line("filterwarnings", "ignore::streampca.errors.StreamPCAWarning")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and collected tests stay to the end: without them, a collection of garbage takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -212,13 +212,22 @@ def _recorded() -> tuple[tuple[FunctionType, CodeType, CodeType], ...]:
             recording[code.co_filename, code.co_qualname, code.co_firstlineno] = code
         vars(module).update(_operand_=_operand, _decided_=_decided)
     found = []
-    for function in gc.get_objects():
-        if type(function) is FunctionType:
-            code = function.__code__
-            other = recording.get((code.co_filename, code.co_qualname, code.co_firstlineno))
-            if other is not None and other.co_freevars == code.co_freevars:
-                found.append((function, code, other))
+    for function in _functions():
+        code = function.__code__
+        other = recording.get((code.co_filename, code.co_qualname, code.co_firstlineno))
+        if other is not None and other.co_freevars == code.co_freevars:
+            found.append((function, code, other))
     return tuple(found)
+
+
+def _functions() -> list[FunctionType]:
+    """Return all functions of the process, those included that a call of `gc.freeze` hides from `gc.get_objects`."""
+    is_frozen = gc.get_freeze_count() > 10_000  # Python 3.12 itself freezes some hundred objects
+    gc.unfreeze()
+    found = [function for function in gc.get_objects() if type(function) is FunctionType]
+    if is_frozen:
+        gc.freeze()
+    return found
 
 
 @dataclass(eq=False)

@@ -16,7 +16,6 @@ QUICK = [case for case in CASES.values() if case.quick]
 FIRST = {bug.name: bug for bug in reversed(BUGS)}
 PLANTED = [pytest.param(bug, marks=() if FIRST[bug.name] is bug else pytest.mark.long) for bug in BUGS]
 
-
 #: Cases that are not generated: events of streams, and other entries.
 ELSEWHERE = [case for case in QUICK if case.name[0].islower() or case.name.startswith("StabilityHistogram")]
 
@@ -60,15 +59,11 @@ def test_no_verdict_on_a_bug_changes_with_the_salt(bug):
         ("--list", 0, r"\bPrivateFPL\b"),
         ("PrivateFPL-tree --list", 0, r"\bPrivateFPL-tree-every_4-replace-resumed\n"),
         ("WishartCovariance --quick --seed 1", 0, r"audit of 4 rows[^~]*\neverything holds\n"),
-        (
-            "WishartCovariance-replace --quick --seed 1 --json",
-            0,
-            r'^\[\{"subject": "WishartCovariance-replace", .*"holds"',
-        ),
-        ("", 2, ""),
-        ("PrivateFlp", 2, ""),
+        ("WishartCovariance-replace --quick --seed 1 --json", 0,
+         r'^\[\{"subject": "WishartCovariance-replace", .*"holds"'),
+        ("", 2, ""), ("PrivateFlp", 2, ""),
     ],
-)
+)  # fmt: skip
 def test_the_command(words, status, printed, capsys):
     assert main(["audit", *words.split()]) == status
     assert re.search(printed, capsys.readouterr().out)

@@ -19,11 +19,11 @@ def test_the_last_short_block_is_released() -> None:
 
 
 def test_tracking_follows_the_exact_leader_with_less_regret() -> None:
-    """On four seeds the tracked subspace captures as much, loses less, and is the Ritz basis of its span."""
+    """On two seeds the tracked subspace captures as much, loses less, and is the Ritz basis of its span."""
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((4000, 12)) * np.concatenate([[3, 2], np.full(10, 0.3)])
     regrets: dict[str, list[float]] = {"exact": [], "tracking": []}
-    for seed in range(4):
+    for seed in range(2):
         for solver, kept in regrets.items():
             stream = sp.Stream(fpl(n_components=2, horizon=4000, solver=solver), row_norm=4.0, seed=seed)
             release = stream.push_many(rows).releases[-1]

@@ -42,8 +42,7 @@ def test_with_fixed_rows_the_upper_end_and_the_end_without_a_gap_are_those_of_th
     assert low == pytest.approx(-3.0 - 20.0 + stats.norm.ppf(0.1 * 0.025) * math.sqrt(199.0 + 16.0))
 
 
-@pytest.mark.parametrize("reward_std", [0.0, 2.0])
-@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize(("reward_std", "center"), [(0.0, False), (2.0, True)])
 def test_with_a_clear_gap_each_end_fails_as_often_as_it_may(reward_std: float, center: bool):
     # The best projector is known then, and both ends are off by a normal of the variance they allow for. Of 4000
     # intervals at 0.8, 10 % may miss above and 9 % below; off by more than 4.5 standard errors with probability 1e-5.

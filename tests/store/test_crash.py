@@ -15,13 +15,10 @@ def crash(*options: str) -> str:
 @pytest.mark.parametrize(
     ("times", "options"),
     [
-        ("10", "--rows 20000 --commit-every 20ms"),
-        ("10", "--rows 20000 --commit-every 500"),
-        ("10", "--rows 20000 --chunk 256"),
-        ("15", "--rows 2000 --how begin"),
-        ("20", "--rows 20000 --how int --chunk 256 --commit-every 20ms"),
-        ("20", "--rows 20000 --how int --chunk 256 --commit-every 500"),
-        ("8", "--rows 20000 --how full --chunk 256"),
+        *(("5", f"--rows 20000 {more}") for more in ("--commit-every 20ms", "--commit-every 500", "--chunk 256")),
+        ("10", "--rows 2000 --how begin"),
+        *(("10", f"--rows 20000 --how int --chunk 256 --commit-every {every}") for every in ("20ms", 500)),
+        ("4", "--rows 20000 --how full --chunk 256"),
         pytest.param("40", "--rows 5000 --how fsync", marks=pytest.mark.long),
         pytest.param("3", "--rows 20000 --how stop --pause 120", marks=pytest.mark.long),
         *(

@@ -1,8 +1,7 @@
 """The page in a headless Chromium, driven over its debugging protocol.
 
-Needs Chromium and its driver (``apt-get install chromium chromium-driver``) and
-``pip install 'streampca[browser]'``; skipped without. Screenshots go to the
-folder that the variable STREAMPCA_SHOTS names, or to pytest's.
+Needs Chromium and its driver (``apt-get install chromium chromium-driver``) and ``pip install 'streampca[browser]'``;
+skipped without. Screenshots go to the folder that the variable STREAMPCA_SHOTS names, or to pytest's.
 
     pytest -m browser tests/views
 """
@@ -16,9 +15,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("uvicorn")
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="selenium is not installed: pip install 'streampca[browser]'"
-)
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install 'streampca[browser]'")
 from pages import Run  # noqa: E402
 
 from streampca.views.server import Server  # noqa: E402
