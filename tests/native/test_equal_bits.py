@@ -131,6 +131,5 @@ def test_rows_land_on_the_same_point_of_the_lattice(d):
 
 def test_a_subspace_without_directions_rewards_no_row():
     """`ExactSubspace` releases one where no gap stands out."""
-    scoring = Scoring.of(np.empty((5, 0)))
-    same(lambda: rewarded(np.ones((3, 5)), scoring, 2.0)[0])
-    assert rewarded(np.ones((3, 5)), scoring, 2.0)[1] == 2.0
+    for rewards, reward in both(lambda: rewarded(np.ones((3, 5)), Scoring.of(np.empty((5, 0))), 2.0)):
+        assert (rewards.tolist(), reward) == ([0.0] * 3, 2.0)
