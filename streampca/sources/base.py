@@ -87,7 +87,7 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
         return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
         value = short(columns)
-        raise BadParameterError("columns", value, f"a list of names or positions, such as columns=[{value}]")
+        raise BadParameterError("columns", columns, f"a list of names or positions, such as columns=[{value}]")
     # One pass over the header: a search for each of a million columns would be quadratic.
     known: dict[str, list[int]] = {column: [] for column in columns if isinstance(column, str)}
     for at, name in enumerate(header):
