@@ -28,7 +28,7 @@ if shutil.which("java") is None:
     pytest.skip("Spark needs Java 17 on the path", allow_module_level=True)
 
 import streampca as sp
-from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError
+from streampca.errors import HorizonReachedError, StoreForkedError, UsageError
 from streampca.sources.parquet import from_parquet
 from streampca.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
 
@@ -144,7 +144,7 @@ def test_any_other_frame_goes_through_spark(spark, folder: Path, tmp_path: Path,
         assert len(arrow_calls) == at + 1, at
     with pytest.raises(Exception, match="both"):  # of two types: Spark names the file
         absorb_frame(stream(horizon=4 * N), spark.read.schema(whole.schema).parquet(str(both)))
-    with pytest.raises(BadParameterError, match="'name' of the frame does not hold numbers"):
+    with pytest.raises(UsageError, match="'name' of the frame does not hold numbers"):
         absorb_frame(stream(), frames[0], columns=[*NAMES[1:], "name"])
     full = stream(horizon=300)
     with pytest.raises(HorizonReachedError, match="horizon leaves room for 300"):
