@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -117,7 +118,8 @@ class NoiseSource:
         link_key, hash_key, self._draw_key, self._seed_key = (
             randomness.derived("noise", purpose, full) for purpose in ("link", "hash", "draw", "fresh")
         )
-        self._tag = AESGCM(hash_key).encrypt
+        #: Keyed hash of exact values, given as bytes: GHASH under AES-256, for `link`.
+        self.tag = partial(AESGCM(hash_key).encrypt, _NONCE, b"")
         self.first = Chain(0, blake2b(full, key=link_key, digest_size=_LINK_BYTES, person=_HASH).digest())
         # Keyed once: a copy takes half the time of a new hash, once a row.
         self._link_hash = blake2b(key=link_key, digest_size=_LINK_BYTES + NAME_BYTES, person=_HASH)
@@ -137,24 +139,24 @@ class NoiseSource:
         person = b"streampca fresh"
         return blake2b(n.to_bytes(8, "little"), key=self._seed_key, digest_size=NAME_BYTES, person=person).digest()
 
-    def link(self, chain: Chain, kind: str, fresh: bytes, exact: Sequence[Any]) -> tuple[Chain, bytes]:
-        """Return the chain value after one vector more, and the vector's 16 bytes."""
+    def link(self, chain: Chain, kind: bytes, fresh: bytes, tags: bytes) -> tuple[Chain, bytes]:
+        """Return the chain value after one vector more, and the vector's 16 bytes; ``tags`` are of its exact values."""
         n = chain.n + 1
-        # Lengths or fixed sizes delimit every part: two different histories never hash the same bytes.
-        head = b"%d|%d|%b|%b|%b" % (n, len(kind), kind.encode(), chain.link, fresh)
-        for part in exact:
-            if isinstance(part, (bytes, memoryview)):
-                data: Any = part
-            elif part.size and part.flags.c_contiguous:
-                data = part.data.cast("B")  # this runs once a release: `view` takes twice as long
-            else:
-                data = part.reshape(-1).view(np.uint8).data
-            head += self._tag(_NONCE, b"", data)
         # One digest gives both halves: the chain value never enters a draw, nor s_n the chain.
         keyed = self._link_hash.copy()
-        keyed.update(head)
+        # Lengths or fixed sizes delimit every part: two different histories never hash the same bytes.
+        keyed.update(b"%d|%d|%b|%b|%b%b" % (n, len(kind), kind, chain.link, fresh, tags))
         digest = keyed.digest()
         return _new(Chain, (n, digest[:_LINK_BYTES])), digest[_LINK_BYTES:]
+
+
+def _bytes_of(part: Any) -> Any:
+    """Return the bytes of an array, in the order of rows; bytes as they are."""
+    if isinstance(part, (bytes, memoryview)):
+        return part
+    if part.size and part.flags.c_contiguous:
+        return part.data.cast("B")  # this runs once a release: `view` takes twice as long
+    return part.reshape(-1).view(np.uint8).data
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -182,7 +184,8 @@ class Outlet:
             raise UsageError(f"the recorded bytes end before vector {n}. They belong to other rows")
         # Kept before the draw: a block that is stored has the fresh bytes of every vector that met its rows.
         self.fresh.append(fresh)
-        self.chain, name = source.link(self.chain, kind, fresh, exact)
+        tags = b"".join([source.tag(_bytes_of(part)) for part in exact])
+        self.chain, name = source.link(self.chain, kind.encode(), fresh, tags)
         if source.tape is not None:
             return source.tape.drawn(kind, source.draws(n, name))
         epoch = source.epoch

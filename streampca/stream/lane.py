@@ -156,7 +156,7 @@ class Lane:
         t += 1
         # Privacy: the noise of a release is keyed by all exact sums and fresh bytes up to it, as in `Outlet`.
         fresh = source.fresh(chain.n + 1) if source.is_seeded else source.random(NAME_BYTES)
-        chain, name = source.link(chain, "gram", fresh, (memoryview(new)[: self.hidden],))
+        chain, name = source.link(chain, b"gram", fresh, source.tag(memoryview(new)[: self.hidden]))
         n = t + self.offset
         first, stds = self.stds
         std, scale = stds[n - first], self.rule.scale

@@ -236,7 +236,7 @@ def broken(patch: pytest.MonkeyPatch, mode: str) -> None:
         patch.setattr(Engine, "mark_copied", lambda self: None)
     if mode == MODES[2]:
         link = NoiseSource.link
-        patch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ()))
+        patch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, tags: link(self, chain, kind, fresh, b""))
 
 
 def ratios(setup: Setup, way: Way, shared: int, *after: np.ndarray) -> list[float]:

@@ -178,7 +178,7 @@ def test_noise_is_bound_to_all_that_went_before(cloned, monkeypatch, forgetful):
     if forgetful:
         monkeypatch.setattr(
             NoiseSource, "link",
-            lambda self, chain, kind, fresh, exact: link(self, Chain(chain.n, self.first.link), kind, fresh, exact),
+            lambda self, chain, kind, fresh, tags: link(self, Chain(chain.n, self.first.link), kind, fresh, tags),
         )  # fmt: skip
     outlets = Outlet(own, own.first), Outlet(own, own.first)
     for outlet, given in zip(outlets, (rows(), one_less(rows())), strict=True):
