@@ -77,7 +77,7 @@ _REASONS = {
         mechanisms/histogram.py _above: counts > 0
     """,
     "two ways to the same numbers, or a guard of a division": """
-        privacy/outlet.py NoiseSource.link: part.size
+        privacy/outlet.py _bytes_of: part.size
         papers/subspace_perturbation.py projector_shift: bound > moves
         processors/ascent.py orthonormalise: diagonal.max() <= _WELL_CONDITIONED * diagonal.min()
     """,

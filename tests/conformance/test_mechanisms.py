@@ -165,7 +165,7 @@ def test_the_noise_is_bound_to_all_it_hides(case, monkeypatch):
                 patch.setattr(type(case.mechanism), "constants", lambda self, d, changed=changed: changed)
                 assert not first & drawn(case.rows)
     link = NoiseSource.link
-    monkeypatch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ()))
+    monkeypatch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, tags: link(self, chain, kind, fresh, b""))
     assert drawn(case.rows) & drawn(one_less(case.rows))  # and this is what it would look like without the hash
 
 
