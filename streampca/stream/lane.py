@@ -240,10 +240,11 @@ class Lane:
 
     def _processor(self, state: LaneState) -> FPLProcessor:
         """Return the processor after the row of a state, as the general path has it: views of the arena."""
-        before, arena = self.start.processor, state.arena.view(np.float64)
+        before = self.start.processor
         assert isinstance(before, FPLProcessor)
         # Invariant: an arena is written before its row is committed and never after, so that views of it may be shared.
-        arena.flags.writeable = False
+        state.arena.flags.writeable = False
+        arena = state.arena.view(np.float64)
         size = self.hidden // 16
         buffers, total = arena[3 * size : self.spans].reshape(-1, size), arena[2 * size : 3 * size]
         span = arena[self.spans : self.scoring].reshape(self.k, self.d).T
