@@ -112,7 +112,8 @@ def fed(
     algorithm: sp.Algorithm, rows: FloatArray, seed: int, regret: sp.RegretLog | None = None, **options: Any
 ) -> sp.Stream:
     """A stream after these rows; further options are those of `Stream`."""
-    stream = sp.Stream(algorithm, seed=seed, regret=regret, **options)
+    scale = {} if "bounds" in options else {"row_norm": 1.0}
+    stream = sp.Stream(algorithm, seed=seed, regret=regret, **scale, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StreamPCAWarning)  # that noise hides the subspace: it is measured here
         stream.push_many(rows)
@@ -194,7 +195,7 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, seeds
         gram = _gram(last, center=question.center)
         best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
         if isinstance(prediction.algorithm, Mechanism):
-            release: sp.Release | None = prediction.algorithm.release(last, seed=seed)
+            release: sp.Release | None = prediction.algorithm.release(last, seed=seed, row_norm=1.0)
         else:
             log = sp.RegretLog(every=len(rows)) if prediction.regret_per_row is not None else None
             stream = fed(prediction.algorithm, ordered, seed, log)
@@ -235,7 +236,7 @@ def mechanisms(
     }  # fmt: skip
 
     def of(mechanism: Mechanism) -> Basis:
-        return lambda rows, seed: mechanism.release(rows, seed=seed).subspace.basis
+        return lambda rows, seed: mechanism.release(rows, seed=seed, row_norm=1.0).subspace.basis
 
     # AdaptiveCov of arXiv 2205.14324, which is among the tests of a checkout.
     printed = runpy.run_path(str(PAGE.parents[1] / "tests" / "reference" / "printed_adaptive.py"))["adaptive_cov"]

@@ -43,10 +43,10 @@ def run(*values: str) -> Any:
         max_rows_per_user=2 if users == "yes" else None, center=center == "yes",
     )  # fmt: skip
     if users == "no":
-        stream: Any = sp.Stream(algorithm, seed=0)
+        stream: Any = sp.Stream(algorithm, row_norm=1.0, seed=0)
         stream.push_many(ROWS)
     else:
-        stream = sp.UserStream(algorithm, seed=0)
+        stream = sp.UserStream(algorithm, row_norm=1.0, seed=0)
         stream.push_many(ROWS, users=["a", "b", "a"])
     record = stream.regret.now()
     bounded = (solver, center, noise) == ("exact", "no", "blt")
@@ -96,7 +96,7 @@ def test_algorithms_center_or_refuse() -> None:
     for row in rows:
         algorithm = made(row["algorithm"])
         if row["center"] == "yes":
-            assert sp.Stream(algorithm.centered(), seed=0).push_many(ROWS).releases[-1].is_centered
+            assert sp.Stream(algorithm.centered(), row_norm=1.0, seed=0).push_many(ROWS).releases[-1].is_centered
         else:
             with pytest.raises(BadParameterError, match="center=True"):
                 algorithm.centered()

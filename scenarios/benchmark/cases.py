@@ -124,7 +124,7 @@ def push(
     ``scored`` keeps the default regret, and ``block`` pushes all rows as one block.
     """
     with kernels(compiled):
-        stream = sp.Stream(make(rows), regret=sp.RegretLog() if scored else None)
+        stream = sp.Stream(make(rows), row_norm=1.0, regret=sp.RegretLog() if scored else None)
         for _ in range(times):
             for release in stream.push_many(rows).releases if block else (stream.push(row).release for row in rows):
                 if release is not None:
@@ -317,7 +317,7 @@ def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
         for _ in range((count // 1000).bit_length() - 1):
             gram = gram.add_high_low(*gram.high_low())
         block = sp.BlockGram(*gram.high_low(), count=count)
-        stream = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=size, release_every=count), regret=None)
+        stream = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=size, release_every=count), row_norm=1.0, regret=None)
         for _ in range(100):
             stream.push_block(block)
         return stream

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import streampca
 from streampca.cli.options import yes_or_no
-from streampca.errors import UsageError
+from streampca.errors import MissingParametersError, UsageError
 from streampca.matrix_factorization.noises import NOISES
 from streampca.mechanisms.base import Mechanism
 from streampca.processors.base import Algorithm
@@ -33,7 +33,9 @@ _STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS
 COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every")
 
 
-def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> Algorithm:
+def make_algorithm(
+    name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = ()
+) -> Algorithm:
     """Create an algorithm from command-line options.
 
     Parameters
@@ -44,27 +46,36 @@ def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str
     extra : texts of further parameters: JSON values or bare words; yes, no, on, off, true or false in any case for
         truth values. ``mechanism``, of `Tumbling`, is a key of `MECHANISMS` or the name of a public
         mechanism, which gets the parameters that `Tumbling` does not accept.
+    missing : parameters of the command itself that are not given, to be named in the same error.
 
     Raises
     ------
     UsageError
-        If there is no such algorithm, it does not accept an option given, or it needs one not given.
+        If there is no such algorithm, or it does not accept an option given.
+    MissingParametersError
+        If it needs parameters that are not given, or ``missing`` names one.
     """
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
     accepted = inspect.signature(kind).parameters
     # Epsilon, delta and the like are those of the mechanism: blocks are disjoint, and each has the whole budget.
     if "mechanism" in accepted and "mechanism" in given:
         own = {key: given.pop(key) for key in list(given) if key not in accepted}
-        given["mechanism"] = _create(_public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism), own)
+        inner = _public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism)
+        given["mechanism"] = None
+        missing = [*_missing(inner, own), *_missing(kind, given), *missing]
+        given["mechanism"] = _create(inner, own, missing)
     # A release after every row, the default of the papers, is a file far larger than that of the rows.
     elif "release_every" in accepted and accepted["release_every"].default == 1:
         given.setdefault("release_every", 100)
-    return cast(Algorithm, _create(kind, given))
+    return cast(Algorithm, _create(kind, given, [*_missing(kind, given), *missing]))
 
 
-def make_mechanism(name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> Mechanism:
+def make_mechanism(
+    name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = ()
+) -> Mechanism:
     """Create a mechanism from command-line options; parameters and errors as for `make_algorithm`."""
-    return cast(Mechanism, _create(_public("--mechanism", name, MECHANISMS, Mechanism), _given(common, extra)))
+    kind, given = _public("--mechanism", name, MECHANISMS, Mechanism), _given(common, extra)
+    return cast(Mechanism, _create(kind, given, [*_missing(kind, given), *missing]))
 
 
 def _public(flag: str, name: str, names: Mapping[str, str], base: type) -> type:
@@ -86,7 +97,12 @@ def _given(common: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[s
     return given
 
 
-def _create(kind: type, given: dict[str, Any]) -> Any:
+def _missing(kind: type, given: Mapping[str, Any]) -> list[str]:
+    accepted = inspect.signature(kind).parameters
+    return [name for name, it in accepted.items() if it.default is it.empty and name not in given]
+
+
+def _create(kind: type, given: dict[str, Any], missing: Sequence[str] = ()) -> Any:
     accepted = inspect.signature(kind).parameters
     for name, kinds in _STRATEGIES.items():
         # Options of a strategy: solver=smoothed and solver.drift=0.1.
@@ -102,9 +118,8 @@ def _create(kind: type, given: dict[str, Any]) -> Any:
         if isinstance(accepted[key].default, bool):
             given[key] = yes_or_no(str(value), f"--set {key}")
     # All that are missing together: a message for each would take as many runs.
-    missing = [_flag(key) for key, it in accepted.items() if it.default is it.empty and key not in given]
     if missing:
-        raise UsageError(f"{kind.__name__} needs {', '.join(missing)}")
+        raise MissingParametersError(missing)
     return kind(**given)
 
 

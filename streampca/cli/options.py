@@ -217,7 +217,7 @@ class PrivateOptions(ReadOptions):
     """Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private: the
     first rows only find them, at the price of their whole budget. This needs delta > 0."""
     row_norm: float | None = None
-    """Longer rows are scaled onto the ball of this radius; 1 by default. This or --bounds must be given."""
+    """Longer rows are scaled onto the ball of this radius. Either this or --bounds must be given."""
     on_bad_row: Literal["raise", "zero"] = "raise"
     """Stop at a row with missing or bad values, or absorb a zero row in its place."""
     center: bool | None = None

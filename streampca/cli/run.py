@@ -70,7 +70,9 @@ def run(
     common = {name: getattr(options, name) for name in COMMON}
     # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
-    algorithm = inputs.centered(make_algorithm(options.algorithm, common, given), options)
+    with inputs.proposing(source, options):
+        made = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options))
+    algorithm = inputs.centered(made, options)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
     k = algorithm.n_components
@@ -103,7 +105,7 @@ def run(
         account = opened.enter_context(inputs.paying(options))
         database = None if options.store is None else inputs.open_store(options.store, settings)
         stream = Stream(
-            algorithm, **inputs.stream_settings(options, settings), ledger=account, store=database,
+            algorithm, **inputs.stream_settings(options, settings, rows), ledger=account, store=database,
             regret=RegretLog(every=NEVER if database is None else None),
         )  # fmt: skip
         if database is not None:
@@ -209,16 +211,15 @@ def release(
     given = pairs(options.set_)
     settings = take(Settings, given, "bounds", "out", others=True)
     name = "adaptive" if options.mechanism == "auto" else options.mechanism
-    mechanism = make_mechanism(name, {name: getattr(options, name, None) for name in COMMON}, given)
+    common = {name: getattr(options, name, None) for name in COMMON}
+    with inputs.proposing(file, options):
+        mechanism = make_mechanism(name, common, given, missing=inputs.missing_scale(options))
     source = inputs.rows_of(file, options)
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
-        try:
+        with inputs.proposing(file, options):
             blocks = list(source.blocks())  # a bad row raises before it is paid
-        except SourceError as problem:
-            problem.add_note(inputs.missing_options(file, options))
-            raise
         n, d = sum(map(len, blocks)), len(source.features)
         if not n:
             raise SourceError(file, "no rows; there is nothing to release")
@@ -238,7 +239,7 @@ def release(
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
         caution(warned)
-        stream = Stream(algorithm, **inputs.stream_settings(options, settings), ledger=account, regret=None)
+        stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), ledger=account, regret=None)
         table = Table(source.features, source.bounds, lambda: iter(blocks))
         session = Session(stream, table, files, []).run()
         lines = session.conclude("", "" if account is None else account.remaining())

@@ -40,7 +40,7 @@ class RowSource(ABC):
     Attributes
     ----------
     features : names of the features, in the order of the entries of a row.
-    bounds : public lower and upper bounds of each feature, or None.
+    bounds : public lower and upper bounds of each feature, for ``Stream(bounds=source.bounds)``, or None.
     """
 
     features: tuple[str, ...]

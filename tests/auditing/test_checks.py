@@ -80,7 +80,7 @@ def test_a_forced_tape_hands_out_the_values_of_another_run():
 
     def run(rows, tape):
         with tape.recording():
-            return [r.to_json() for r in sp.Stream(algorithm, regret=None).push_many(rows).releases]
+            return [r.to_json() for r in sp.Stream(algorithm, row_norm=1.0, regret=None).push_many(rows).releases]
 
     first = Tape()
     second = Tape(first)

@@ -118,7 +118,10 @@ BAD = {
 
 @pytest.mark.parametrize(
     ("common", "more", "words"),
-    [*((COMMON, more, words) for more, words in BAD.items()), ([], "", "PrivateFPL needs -k, --epsilon, --delta")],
+    [
+        *((COMMON, more, words) for more, words in BAD.items()),
+        ([], "", "Missing: -k (number of components), --epsilon"),
+    ],
 )
 def test_bad_input_costs_one_line_and_leaves_nothing(table, run, common, more, words):
     option = more.split()

@@ -52,7 +52,7 @@ def test_what_it_does_not_support_is_refused_and_the_rest_works(name: str) -> No
             with pytest.raises(sp.errors.UsageError, match="not supported by"):
                 sp.PrivateFPL(**made)
         else:
-            assert len(sp.Stream(sp.PrivateFPL(**made), seed=1).push_many(rows).releases) == 8
+            assert len(sp.Stream(sp.PrivateFPL(**made), row_norm=1.0, seed=1).push_many(rows).releases) == 8
 
 
 @pytest.mark.parametrize("value", ["haar", "BLT", 3, None, sp.BLT])

@@ -48,7 +48,7 @@ def plane(n: int) -> np.ndarray:
 
 
 def stream(name: str, algorithm: Algorithm, **options: Any) -> None:
-    STREAMS[name] = algorithm, options
+    STREAMS[name] = algorithm, options if {"bounds", "row_norm"} & options.keys() else {"row_norm": 1.0} | options
 
 
 def mechanism(name: str, made: Callable[[], Any], rows: np.ndarray) -> None:

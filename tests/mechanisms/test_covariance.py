@@ -11,7 +11,7 @@ LAPLACE = MatrixLaplaceCovariance(n_components=1, epsilon=0.7)
 
 def noises(mechanism, d, draws):
     rows, randomness = np.zeros((1, d)), Randomness.from_seed(1)
-    return np.array([mechanism.release(rows, randomness, t=1 + i).gram for i in range(draws)])
+    return np.array([mechanism.release(rows, randomness, t=1 + i, row_norm=1.0).gram for i in range(draws)])
 
 
 def test_replacing_a_row_is_two_steps_from_two_features_on():

@@ -80,6 +80,8 @@ class Run:
 
     def streaming(self, features: Any = CHOSEN, *, center: bool = False, **options: Any) -> sp.Stream:
         options = {"features": features, "on_bad_row": self.mode, "seed": SEED, "regret": None, **options}
+        if options.get("bounds") is None:
+            options["row_norm"] = 1.0
         self.stream = sp.Stream(CENTERED if center else ALGORITHM, **options)
         return self.stream
 
@@ -546,7 +548,7 @@ def _python(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str, *
 
 def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
     users, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
-    stream = sp.UserStream(OF_USERS, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
+    stream = sp.UserStream(OF_USERS, row_norm=1.0, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
     run.stream = stream.stream
     if way == "push":
         for user, record in zip(users, records, strict=True):
@@ -557,7 +559,8 @@ def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
 
 def _river(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
     model = RiverPCA(
-        n_components=1, features=CHOSEN, on_bad_row=run.mode, seed=SEED, release_every=EVERY, center=way == "many"
+        n_components=1, row_norm=1.0, features=CHOSEN, on_bad_row=run.mode, seed=SEED, release_every=EVERY,
+        center=way == "many",
     )  # fmt: skip
     run.t = lambda: model.t
     if way == "one":

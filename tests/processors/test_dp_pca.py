@@ -99,7 +99,7 @@ def test_two_components() -> None:
 
 def test_refuses_before_any_row_is_spent() -> None:
     with pytest.raises(UsageError, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
-        sp.Stream(DPPCA(epsilon=1.0, delta=1e-5, horizon=5000), features=D)
+        sp.Stream(DPPCA(epsilon=1.0, delta=1e-5, horizon=5000), row_norm=1.0, features=D)
     with pytest.raises(UsageError, match="horizon=5000"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=5000).start(D)
     with pytest.raises(BadParameterError, match="expected at most"):

@@ -47,7 +47,7 @@ def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any
 
 def test_the_window_estimate_is_a_function_of_the_releases_alone() -> None:
     algorithm = sp.SlidingWindowPCA(**BUDGET, window=12, method="smoothed", release_every=3)
-    releases = sp.Stream(algorithm, seed=1).push_many(some_rows(90)).releases
+    releases = sp.Stream(algorithm, row_norm=1.0, seed=1).push_many(some_rows(90)).releases
     smoothing = WindowSmoothing(algorithm.mechanism, D, K, 3)
     increments: list[np.ndarray] = []
     before = np.zeros((D, D))
@@ -73,7 +73,7 @@ def test_estimates_err_less_than_releases() -> None:
     ):
         errors, captured = [], []
         for seed in range(20):
-            release = sp.Stream(algorithm, seed=seed, regret=None).push_many(rows).releases[-1]
+            release = sp.Stream(algorithm, row_norm=1.0, seed=seed, regret=None).push_many(rows).releases[-1]
             assert release.smoothed is not None
             errors.append([np.sum((matrix - truth) ** 2) for matrix in (release.gram, release.smoothed)])
             raw = np.linalg.eigh(release.gram)[1][:, -K:]
@@ -95,7 +95,7 @@ def test_a_release_goes_through_json_and_pickle() -> None:
     assert sp.Release.from_json(release.to_json(gram=False)).smoothed is None
     with pytest.raises(ValueError, match="read-only"):
         release.smoothed[:] = 0.0
-    plain = sp.Stream(sp.PrivateFPL(**BUDGET)).push(some_rows(1)[0]).release
+    plain = sp.Stream(sp.PrivateFPL(**BUDGET), row_norm=1.0).push(some_rows(1)[0]).release
     assert plain is not None
     assert plain.smoothed is None
     assert "smoothed" not in json.loads(plain.to_json())
@@ -103,7 +103,7 @@ def test_a_release_goes_through_json_and_pickle() -> None:
 
 def test_estimates_need_a_matrix_of_known_noise() -> None:
     wishart = sp.Tumbling(sp.papers.WishartCovariance(**BUDGET), release_every=10)
-    release = sp.Stream(wishart, seed=1).push_many(some_rows(10)).releases[-1]
+    release = sp.Stream(wishart, row_norm=1.0, seed=1).push_many(some_rows(10)).releases[-1]
     with pytest.raises(NoReleaseError, match="law of its noise"):
         _ = release.estimates
 
@@ -142,7 +142,7 @@ def test_smoothed_components_have_error_bars(center: bool) -> None:
     algorithm = sp.PrivateFPL(**given, solver="smoothed", center=center)  # type: ignore[arg-type]
     predicted, captured = [], []
     for seed in range(10):
-        release = sp.Stream(algorithm, seed=seed, regret=None).push_many(rows).releases[-1]
+        release = sp.Stream(algorithm, row_norm=1.0, seed=seed, regret=None).push_many(rows).releases[-1]
         estimates = release.component_estimates
         assert estimates.noise_std < release.estimates.noise_std
         predicted.append(estimates.predicted_captured)

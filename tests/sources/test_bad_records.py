@@ -68,7 +68,10 @@ def ndjson(record: bytes | None) -> bytes:
 
 def releases(source: Any, bad: int | None = None) -> list[str]:
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20), seed=5, on_bad_row="zero"
+        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20),
+        row_norm=1.0,
+        seed=5,
+        on_bad_row="zero",
     )
     made = [step.release.to_json() for step in stream.run(source) if step.release is not None]
     if bad is not None:
@@ -136,7 +139,7 @@ def test_a_damaged_file_stops_at_its_end_with_an_error(tmp_path: Path, monkeypat
     monkeypatch.setattr(csv_rows, "_BLOCK", 1000)
     whole = gzip.compress(csv(b"x"))
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) - 9])
-    stream = sp.Stream(sp.Oja(n_components=1, release_every=100), on_bad_row="zero")
+    stream = sp.Stream(sp.Oja(n_components=1, release_every=100), row_norm=1.0, on_bad_row="zero")
     with pytest.raises(SourceError, match=r"cut.csv.gz: cannot be read"):
         list(stream.run(from_csv(tmp_path / "cut.csv.gz", on_bad_row="zero")))
     assert stream.t > 100

@@ -130,7 +130,7 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
     algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-9, release_every=4)
     source = from_kafka("poisoned", "g", servers=servers, features=FEATURES, value="block")
     with pytest.raises(SourceError, match="topic poisoned of blocks, partition 2, offset 0: this is no block"):
-        list(collect(sp.Stream(algorithm, features=FEATURES), source, readers=2, rows=2))
+        list(collect(sp.Stream(algorithm, row_norm=1.0, features=FEATURES), source, readers=2, rows=2))
 
 
 @pytest.mark.parametrize(

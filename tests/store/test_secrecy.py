@@ -35,6 +35,7 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
     store = sp.Store(path, commit_every=10, passphrase=passphrase)
     stream = sp.Stream(
         sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20),
+        row_norm=1.0,
         features=3,
         key=key,
         store=store,
