@@ -32,7 +32,7 @@ from streampca.exclusive import Guard, exclusive
 from streampca.linalg.scale import Bounds, check_scale
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
@@ -119,7 +119,7 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     n_components: int = 2
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float = DELTA
     _: KW_ONLY
     bounds: Bounds | None = None
     row_norm: float | None = None

@@ -36,7 +36,7 @@ from streampca.linalg.counts import check_components, check_switch
 from streampca.linalg.eigen import fix_signs, signs_like
 from streampca.linalg.scale import Bounds, check_scale
 from streampca.linalg.types import FloatArray
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.linear import pca
@@ -111,7 +111,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     _: KW_ONLY
     whiten: bool = False
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float = DELTA
     bounds: Bounds | Literal["private"] | None = None
     row_norm: float | None = None
     center: bool = True

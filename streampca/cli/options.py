@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from msgspec import ValidationError, convert
 
 from streampca.errors import UsageError
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 
 T = TypeVar("T")
 #: JSON and YAML write true, people write yes, and configuration files on or 1.
@@ -53,6 +53,7 @@ def about(text: str, *names: str, **more: Any) -> Parameter:
 
 
 NEIGHBORS = "Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace)."
+DELTA_HELP = "Privacy parameter, at most a tenth of one over the number of rows."
 LIVE = "Live view in the terminal. On by default, where standard error is one."
 #: A database, which a directory cannot stand for.
 StorePath = Annotated[Path, about("Database of the run.", validator=_no_directory)]
@@ -210,8 +211,7 @@ class PrivateOptions(ReadOptions):
 
     n_components: Annotated[int | None, about("Dimension of the subspace.", "--n-components", "-k")] = None
     epsilon: Annotated[float | None, about("Privacy parameter of all releases together, e.g. 1.")] = None
-    delta: float | None = None
-    """Privacy parameter, well below one over the number of rows, e.g. 1e-6. None for algorithms with delta 0."""
+    delta: Annotated[float | None, about(f"{DELTA_HELP} {DELTA:g} by default, where the algorithm has one.")] = None
     adjacency: Annotated[Adjacency | None, about(NEIGHBORS)] = None
     bounds: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
     """Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private: the

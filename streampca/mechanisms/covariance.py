@@ -14,7 +14,7 @@ from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
@@ -88,7 +88,7 @@ class GaussianCovariance(CovarianceMechanism):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
     discrete_noise: bool = False
     center: bool = field(default=False, repr=False)

@@ -21,7 +21,7 @@ from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.noises import BLT
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
@@ -49,7 +49,7 @@ class DoublingFPL(Leader):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     horizon: int
     release_every: int = 1
     adjacency: Adjacency = "zero-out"

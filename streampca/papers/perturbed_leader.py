@@ -8,6 +8,7 @@ from typing import Any
 
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
+from streampca.privacy.budget import DELTA
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
@@ -27,7 +28,7 @@ class PerturbedLeader(Leader):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     release_every: int = 1
     center: bool = field(default=False, repr=False)
     #: Standard deviation of a diagonal entry of the noise in every release.

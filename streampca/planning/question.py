@@ -13,7 +13,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.types import FloatArray
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import DELTA, Adjacency, Budget
 
 #: Names of guesses: the eigenvalues of the mean of a a^T, up to their sum.
 SHAPES = ("decaying", "steep", "flat", "spiked")
@@ -71,7 +71,7 @@ class Question:
     n_features: int
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
     window: int | None = None
     release_every: int | None = None

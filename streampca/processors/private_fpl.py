@@ -16,7 +16,7 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
@@ -83,7 +83,7 @@ class PrivateFPL(Leader):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     horizon: int | None = None
     noise: Noise = BLT()  # noqa: RUF009 it is immutable
     release_every: int = 1

@@ -20,7 +20,7 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.processors.spectral_histogram import Rules, SpectralHistogram
@@ -88,7 +88,7 @@ class SlidingWindowPCA(Algorithm):
     window: int
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     eta: float = 0.25
     method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
     adjacency: Adjacency = "zero-out"

@@ -278,7 +278,7 @@ def test_a_file_of_bounds_with_gaps_is_refused(table, run):
 def test_warnings_follow_from_public_settings(table, run, monkeypatch):
     common = ["-k", "4", "--epsilon", "11", "--delta=.01"]
     said = run(table, "--horizon", "300", "--release-every", "300", common=common)
-    for text in ("--epsilon 11: the guarantee is weak", "--delta 0.01 exceeds 1/300", "-k 4 is"):
+    for text in ("--epsilon 11: the guarantee is weak", "--delta 0.01 is too large for 300", "-k 4 is"):
         assert said.err.count(f"warning: {text}") == 1
     said = run(table, "--bounds", "-900:900", "--horizon", "300", "--seed", "1", out="b.jsonl")
     assert "warning: too few rows for this budget: in the release after 300 rows" in said.err
@@ -299,8 +299,8 @@ def test_the_size_of_a_cell_is_not_in_a_log(tmp_path, run):
         words += ["--set", "out.gram=no", "--set", "epsilon=1"]
         said = run(rows, *words, common=["-k", "1", "--delta", "1e-3"], out=f"{at}.jsonl")
         assert said.status == 0
-        logs.append([line for line in said.err.splitlines() if "exceeds" in line or " of " in line])
-    assert [line for line in logs[0] if "exceeds" in line] == [line for line in logs[1] if "exceeds" in line] != []
+        logs.append([line for line in said.err.splitlines() if "too large" in line or " of " in line])
+    assert [line for line in logs[0] if "too large" in line] == [line for line in logs[1] if "too large" in line] != []
     assert not any("%) rows" in line for line in (*logs[0], *logs[1]))
 
 
@@ -312,4 +312,4 @@ def test_a_delta_too_large_for_the_rows_of_a_pipe_is_warned_of(table, run):
     writer.start()
     said = run(pipe, common=common, out="piped.jsonl")
     writer.join()
-    assert said.err.splitlines()[-1].startswith("warning: --delta 0.01 exceeds 1/300")
+    assert said.err.splitlines()[-1].startswith("warning: --delta 0.01 is too large for 300")

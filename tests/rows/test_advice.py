@@ -23,7 +23,7 @@ def rows_of(spikes: bool) -> np.ndarray:
     ("changes", "message"),
     [
         ({"epsilon": 10.5}, "epsilon=10.5: the guarantee is weak"),
-        ({"delta": 0.02}, r"delta=0.02 exceeds 1/60, one over the number of rows"),
+        ({"delta": 0.02}, r"delta=0.02 is too large for 60 rows.* Choose at most 0.001."),
     ],
 )
 def test_weak_guarantees_are_told_when_a_stream_is_made(changes: dict[str, float], message: str) -> None:
@@ -35,7 +35,7 @@ def test_weak_guarantees_are_told_when_a_stream_is_made(changes: dict[str, float
 def test_good_settings_and_no_promise_are_not_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stream = sp.Stream(fpl(epsilon=10.0, delta=1.0 / 60.0), row_norm=1.0)
+        stream = sp.Stream(fpl(epsilon=10.0, delta=0.1 / 60.0), row_norm=1.0)
         stream.push_many(rows_of(spikes=True)[:59])
         sp.Stream(sp.Oja(n_components=1), row_norm=1.0, features=3)
         list(sp.Stream(sp.Oja(n_components=1), row_norm=1.0, features=3).run(rows_of(spikes=True)))
@@ -75,7 +75,7 @@ def test_a_stream_without_end_is_warned_of_where_the_rows_end() -> None:
     with pytest.warns(StreamPCAWarning, match="in the release after 60 rows"):
         list(stream.run(rows_of(spikes=False)))
     stream = sp.Stream(fpl(horizon=None, delta=0.02, epsilon=3.0), row_norm=1.0, seed=0)
-    with pytest.warns(StreamPCAWarning, match=r"delta=0.02 exceeds 1/60"):
+    with pytest.warns(StreamPCAWarning, match=r"delta=0.02 is too large for 60 rows"):
         list(stream.run(rows_of(spikes=True)))
 
 
