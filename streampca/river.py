@@ -34,7 +34,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Guarantee
-from streampca.processors.base import Algorithm
+from streampca.processors.base import RELEASE_EVERY, Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
@@ -329,7 +329,7 @@ class PrivatePCA(RiverAdapter):
 
     _: KW_ONLY
     horizon: int | None = None
-    release_every: int = 1
+    release_every: int = RELEASE_EVERY
     center: bool = True
     algorithm_of = PrivateFPL
 
@@ -343,13 +343,13 @@ class PrivateWindowPCA(RiverAdapter):
     Parameters
     ----------
     window : rows in the window. Memory grows with its logarithm.
-    release_every : rows between releases, at most ``window``. Noise and running time decrease as it increases.
+    release_every : rows between releases, as in `SlidingWindowPCA`: 100 if None, where the window allows it.
     center : as in `PrivatePCA`, with the mean of the window.
     """
 
     _: KW_ONLY
     window: int = 1000
-    release_every: int = 10
+    release_every: int | None = None
     center: bool = True
     algorithm_of = SlidingWindowPCA
 

@@ -53,7 +53,7 @@ def test_algorithms_calibrate_for_it() -> None:
     assert pytest.approx(0.25, rel=1e-5) == MEAN_WEIGHT**2
     assert int(CONSTANT / STEP) == CONSTANT / STEP
     for adjacency, factor in (("zero-out", 1.25**0.5), ("replace", 1.125)):
-        given: dict[str, Any] = {**BUDGET, "adjacency": adjacency}
+        given: dict[str, Any] = {**BUDGET, "adjacency": adjacency, "release_every": 1}
         window = {**given, "window": 20, "release_every": 5}
         for algorithm in (
             sp.PrivateFPL(**given, horizon=100),
@@ -223,9 +223,11 @@ def test_published_rewards_move_by_no_more_than_one_part(adjacency: Any) -> None
         assert 0.9 < np.abs(moves).max() <= 1.0
     else:
         assert 0.85 < max(moves) - min(moves) <= 1.0
-    algorithm = sp.PrivateFPL(**BUDGET, adjacency=adjacency, horizon=9, noise="tree", publish_regret=True, center=True)
+    algorithm = sp.PrivateFPL(
+        release_every=1, **BUDGET, adjacency=adjacency, horizon=9, noise="tree", publish_regret=True, center=True
+    )
     joint = Budget(1.0, 1e-6, adjacency).sensitivity(center=True)
-    plain = sp.PrivateFPL(**BUDGET, adjacency=adjacency, horizon=9, noise="tree", center=True)
+    plain = sp.PrivateFPL(release_every=1, **BUDGET, adjacency=adjacency, horizon=9, noise="tree", center=True)
     assert algorithm.noise_std(9) / plain.noise_std(9) == pytest.approx((joint**2 + 0.25) ** 0.5 / joint)
 
 
@@ -246,7 +248,7 @@ def test_blocks_of_centered_rows() -> None:
 
 
 def test_users_are_centered_with_their_capped_rows_as_zeros() -> None:
-    algorithm = sp.PrivateFPL(**BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
+    algorithm = sp.PrivateFPL(release_every=1, **BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
     ratio = algorithm.centered().noise_std(40) / algorithm.noise_std(40)
     assert ratio == pytest.approx(1.25**0.5, rel=1e-5)
     rows, names = some_rows(40), [f"u{i % 10}" for i in range(40)]

@@ -37,7 +37,7 @@ def listed() -> set[tuple[str, ...]]:
 def run(*values: str) -> Any:
     solver, center, rewards, noise, horizon, adjacency, users = values
     algorithm = sp.PrivateFPL(
-        **BUDGET, solver=solver, publish_regret=rewards == "yes",  # type: ignore[arg-type]
+        release_every=1, **BUDGET, solver=solver, publish_regret=rewards == "yes",  # type: ignore[arg-type]
         noise=sp.Tree(discrete=True) if noise == "discrete" else noise,  # type: ignore[arg-type]
         horizon=len(ROWS) if horizon == "known" else None, adjacency=adjacency,  # type: ignore[arg-type]
         max_rows_per_user=2 if users == "yes" else None, center=center == "yes",

@@ -85,11 +85,11 @@ BAD = {
 
 
 def stream(**options):
-    return sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100), row_norm=1.0, **options)
+    return sp.Stream(sp.PrivateFPL(release_every=1, **BUDGET, horizon=100), row_norm=1.0, **options)
 
 
 def users():
-    return sp.UserStream(sp.PrivateFPL(**BUDGET, horizon=100, max_rows_per_user=9), row_norm=1.0)
+    return sp.UserStream(sp.PrivateFPL(release_every=1, **BUDGET, horizon=100, max_rows_per_user=9), row_norm=1.0)
 
 
 def exact(made):
@@ -154,7 +154,9 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     hidden, missing = np.ma.array(ROWS, mask=ROWS > 0.35), np.where(ROWS > 0.35, np.nan, ROWS)
     grams = []
     for rows in (hidden, missing, list(hidden)):
-        made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100), row_norm=1.0, features=3, on_bad_row="zero")
+        made = sp.Stream(
+            sp.PrivateFPL(release_every=1, **BUDGET, horizon=100), row_norm=1.0, features=3, on_bad_row="zero"
+        )
         made.push_many(rows)
         assert made.admission.bad_rows == np.isnan(missing).any(axis=1).sum()
         grams.append(made.regret.exact_gram())
@@ -166,7 +168,8 @@ def test_users_of_a_table_are_known_by_their_value_and_columns_by_their_name():
     pa = pytest.importorskip("pyarrow")
     table = arrow().append_column("who", pa.array(["ann", "bob", "ann", "ann", "bob", "cid"]))
     made, lazily, other = (
-        sp.UserStream(sp.PrivateFPL(**BUDGET, max_rows_per_user=2), row_norm=1.0, user="who") for _ in range(3)
+        sp.UserStream(sp.PrivateFPL(release_every=1, **BUDGET, max_rows_per_user=2), row_norm=1.0, user="who")
+        for _ in range(3)
     )
     made.push_many(table)
     assert len(list(lazily.run(table))) == 6

@@ -85,7 +85,7 @@ def test_the_shell_names_the_option_that_was_given(capsys: pytest.CaptureFixture
 
 
 ROWS = np.zeros((4, 2))
-_FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)
+_FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1)
 #: Every interface that absorbs or releases rows, with parameters of the scale.
 DOORS = {
     "Stream": lambda **scale: sp.Stream(_FPL, **scale),
@@ -93,8 +93,8 @@ DOORS = {
     "release": lambda **scale: sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6).release(ROWS, **scale),
     "scikit-learn": lambda **scale: SklearnPCA(**scale).fit(ROWS),
     "partial_fit": lambda **scale: SklearnPCA(**scale).partial_fit(ROWS),
-    "river": lambda **scale: RiverPCA(**scale).learn_one({"a": 0.0, "b": 0.0}),
-    "learn_many": lambda **scale: RiverPCA(**scale).learn_many(pd.DataFrame(ROWS)),
+    "river": lambda **scale: RiverPCA(**scale, release_every=1).learn_one({"a": 0.0, "b": 0.0}),
+    "learn_many": lambda **scale: RiverPCA(**scale, release_every=1).learn_many(pd.DataFrame(ROWS)),
 }
 
 

@@ -53,20 +53,20 @@ DEFAULTS = {
     "ApproximateSubspace": "n_components=None, delta=1e-06, adjacency='zero-out', "
     "max_components=3, widths=None, block_rows=None",
     "DPPCA": "delta=1e-06, batch_size='auto', learning_rate='adaptive', adjacency='zero-out'",
-    "DoublingFPL": "delta=1e-06, release_every=1, adjacency='zero-out'",
+    "DoublingFPL": "delta=1e-06, release_every=100, adjacency='zero-out'",
     "ExactSubspace": "n_components=None, delta=1e-06, adjacency='zero-out', max_components=3, block_rows=None",
     "GaussianCovariance": "delta=1e-06, adjacency='zero-out', discrete_noise=False, center=False",
     "LaplaceCovariance": "adjacency='zero-out'",
     "MatrixLaplaceCovariance": "adjacency='zero-out'",
     "Oja": "learning_rate='adaptive', batch_size=32, release_every=None",
-    "PerturbedLeader": "delta=1e-06, release_every=1, center=False",
+    "PerturbedLeader": "delta=1e-06, release_every=100, center=False",
     "PrivateBounds": "warmup=None, horizon=None",
-    "PrivateFPL": "delta=1e-06, horizon=None, noise=BLT(), release_every=1, "
+    "PrivateFPL": "delta=1e-06, horizon=None, noise=BLT(), release_every=100, "
     "adjacency='zero-out', publish_regret=False, solver=Exact(), center=False, max_rows_per_user=None",
     "PrivateOja": "delta=1e-06, horizon=None, batch_size='auto', "
     "learning_rate='adaptive', clip=None, adjacency='zero-out', release_every=None",
     "SlidingWindowPCA": "delta=1e-06, eta=0.25, method='histogram', adjacency='zero-out', "
-    "release_every=1, checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=False",
+    "release_every=None, checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=False",
     "SubspacePerturbation": "delta=1e-06, adjacency='zero-out'",
     "Tumbling": "horizon=None, keep_short=False",
     "WishartCovariance": "delta=1e-06, adjacency='zero-out'",

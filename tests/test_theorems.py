@@ -36,7 +36,7 @@ def test_the_expected_regret_keeps_within_the_bound_on_a_hard_stream() -> None:
     rows[0] = [0.0, 0.7]
     regrets, bounds = [], []
     for seed in range(20):
-        leader = sp.papers.PerturbedLeader(n_components=1, epsilon=0.2, delta=1e-4)
+        leader = sp.papers.PerturbedLeader(n_components=1, epsilon=0.2, delta=1e-4, release_every=1)
         stream = sp.Stream(leader, row_norm=1.0, seed=seed, regret=sp.RegretLog(every=3000))
         stream.push_many(rows)
         regrets.append(stream.regret.now().regret)

@@ -53,7 +53,7 @@ print(f"curator only: {stream.regret.now()}")
 # %% Test it. An auditor runs neighboring data sets through the same code, and compares all that
 # can be seen. It says how much of the claim the noise was shown to spend, or refutes the claim with a witness; and it
 # says so only if the same checks would have refuted bugs of the same kind: half the noise, noise repeated, and so on.
-audited = sp.PrivateFPL(n_components=1, epsilon=6.0, delta=1e-6, horizon=8)
+audited = sp.PrivateFPL(n_components=1, epsilon=6.0, release_every=1, horizon=8)
 found = sp.audit(audited, mode="quick", seed=1)
 print(found)
 assert found.holds

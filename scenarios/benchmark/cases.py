@@ -304,7 +304,7 @@ def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
     rows = unit_rows(1000 * f, 20)
 
     def fed(count: int, d: int = 20, k: int = 2) -> sp.Stream:
-        algorithm = sp.PrivateFPL(**BUDGET | {"n_components": k}, horizon=count, solver=sp.Tracking())
+        algorithm = sp.PrivateFPL(release_every=1, **BUDGET | {"n_components": k}, horizon=count, solver=sp.Tracking())
         return push(rows[:count] if d == 20 else unit_rows(count, d), lambda _: algorithm, scored=False)
 
     def window(size: int) -> sp.Stream:

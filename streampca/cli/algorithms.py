@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import streampca
@@ -34,19 +34,20 @@ COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", 
 
 
 def make_algorithm(
-    name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = ()
-) -> Algorithm:
+    name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = (),
+    count: Callable[[], int | None] | None = None,
+) -> Algorithm:  # fmt: skip
     """Create an algorithm from command-line options.
 
     Parameters
     ----------
     name : key of `NAMES`, or name of a public algorithm.
-    common : options that many algorithms share; None if not given. Without ``release_every``, it is 100
-        for algorithms that would release after every row.
+    common : options that many algorithms share; None if not given.
     extra : texts of further parameters: JSON values or bare words; yes, no, on, off, true or false in any case for
         truth values. ``mechanism``, of `Tumbling`, is a key of `MECHANISMS` or the name of a public
         mechanism, which gets the parameters that `Tumbling` does not accept.
     missing : parameters of the command itself that are not given, to be named in the same error.
+    count : returns the number of rows, or None. Called for a horizon that is not given, after all else was checked.
 
     Raises
     ------
@@ -58,16 +59,22 @@ def make_algorithm(
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
     accepted = inspect.signature(kind).parameters
     # Epsilon, delta and the like are those of the mechanism: blocks are disjoint, and each has the whole budget.
+    mechanism, own, absent = None, dict[str, Any](), list[str]()
     if "mechanism" in accepted and "mechanism" in given:
         own = {key: given.pop(key) for key in list(given) if key not in accepted}
-        inner = _public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism)
-        given["mechanism"] = None
-        missing = [*_missing(inner, own), *_missing(kind, given), *missing]
-        given["mechanism"] = _create(inner, own, missing)
-    # A release after every row, the default of the papers, is a file far larger than that of the rows.
-    elif "release_every" in accepted and accepted["release_every"].default == 1:
-        given.setdefault("release_every", 100)
-    return cast(Algorithm, _create(kind, given, [*_missing(kind, given), *missing]))
+        mechanism = _public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism)
+        absent = _missing(mechanism, own)
+    absent += [*_missing(kind, given), *missing]
+    counts = count is not None and "horizon" in accepted and "horizon" not in given
+    if counts and "horizon" in absent:
+        absent.remove("horizon")
+    if absent:
+        raise MissingParametersError(absent)
+    if counts and count is not None and (rows := count()):
+        given["horizon"] = rows
+    if mechanism is not None:
+        given["mechanism"] = _create(mechanism, own)
+    return cast(Algorithm, _create(kind, given))
 
 
 def make_mechanism(
@@ -75,7 +82,9 @@ def make_mechanism(
 ) -> Mechanism:
     """Create a mechanism from command-line options; parameters and errors as for `make_algorithm`."""
     kind, given = _public("--mechanism", name, MECHANISMS, Mechanism), _given(common, extra)
-    return cast(Mechanism, _create(kind, given, [*_missing(kind, given), *missing]))
+    if absent := [*_missing(kind, given), *missing]:
+        raise MissingParametersError(absent)
+    return cast(Mechanism, _create(kind, given))
 
 
 def _public(flag: str, name: str, names: Mapping[str, str], base: type) -> type:
@@ -98,11 +107,16 @@ def _given(common: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[s
 
 
 def _missing(kind: type, given: Mapping[str, Any]) -> list[str]:
+    """Return the required parameters that are not given; raise `UsageError` if it does not accept one that is."""
     accepted = inspect.signature(kind).parameters
+    for key in given:
+        if key not in accepted and key.partition(".")[0] not in _STRATEGIES:
+            known = ", ".join(accepted)
+            raise UsageError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
     return [name for name, it in accepted.items() if it.default is it.empty and name not in given]
 
 
-def _create(kind: type, given: dict[str, Any], missing: Sequence[str] = ()) -> Any:
+def _create(kind: type, given: dict[str, Any]) -> Any:
     accepted = inspect.signature(kind).parameters
     for name, kinds in _STRATEGIES.items():
         # Options of a strategy: solver=smoothed and solver.drift=0.1.
@@ -111,15 +125,12 @@ def _create(kind: type, given: dict[str, Any], missing: Sequence[str] = ()) -> A
             raise UsageError(f"--set {next(iter(own))}: give {name} too: {', '.join(kinds)}")
         if own:
             given[name] = _create(kinds[given[name]], {key.partition(".")[2]: value for key, value in own.items()})
+    # All that are missing together: a message for each would take as many runs.
+    if absent := _missing(kind, given):
+        raise MissingParametersError(absent)
     for key, value in given.items():
-        if key not in accepted:
-            known = ", ".join(accepted)
-            raise UsageError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
         if isinstance(accepted[key].default, bool):
             given[key] = yes_or_no(str(value), f"--set {key}")
-    # All that are missing together: a message for each would take as many runs.
-    if missing:
-        raise MissingParametersError(missing)
     return kind(**given)
 
 
@@ -149,12 +160,12 @@ def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> st
 
 
 def _settings(configuration: object) -> dict[str, Any]:
-    """Parameters that differ from their defaults; release_every always, whose default on the command line differs."""
+    """Parameters that differ from their defaults."""
     # None stands for what an algorithm computes from its other parameters.
     settings = {}
     for name, parameter in inspect.signature(type(configuration)).parameters.items():
         value = getattr(configuration, name, None)
-        if value is None or (value == parameter.default and name != "release_every"):
+        if value is None or value == parameter.default:
             continue
         settings[name] = value
         if name in _STRATEGIES:

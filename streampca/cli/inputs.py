@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from streampca.cli.messages import ADD
-from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
+from streampca.cli.options import Address, PrivateOptions, ReadSettings, RunOptions, Settings
 from streampca.errors import MissingParametersError, SourceError, UsageError
 from streampca.linalg.scale import check_scale
 from streampca.processors.base import Algorithm
@@ -86,6 +86,15 @@ def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
     check_scale(options.bounds, options.row_norm)
     bounds = None if options.bounds in (None, "private") else read_bounds(options.bounds)
     return open_source(source, options.reading(), options.columns, bounds=bounds, on_bad_row=options.on_bad_row)
+
+
+def is_counted(source: Path | Address, options: RunOptions) -> bool:
+    """Return whether the rows of a source are counted for the horizon, if it is a regular file.
+
+    Files that are followed are not, nor are runs in a store, which other files may continue.
+    """
+    is_path = not isinstance(source, Address) and str(source) != "-"
+    return is_path and options.store is None and not options.reading().follow
 
 
 def missing_scale(options: PrivateOptions) -> tuple[str, ...]:

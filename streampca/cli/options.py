@@ -255,10 +255,12 @@ class RunOptions(PrivateOptions):
     algorithm: str = "fpl"
     """fpl (private follow the perturbed leader), window, private-oja, dp-pca, tumbling, or a class name."""
     horizon: int | None = None
-    """Number of rows the noise is calibrated for. Unknown by default, which costs a little more noise."""
+    """Number of rows the noise is calibrated for. By default the number of records of a regular file, which is counted
+    first. Unknown for pipes, topics, queries, follow=yes and --store: about 20 % more noise, 50 % in the last release.
+    """
     window: Annotated[int | None, about("Number of the most recent rows that count, for sliding windows.")] = None
     release_every: int | None = None
-    """Rows between releases; 100 by default. Rarer releases carry less noise."""
+    """Rows between releases; 100 by default, where the algorithm allows it. Rarer releases carry less noise."""
     set_: Annotated[
         tuple[str, ...],
         _key_option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -70,8 +71,10 @@ def run(
     common = {name: getattr(options, name) for name in COMMON}
     # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
+    opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
+    count = (lambda: opened_rows().count_rows()) if inputs.is_counted(source, options) else None
     with inputs.proposing(source, options):
-        made = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options))
+        made = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     algorithm = inputs.centered(made, options)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
@@ -84,7 +87,7 @@ def run(
         served = ServedPage(is_public=settings.serve_public, port=settings.serve_port)
 
     # Warnings follow from public settings, and are printed once nothing is refused anymore.
-    rows = inputs.rows_of(source, options)
+    rows = opened_rows()
     d = len(rows.features)
     horizon: int | None = getattr(algorithm, "horizon", None)
     # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
@@ -118,7 +121,8 @@ def run(
         caution(warned)
         session = Session(
             stream, rows, files, views, every=settings.regret_every, store=database,
-            page=None if served is None else served.page,
+            # A file that has grown since it was counted is read up to the count.
+            limit=horizon if options.horizon is None else None, page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or served is not None or isinstance(shown, LiveView),
         )  # fmt: skip

@@ -24,6 +24,7 @@ from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.processors.base import RELEASE_EVERY
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
 from streampca.processors.private_fpl import DMRST22, RUNNING_GRAMS
 from streampca.release.release import Release, Terms
@@ -51,7 +52,7 @@ class DoublingFPL(Leader):
     epsilon: float
     delta: float = DELTA
     horizon: int
-    release_every: int = 1
+    release_every: int = RELEASE_EVERY
     adjacency: Adjacency = "zero-out"
     mechanism: GeometricBLT = field(init=False, repr=False, compare=False)  # of an epoch that has the whole budget
 

@@ -12,6 +12,7 @@ from streampca.privacy.budget import DELTA
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
+from streampca.processors.base import RELEASE_EVERY
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.release.release import Release, centered_fields
 
@@ -29,7 +30,7 @@ class PerturbedLeader(Leader):
     n_components: int
     epsilon: float
     delta: float = DELTA
-    release_every: int = 1
+    release_every: int = RELEASE_EVERY
     center: bool = field(default=False, repr=False)
     #: Standard deviation of a diagonal entry of the noise in every release.
     sigma: float = field(init=False, repr=False, compare=False)

@@ -24,6 +24,8 @@ from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release, Terms
 from streampca.state import State, fields_of, label_of, repr_of
 
+#: Default number of rows between releases. A release a row is rarely read, and has more noise.
+RELEASE_EVERY = 100
 #: Parameters that count rows or directions. None is accepted where it is the default.
 _COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size", "max_rows_per_user")
 #: Largest number of rows in a block: float64 counts them exactly.

@@ -18,7 +18,7 @@ from streampca.matrix_factorization.noises import BLT, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.base import Processor
+from streampca.processors.base import RELEASE_EVERY, Processor
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
@@ -45,7 +45,8 @@ class PrivateFPL(Leader):
         allows an endless stream (noise `BLT` only) and costs about 20 % more noise, 50 % in the last release.
     noise : matrix factorization of the correlated noise: `BLT`, the least noise known; `Tree`, the paper's binary tree,
         exactly calibrated; or another `Noise`. ``"blt"`` and ``"tree"`` are short for the first two.
-    release_every : rows between releases, b. Noise and running time decrease as b increases.
+    release_every : rows between releases, b. Noise and running time decrease as b increases. 1 is the form of the
+        papers. A shorter last block ends at the horizon.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     publish_regret : release the noisy sum of rewards too, which gives an interval for the regret (`PrivateRegret`).
         11.8 % more noise under zero-out, 6.1 % under replace.
@@ -86,7 +87,7 @@ class PrivateFPL(Leader):
     delta: float = DELTA
     horizon: int | None = None
     noise: Noise = BLT()  # noqa: RUF009 it is immutable
-    release_every: int = 1
+    release_every: int = RELEASE_EVERY
     adjacency: Adjacency = "zero-out"
     publish_regret: bool = False
     solver: Solver = Exact()  # noqa: RUF009 it is immutable

@@ -55,6 +55,13 @@ class RowSource(ABC):
         """Number of rows from start to end, by the file's own count or estimated from its bytes; else None."""
         return getattr(self, "n_rows", None)
 
+    def count_rows(self) -> int | None:
+        """Return the number of rows, counted by the records of a regular file; None for other sources.
+
+        It does not depend on what the records hold, and takes one reading of a text.
+        """
+        return getattr(self, "n_rows", None)
+
     def __iter__(self) -> Iterator[FloatArray]:
         """Yield the rows one at a time, each of shape (n_features,)."""
         for block in self.blocks():

@@ -15,7 +15,7 @@ from streampca.auditing.statistics import Spectrum, chance_to_miss, p_values
 from streampca.errors import UsageError
 from streampca.privacy.randomness import Randomness, Tape
 
-FPL = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000)
+FPL = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000, release_every=1)
 
 
 def test_p_values_are_uniform_or_larger():
@@ -76,7 +76,7 @@ def test_a_forced_tape_hands_out_the_values_of_another_run():
     rows = np.zeros((6, 3))
     other = rows.copy()
     other[2, 0] = 1.0
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=6)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, horizon=6)
 
     def run(rows, tape):
         with tape.recording():

@@ -386,7 +386,7 @@ def test_threads_at_the_horizon_get_a_clear_error() -> None:
 
 def fork_while_a_thread_pushes(forks: int = 20) -> None:
     """The child of a fork finds the stream exactly before or after a piece, and its lock open."""
-    loud = sp.PrivateFPL(n_components=K, epsilon=1e9, delta=0.1, horizon=10**6)  # next to no noise
+    loud = sp.PrivateFPL(n_components=K, epsilon=1e9, delta=0.1, horizon=10**6, release_every=1)  # next to no noise
     stream, pool, stop = sp.Stream(loud, row_norm=1.0, features=D), rows(3, 4000), threading.Event()
 
     def push() -> None:

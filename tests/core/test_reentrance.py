@@ -33,7 +33,7 @@ ROWS = np.random.default_rng(0).standard_normal((120_000, D)) / 4.0
 
 
 def fpl(**options: Any) -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, **options)
+    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "release_every": 1} | options)
 
 
 MAKE: dict[str, Callable[[], Any]] = {

@@ -192,7 +192,7 @@ def _column_files() -> None:
 
 
 _FILES: list[bytes] = []
-_DEBIT = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)
+_DEBIT = PrivateFPL(n_components=1, epsilon=1.0, release_every=1)
 
 #: Stores as they were closed, as a crash leaves them, and with statements of SQL run on them: folder, and the files by
 #: their names. Ledgers in the same way.

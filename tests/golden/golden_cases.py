@@ -56,18 +56,18 @@ def mechanism(name: str, made: Callable[[], Any], rows: np.ndarray) -> None:
 
 
 # -- PrivateFPL -----------------------------------------------------------------------------------
-stream("fpl", lambda: FPL(**BUDGET, horizon=400))
-stream("fpl-endless-replace", lambda: FPL(**BUDGET, adjacency="replace"))
+stream("fpl", lambda: FPL(release_every=1, **BUDGET, horizon=400))
+stream("fpl-endless-replace", lambda: FPL(release_every=1, **BUDGET, adjacency="replace"))
 stream("fpl-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3))
 stream("fpl-tree-replace", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3, adjacency="replace"))
 stream("fpl-discrete", lambda: FPL(**BUDGET, horizon=340, noise=sp.Tree(discrete=True), release_every=7))
 stream("fpl-regret", lambda: FPL(**BUDGET, horizon=400, release_every=2, publish_regret=True))
 stream("fpl-regret-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=5, publish_regret=True))
 stream("fpl-tracking", lambda: FPL(**BUDGET, solver="tracking", release_every=2))
-stream("fpl-tracking-every-row", lambda: FPL(**BUDGET, solver="tracking", horizon=330))
+stream("fpl-tracking-every-row", lambda: FPL(release_every=1, **BUDGET, solver="tracking", horizon=330))
 stream("fpl-smoothed", lambda: FPL(**BUDGET, horizon=331, solver="smoothed", release_every=3))
-stream("fpl-smoothed-drift", lambda: FPL(**BUDGET, solver=sp.Smoothed(drift=0.1), publish_regret=True))
-stream("fpl-center", lambda: FPL(**BUDGET, horizon=400, center=True))
+stream("fpl-smoothed-drift", lambda: FPL(release_every=1, **BUDGET, solver=sp.Smoothed(drift=0.1), publish_regret=True))
+stream("fpl-center", lambda: FPL(release_every=1, **BUDGET, horizon=400, center=True))
 stream("fpl-center-replace", lambda: FPL(**BUDGET, adjacency="replace", release_every=4, center=True))
 stream("fpl-center-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3, center=True))
 stream("fpl-center-discrete", lambda: FPL(**BUDGET, horizon=331, noise=sp.Tree(discrete=True), release_every=5,
@@ -78,11 +78,13 @@ stream("fpl-center-tracking-regret", lambda: FPL(**BUDGET, solver="tracking", re
 stream("fpl-bounds", lambda: FPL(**BUDGET, horizon=400, release_every=10), bounds=RANGES)
 stream("fpl-bounds-center", lambda: FPL(**BUDGET, horizon=400, release_every=10, center=True), bounds=RANGES)
 stream("fpl-row-norm", lambda: FPL(**BUDGET, horizon=400, release_every=10), row_norm=2.5)
-stream("fpl-no-regret", lambda: FPL(**BUDGET, horizon=400), regret=None)
+stream("fpl-no-regret", lambda: FPL(release_every=1, **BUDGET, horizon=400), regret=None)
 stream("fpl-warmup", lambda: FPL(**RICH, horizon=400, release_every=5), bounds="private", warmup=64)
 stream("fpl-warmup-replace", lambda: FPL(**RICH, release_every=5, adjacency="replace"), bounds="private", warmup=64)
 stream("fpl-warmup-center", lambda: FPL(**RICH, horizon=400, release_every=5, center=True), bounds="private", warmup=64)
-stream("fpl-doubling", lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400))
+stream(
+    "fpl-doubling", lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, release_every=1)
+)
 # -- users: three rows of each of 110 people in turn, of which two count ---------------------------
 stream("users", lambda: FPL(**BUDGET, horizon=400, release_every=5, max_rows_per_user=2))
 stream("users-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=5, adjacency="replace",
@@ -94,13 +96,17 @@ stream("perturbed-leader-center", lambda: sp.papers.PerturbedLeader(**BUDGET, re
 stream("window-histogram", lambda: WINDOW(**BUDGET, window=32, release_every=5))
 stream("window-histogram-center", lambda: WINDOW(**BUDGET, window=32, release_every=5, center=True))
 stream("window-histogram-replace", lambda: WINDOW(**RICH, window=64, release_every=4, adjacency="replace"))
-stream("window-ring", lambda: WINDOW(**BUDGET, window=20, method="ring"))
+stream("window-ring", lambda: WINDOW(release_every=1, **BUDGET, window=20, method="ring"))
 stream("window-ring-center", lambda: WINDOW(**BUDGET, window=20, method="ring", center=True, release_every=4))
 stream("window-smoothed", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2))
 stream("window-smoothed-sums", lambda: WINDOW(**BUDGET, window=40, method="smoothed", release_every=20))
 stream("window-smoothed-center", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2, center=True))
-stream("window-forgetting", lambda: WINDOW(**BUDGET, window=20, method="forgetting", adjacency="replace"))
-stream("window-forgetting-center", lambda: WINDOW(**BUDGET, window=20, method="forgetting", center=True))
+stream(
+    "window-forgetting", lambda: WINDOW(release_every=1, **BUDGET, window=20, method="forgetting", adjacency="replace")
+)
+stream(
+    "window-forgetting-center", lambda: WINDOW(release_every=1, **BUDGET, window=20, method="forgetting", center=True)
+)
 stream("window-warmup", lambda: WINDOW(**RICH, window=40, method="ring", release_every=5), bounds="private", warmup=64)
 stream("oja", lambda: sp.Oja(n_components=K, release_every=9))
 stream("private-oja", lambda: sp.PrivateOja(**BUDGET, batch_size=16))

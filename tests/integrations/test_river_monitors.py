@@ -104,7 +104,7 @@ def test_after_an_alarm_the_new_rows_are_the_reference() -> None:
 def test_what_cannot_be_tested_is_refused() -> None:
     with pytest.raises(BadParameterError, match="Increase simulations="):
         SubspaceDrift(0.01, simulations=50)
-    detector, model = SubspaceDrift(), PrivatePCA(n_components=1, row_norm=1.0)
+    detector, model = SubspaceDrift(), PrivatePCA(n_components=1, row_norm=1.0, release_every=1)
     detector.update(model.release)  # nothing yet
     model.learn_one({"a": 0.5, "b": 0.1})
     with pytest.raises(UsageError, match="disjoint blocks"):

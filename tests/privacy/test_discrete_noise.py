@@ -18,7 +18,7 @@ def rows(n, d, seed=0):
 
 
 def exact_fpl(**options):
-    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 37, "noise": sp.Tree(discrete=True)}
+    given = {"n_components": 1, "epsilon": 1.0, "release_every": 1, "horizon": 37, "noise": sp.Tree(discrete=True)}
     return sp.PrivateFPL(**{**given, **options})
 
 

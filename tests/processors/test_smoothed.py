@@ -30,7 +30,7 @@ def some_rows(n: int, d: int = D, seed: int = 0) -> np.ndarray:
 )
 @pytest.mark.parametrize("more", [{}, {"publish_regret": True, "adjacency": "replace"}])
 def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any], more: dict[str, Any]) -> None:
-    algorithm = sp.PrivateFPL(**BUDGET, **{"solver": "smoothed", **options}, **more)
+    algorithm = sp.PrivateFPL(**BUDGET, **{"solver": "smoothed", **options}, **more, release_every=1)
     releases = sp.Stream(algorithm, seed=1, row_norm=2.0).push_many(2.0 * some_rows(95)).releases
     every = algorithm.release_every
     at = Smoothing.of_grams(algorithm.mechanism, D, K, every, algorithm.solver.drift).start(D * (D + 1) // 2)
@@ -95,7 +95,7 @@ def test_a_release_goes_through_json_and_pickle() -> None:
     assert sp.Release.from_json(release.to_json(gram=False)).smoothed is None
     with pytest.raises(ValueError, match="read-only"):
         release.smoothed[:] = 0.0
-    plain = sp.Stream(sp.PrivateFPL(**BUDGET), row_norm=1.0).push(some_rows(1)[0]).release
+    plain = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=1), row_norm=1.0).push(some_rows(1)[0]).release
     assert plain is not None
     assert plain.smoothed is None
     assert "smoothed" not in json.loads(plain.to_json())

@@ -18,7 +18,13 @@ FEWEST = 178
 
 
 def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"n_components": 2, "epsilon": 2.0, "delta": delta_at(1.5, 2.0), "publish_regret": True}
+    defaults = {
+        "release_every": 1,
+        "n_components": 2,
+        "epsilon": 2.0,
+        "delta": delta_at(1.5, 2.0),
+        "publish_regret": True,
+    }
     return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
 
 

@@ -148,8 +148,8 @@ def test_nothing_is_known_before_the_first_row() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, solver="smoothed"),
-        sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, solver="tracking"),
+        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="smoothed"),
+        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="tracking"),
         sp.Oja(n_components=2),
     ],
 )

@@ -43,7 +43,7 @@ HUNDRED = sp.Budget(epsilon_of([SMALL] * 100, 1e-6), 1e-6)
 
 
 def fpl(epsilon=1.0, **options):
-    return sp.PrivateFPL(n_components=1, epsilon=epsilon, delta=1e-6, horizon=3, **options)
+    return sp.PrivateFPL(**{"n_components": 1, "epsilon": epsilon, "release_every": 1, "horizon": 3} | options)
 
 
 @pytest.fixture
@@ -98,14 +98,18 @@ def test_refusal_before_anything_changes(ledger, feed, features):
 @pytest.mark.parametrize(
     ("algorithm", "rows", "problem"),
     [
-        (sp.PrivateFPL(n_components=5, horizon=30, **FEW), MANY, UsageError),
-        (sp.PrivateFPL(n_components=2, horizon=20, **FEW), MANY, HorizonReachedError),
+        (sp.PrivateFPL(n_components=5, horizon=30, release_every=1, **FEW), MANY, UsageError),
+        (sp.PrivateFPL(n_components=2, horizon=20, release_every=1, **FEW), MANY, HorizonReachedError),
         (sp.DPPCA(n_components=2, horizon=30, **FEW), MANY, UsageError),
-        (sp.SlidingWindowPCA(window=5, n_components=5, **FEW), MANY, UsageError),
+        (sp.SlidingWindowPCA(window=5, n_components=5, release_every=1, **FEW), MANY, UsageError),
         (sp.PrivateOja(n_components=5, **FEW), MANY, UsageError),
         (sp.Tumbling(sp.GaussianCovariance(n_components=5, **FEW), release_every=5), MANY, UsageError),
-        (sp.PrivateFPL(n_components=2, horizon=30, **FEW), [*MANY.tolist(), ["x", 0, 0, 0]], BadRowError),
-        (sp.PrivateFPL(n_components=2, horizon=40, **FEW), np.full((1, 4), np.nan), BadRowError),
+        (
+            sp.PrivateFPL(n_components=2, horizon=30, release_every=1, **FEW),
+            [*MANY.tolist(), ["x", 0, 0, 0]],
+            BadRowError,
+        ),
+        (sp.PrivateFPL(n_components=2, horizon=40, release_every=1, **FEW), np.full((1, 4), np.nan), BadRowError),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -153,7 +157,7 @@ def test_one_shots_check_pay_and_start_in_this_order(ledger):
     assert [entry.event.what for entry in ledger.balance("many").entries] == [Event.of(small).what] * 2
     with pytest.raises(BudgetExhaustedError):
         replace(small, epsilon=5.0).release(ROWS, ledger=ledger.account("patients"), row_norm=1.0)
-    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
+    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, release_every=1)
     with pytest.raises(BudgetExhaustedError, match="without a guarantee"):
         sp.Stream(leader, row_norm=1.0, ledger=ledger.account("patients")).push(ROWS[0])
     assert not runs(ledger)

@@ -152,7 +152,7 @@ def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(mo
     assert marks[0] == marks[1]
     assert len(set(marks)) == 4
     with pytest.raises(UsageError, match="features must be known"):
-        sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), row_norm=1.0).leaves()
+        sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1), row_norm=1.0).leaves()
     stream = new(fpl())
     leaves, rows = stream.leaves(), rows_of(1, 25_000)
     cutter = BlockCutter(leaves.admission, release_every=10_000, horizon=25_000)

@@ -22,7 +22,13 @@ def rows_of(n, d, seed=0):
 
 def stream(lane=True, d=5, k=2, solver="tracking", center=False, horizon=300, published=False, **keywords):
     algorithm = sp.PrivateFPL(
-        n_components=k, epsilon=1.0, delta=1e-6, horizon=horizon, solver=solver, center=center, publish_regret=published
+        n_components=k,
+        epsilon=1.0,
+        release_every=1,
+        horizon=horizon,
+        solver=solver,
+        center=center,
+        publish_regret=published,
     )
     made = sp.Stream(algorithm, seed=7, **keywords if "bounds" in keywords else {"row_norm": 1.0} | keywords)
     if not lane:
