@@ -185,7 +185,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     def of(kind: type[sp.PrivateFPL | sp.papers.PerturbedLeader], epsilon: float, average: int = 1) -> Target:
         return algorithm_oracle(kind(n_components=1, epsilon=epsilon, delta=_DELTA), average=average)
 
-    once = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=_DELTA)
+    once = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=_DELTA, center=False)
     few = max(1, trials // 4)
     targets = {
         "exact": (exact_pca, trials),

@@ -26,6 +26,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.planning import Plan, Prediction, Question, plan
 from streampca.privacy.budget import Adjacency, Budget
+from streampca.state import fields_of
 
 #: Run -> measure -> number, as of a scenario's own function. Runs are called "table, epsilon, kind" here.
 Found = dict[str, dict[str, float]]
@@ -128,7 +129,7 @@ def streamed(
     for i, rows in enumerate(draws):
         n = len(rows)
         algorithm = sp.PrivateFPL(
-            n_components=k, epsilon=epsilon, delta=1e-6, horizon=n, release_every=-(-n // releases), solver=solver
+            n_components=k, epsilon=epsilon, center=False, horizon=n, release_every=-(-n // releases), solver=solver
         )  # fmt: skip
         record = fed(algorithm, rows, seed + i, sp.RegretLog(every=n)).regret.now()
         found.append((record.regret / record.opt, record.captured))
@@ -153,9 +154,9 @@ def planned(context: Context) -> Found:
             made = planned_for(rows, epsilon, window, center=center)
             for prediction in made.predictions:
                 algorithm = prediction.algorithm
-                is_mechanism = isinstance(algorithm, Mechanism)
-                can = isinstance(algorithm, sp.GaussianCovariance) if is_mechanism else algorithm.can_center
-                if (prediction.serves == "once" and window is not None) or bool(can) != center:
+                own = algorithm.mechanism if isinstance(algorithm, sp.Tumbling) else algorithm
+                can = "center" in fields_of(own)
+                if (prediction.serves == "once" and window is not None) or can != center:
                     continue
                 kind = {"is_certain": float(prediction.is_certain), "center": float(center)}
                 found[f"{name}, {prediction.label}"] = kind | compared(
@@ -230,7 +231,8 @@ def mechanisms(
     pure: dict[str, Any] = {"n_components": k, "epsilon": epsilon, "adjacency": adjacency}
     budget = {**pure, "delta": 1e-6}
     ours: dict[str, Mechanism] = {
-        "Gaussian": sp.GaussianCovariance(**budget), "adaptive": sp.adaptive_mechanism(n_features, **budget),
+        "Gaussian": sp.GaussianCovariance(**budget, center=False),
+        "adaptive": sp.adaptive_mechanism(n_features, **budget),
         "subspace": sp.papers.SubspacePerturbation(**budget), "Wishart": sp.papers.WishartCovariance(**budget),
         "matrix Laplace": sp.MatrixLaplaceCovariance(**pure), "Laplace": sp.papers.LaplaceCovariance(**pure),
     }  # fmt: skip

@@ -53,7 +53,7 @@ def test_algorithms_calibrate_for_it() -> None:
     assert pytest.approx(0.25, rel=1e-5) == MEAN_WEIGHT**2
     assert int(CONSTANT / STEP) == CONSTANT / STEP
     for adjacency, factor in (("zero-out", 1.25**0.5), ("replace", 1.125)):
-        given: dict[str, Any] = {**BUDGET, "adjacency": adjacency, "release_every": 1}
+        given: dict[str, Any] = {**BUDGET, "adjacency": adjacency, "release_every": 1, "center": False}
         window = {**given, "window": 20, "release_every": 5}
         for algorithm in (
             sp.PrivateFPL(**given, horizon=100),
@@ -61,10 +61,11 @@ def test_algorithms_calibrate_for_it() -> None:
             sp.PrivateFPL(**given, horizon=100, noise=sp.Tree(discrete=True)),
             *(sp.SlidingWindowPCA(**window, method=method) for method in ("ring", "histogram", "smoothed")),
         ):
-            ratio = algorithm.centered().noise_std(20) / algorithm.noise_std(20)  # type: ignore[attr-defined]
+            ratio = replace(algorithm, center=True).noise_std(20) / algorithm.noise_std(20)  # type: ignore[attr-defined]
             assert ratio == pytest.approx(factor, rel=1e-5), algorithm
-        mechanism = sp.GaussianCovariance(**given)
-        assert sp.GaussianCovariance(**given, center=True).sigma == pytest.approx(factor * mechanism.sigma, rel=1e-5)
+        gaussian: dict[str, Any] = {**BUDGET, "adjacency": adjacency}
+        mechanism = sp.GaussianCovariance(**gaussian, center=False)
+        assert sp.GaussianCovariance(**gaussian, center=True).sigma == pytest.approx(factor * mechanism.sigma, rel=1e-5)
         assert Budget(1.0, 1e-6, adjacency).sensitivity(center=False) == Budget(1.0, 1e-6, adjacency).sensitivity()
     a, b = (with_constant(onto_ball(row[None])) for row in (np.array([0.6, 0.8]), np.zeros(2)))
     change = svec(a.T @ a) - svec(b.T @ b)
@@ -201,7 +202,7 @@ def test_regret_is_by_losses() -> None:
         stream.engine.subspace().captured(about.T @ about) / (np.sum(about**2) - least)
     )
     np.testing.assert_allclose(stream.regret.exact_gram() * 4.0, about.T @ about, atol=1e-9)
-    plain = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=2, row_norm=2.0)
+    plain = sp.Stream(sp.PrivateFPL(center=False, **BUDGET, release_every=3), seed=2, row_norm=2.0)
     kept = plain.push_many(rows).rewards
     assert plain.regret.now().opt == pytest.approx(np.linalg.eigvalsh(rows_seen.T @ rows_seen)[-2:].sum())
     assert kept[0] == pytest.approx(np.sum(rows_seen[0, :2] ** 2), abs=1e-6)
@@ -248,11 +249,11 @@ def test_blocks_of_centered_rows() -> None:
 
 
 def test_users_are_centered_with_their_capped_rows_as_zeros() -> None:
-    algorithm = sp.PrivateFPL(release_every=1, **BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
-    ratio = algorithm.centered().noise_std(40) / algorithm.noise_std(40)
+    algorithm = sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
+    ratio = replace(algorithm, center=True).noise_std(40) / algorithm.noise_std(40)
     assert ratio == pytest.approx(1.25**0.5, rel=1e-5)
     rows, names = some_rows(40), [f"u{i % 10}" for i in range(40)]
-    users = sp.UserStream(algorithm.centered(), row_norm=1.0, seed=1)
+    users = sp.UserStream(replace(algorithm, center=True), row_norm=1.0, seed=1)
     users.push_many(rows, users=names)
     kept = onto_ball(rows) * (np.arange(40) < 20)[:, None]  # two rows of each of ten users
     about = kept - kept.mean(axis=0)

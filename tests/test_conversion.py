@@ -85,11 +85,13 @@ BAD = {
 
 
 def stream(**options):
-    return sp.Stream(sp.PrivateFPL(release_every=1, **BUDGET, horizon=100), row_norm=1.0, **options)
+    return sp.Stream(sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=100), row_norm=1.0, **options)
 
 
 def users():
-    return sp.UserStream(sp.PrivateFPL(release_every=1, **BUDGET, horizon=100, max_rows_per_user=9), row_norm=1.0)
+    return sp.UserStream(
+        sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=100, max_rows_per_user=9), row_norm=1.0
+    )
 
 
 def exact(made):
@@ -97,17 +99,17 @@ def exact(made):
 
 
 def released(rows):
-    release = sp.GaussianCovariance(**BUDGET).release(rows, seed=1, row_norm=1.0)
+    release = sp.GaussianCovariance(**BUDGET, center=False).release(rows, seed=1, row_norm=1.0)
     return release.gram, None
 
 
 def packed(rows):
-    made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, release_every=3), row_norm=1.0, features=NAMES)
+    made = sp.Stream(sp.PrivateFPL(center=False, **BUDGET, horizon=100, release_every=3), row_norm=1.0, features=NAMES)
     blocks = [unpack(block)[1] for block in reader_blocks(made.leaves(), [rows], reader=0, rows=3)]
     return np.stack([block.high + block.low * 2.0**-40 for block in blocks]), None
 
 
-RELEASE = sp.GaussianCovariance(**BUDGET).release(ROWS, seed=1, row_norm=1.0)
+RELEASE = sp.GaussianCovariance(**BUDGET, center=False).release(ROWS, seed=1, row_norm=1.0)
 DOORS = {
     "push_many": lambda rows: (made := stream(), made.push_many(rows))[0],
     "run": lambda rows: (made := stream(), list(made.run(rows)))[0],
@@ -155,7 +157,10 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     grams = []
     for rows in (hidden, missing, list(hidden)):
         made = sp.Stream(
-            sp.PrivateFPL(release_every=1, **BUDGET, horizon=100), row_norm=1.0, features=3, on_bad_row="zero"
+            sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=100),
+            row_norm=1.0,
+            features=3,
+            on_bad_row="zero",
         )
         made.push_many(rows)
         assert made.admission.bad_rows == np.isnan(missing).any(axis=1).sum()
@@ -168,7 +173,9 @@ def test_users_of_a_table_are_known_by_their_value_and_columns_by_their_name():
     pa = pytest.importorskip("pyarrow")
     table = arrow().append_column("who", pa.array(["ann", "bob", "ann", "ann", "bob", "cid"]))
     made, lazily, other = (
-        sp.UserStream(sp.PrivateFPL(release_every=1, **BUDGET, max_rows_per_user=2), row_norm=1.0, user="who")
+        sp.UserStream(
+            sp.PrivateFPL(release_every=1, center=False, **BUDGET, max_rows_per_user=2), row_norm=1.0, user="who"
+        )
         for _ in range(3)
     )
     made.push_many(table)

@@ -85,12 +85,12 @@ def test_the_shell_names_the_option_that_was_given(capsys: pytest.CaptureFixture
 
 
 ROWS = np.zeros((4, 2))
-_FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1)
+_FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False)
 #: Every interface that absorbs or releases rows, with parameters of the scale.
 DOORS = {
     "Stream": lambda **scale: sp.Stream(_FPL, **scale),
     "UserStream": lambda **scale: sp.UserStream(replace(_FPL, max_rows_per_user=2), **scale),
-    "release": lambda **scale: sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6).release(ROWS, **scale),
+    "release": lambda **scale: sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False).release(ROWS, **scale),
     "scikit-learn": lambda **scale: SklearnPCA(**scale).fit(ROWS),
     "partial_fit": lambda **scale: SklearnPCA(**scale).partial_fit(ROWS),
     "river": lambda **scale: RiverPCA(**scale, release_every=1).learn_one({"a": 0.0, "b": 0.0}),

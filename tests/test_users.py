@@ -21,7 +21,15 @@ LATE = np.array([USERS[:i].count(user) >= CAP for i, user in enumerate(USERS)])
 
 def fpl(cap=CAP, **options):
     return sp.PrivateFPL(
-        **{"n_components": 1, "epsilon": 1.0, "release_every": 1, "horizon": T, "max_rows_per_user": cap} | options
+        **{
+            "n_components": 1,
+            "epsilon": 1.0,
+            "center": False,
+            "release_every": 1,
+            "horizon": T,
+            "max_rows_per_user": cap,
+        }
+        | options
     )
 
 

@@ -32,6 +32,7 @@ LARGE: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-6}
 #: Values that are tried, the plain case first: of parameters by name, and of a class by its name.
 VALUES: dict[str, tuple[Any, ...]] = {
     "horizon": (12, None), "release_every": (1, 4), "max_rows_per_user": (None, 2),
+    "center": (False, True),
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},

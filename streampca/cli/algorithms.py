@@ -30,7 +30,7 @@ MECHANISMS = {
 #: Parameters that are strategies, and the strings that are short for these.
 _STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS}
 #: Parameters that have options; others are given by ``--set``.
-COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every")
+COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every", "center")
 
 
 def make_algorithm(
@@ -110,6 +110,10 @@ def _missing(kind: type, given: Mapping[str, Any]) -> list[str]:
     """Return the required parameters that are not given; raise `UsageError` if it does not accept one that is."""
     accepted = inspect.signature(kind).parameters
     for key in given:
+        if key == "center" and key not in accepted:
+            named = {*NAMES.values(), *MECHANISMS.values()}
+            those = sorted(one for one in named if "center" in inspect.signature(getattr(streampca, one)).parameters)
+            raise UsageError(f"--center: {kind.__name__} cannot center; those that can are {', '.join(those)}")
         if key not in accepted and key.partition(".")[0] not in _STRATEGIES:
             known = ", ".join(accepted)
             raise UsageError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
@@ -151,9 +155,10 @@ def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> st
         full = type(inner).__name__
         words += ["--set", f"mechanism={short.get(full, full)}"]
         settings |= _settings(inner)
-    # The commands center by default where the classes do not.
-    if settings.pop("center", None) is None and "center" in inspect.signature(type(inner)).parameters:
-        words.append("--no-center")
+    # The default depends on another parameter.
+    center = settings.pop("center", None)
+    if center is not None and center == getattr(inner, "publish_regret", False):
+        words.append("--center" if center else "--no-center")
     for name, value in settings.items():
         words += [_flag(name), str(value)] if name in COMMON else ["--set", f"{name}={json.dumps(value)}"]
     return shlex.join([*words, "--row-norm", f"{row_norm:g}"])

@@ -17,7 +17,6 @@ from streampca.cli.messages import ADD
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, RunOptions, Settings
 from streampca.errors import MissingParametersError, SourceError, UsageError
 from streampca.linalg.scale import check_scale
-from streampca.processors.base import Algorithm
 from streampca.rows.bounds import Ranges, read_bounds
 from streampca.rows.names import looks_like_value
 from streampca.rows.protocol import RowSource
@@ -110,11 +109,6 @@ def proposing(source: Path | Address, options: PrivateOptions) -> Iterator[None]
     except (MissingParametersError, SourceError) as problem:
         problem.add_note(missing_options(source, options))
         raise
-
-
-def centered(algorithm: Algorithm, options: PrivateOptions) -> Algorithm:
-    """Return the algorithm with the mean subtracted, unless it cannot be or the options say otherwise."""
-    return algorithm.centered() if options.center or (options.center is None and algorithm.can_center) else algorithm
 
 
 def stream_settings(options: PrivateOptions, settings: Settings, rows: RowSource) -> dict[str, Any]:

@@ -222,7 +222,7 @@ class PrivateOptions(ReadOptions):
     """Stop at a row with missing or bad values, or absorb a zero row in its place."""
     center: bool | None = None
     """Subtract the mean, from the same private release, for about 12 % more noise. On by default for Gram matrices
-    with Gaussian noise; --no-center is the form of the papers."""
+    with Gaussian noise, but not with --private-regret; --no-center is the form of the papers."""
     seed: int | None = None
     """Reproducible noise. For tests: not private against a reader who knows the seed."""
     ledger: Path | None = None

@@ -74,8 +74,7 @@ def run(
     opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
     count = (lambda: opened_rows().count_rows()) if inputs.is_counted(source, options) else None
     with inputs.proposing(source, options):
-        made = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
-    algorithm = inputs.centered(made, options)
+        algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
     k = algorithm.n_components
@@ -235,7 +234,7 @@ def release(
                 d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
                 adjacency=mechanism.adjacency,
             )  # fmt: skip
-        algorithm = inputs.centered(Tumbling(mechanism, release_every=n), options)
+        algorithm = Tumbling(mechanism, release_every=n)
         warned = advice.settings_warnings(mechanism.guarantee, n)
         warned += advice.size_warnings(mechanism.n_components, d)
         if private:

@@ -74,7 +74,7 @@ class GaussianCovariance(CovarianceMechanism):
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise (`privacy.discrete_gaussian`):
         the guarantee holds without floating-point error, at the same noise level.
     center : release the Gram matrix about the mean, with the sum of the rows released jointly (`linalg.centering`):
-        11.8 % more noise under zero-out, 12.5 % under replace.
+        11.8 % more noise under zero-out, 12.5 % under replace. None means True.
 
     Notes
     -----
@@ -91,7 +91,7 @@ class GaussianCovariance(CovarianceMechanism):
     delta: float = DELTA
     adjacency: Adjacency = "zero-out"
     discrete_noise: bool = False
-    center: bool = field(default=False, repr=False)
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
     #: Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``.
     sigma: float = field(init=False, repr=False, compare=False)

@@ -31,7 +31,7 @@ class PerturbedLeader(Leader):
     epsilon: float
     delta: float = DELTA
     release_every: int = RELEASE_EVERY
-    center: bool = field(default=False, repr=False)
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
     #: Standard deviation of a diagonal entry of the noise in every release.
     sigma: float = field(init=False, repr=False, compare=False)
 

@@ -113,7 +113,7 @@ class Question:
             "best": float(spectrum[: self.n_components].sum()),
             "mean_square": max(0.0, square - float(spectrum.sum())) if is_known else 0.0,
             "settings": settings,
-            "centered_settings": {**settings, "center": True} if self.center else settings,
+            "centered_settings": {**settings, "center": self.center},
         }
         for name in derived:
             object.__setattr__(self, name, derived[name])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
@@ -66,29 +66,6 @@ class Algorithm(Configuration):
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
                 check_count(field.name, value, optional=field.default is None)
-
-    def centered(self) -> Self:
-        """Return the same algorithm with ``center=True``.
-
-        Raises
-        ------
-        BadParameterError
-            If it releases no Gram matrix.
-        """
-        if "center" not in self.parameters():
-            raise BadParameterError(
-                "center", True, "an algorithm that releases Gram matrices with Gaussian noise, such as PrivateFPL, "
-                f"not {type(self).__name__}"
-            )  # fmt: skip
-        return self if self.center else replace(self, center=True)  # type: ignore[type-var]
-
-    @property
-    def can_center(self) -> bool:
-        """True if `centered` does not raise."""
-        try:
-            return self.centered().center
-        except UsageError:
-            return False
 
     def check_blocks(self) -> None:
         """Raise `UsageError` unless the algorithm absorbs Gram matrices of blocks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,8 @@ class PrivateFPL(Leader):
         `Tracking`, in O(d^2 k) a release; `Smoothed`, with less regret where noise is large. ``"exact"``,
         ``"tracking"`` and ``"smoothed"`` are short for them. Post-processing.
     center : release Gram matrices about the mean, with the sum of the rows released jointly (`linalg.centering`).
-        11.8 % more noise under zero-out, 12.5 % under replace. Without it, the first component of rows
-        far from 0 is close to the direction of their mean.
+        11.8 % more noise under zero-out, 12.5 % under replace. If False, the form of the papers, the first component of
+        rows far from 0 is close to the direction of their mean. None means True, but False with ``publish_regret``.
     max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
         enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
 
@@ -91,7 +91,7 @@ class PrivateFPL(Leader):
     adjacency: Adjacency = "zero-out"
     publish_regret: bool = False
     solver: Solver = Exact()  # noqa: RUF009 it is immutable
-    center: bool = field(default=False, repr=False)
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
     max_rows_per_user: int | None = None
 
     def __post_init__(self) -> None:

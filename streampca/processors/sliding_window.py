@@ -59,7 +59,7 @@ class SlidingWindowPCA(Algorithm):
     overhang : for ``"histogram"``: largest number of rows before the window that a release covers, as a share of the
         window. About 1 / overhang more checkpoints are kept.
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
-    center : release Gram matrices about the mean of the window, as `PrivateFPL` does.
+    center : release Gram matrices about the mean of the window, as `PrivateFPL` does. None means True.
         `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
 
     Raises
@@ -97,7 +97,7 @@ class SlidingWindowPCA(Algorithm):
     checkpoint_every: int | None = None
     overhang: float = 0.125
     failure_rate: float = 0.01
-    center: bool = field(default=False, repr=False)
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
     #: Releases in a window, rounded up.
     leaves: int = field(init=False, repr=False, compare=False)
     #: Relative error by which the released matrix may exceed the window's; see `additive_error`.

@@ -257,7 +257,7 @@ def test_publishable_regret_has_a_file_of_its_own(table, run):
     assert [record.t for record in records] == [100, 200, 300]
     assert records[-1].guarantee.epsilon == 1.0
     assert "rewards" in records[-1].guarantee.scope
-    plain = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, horizon=300, release_every=50)
+    plain = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, horizon=300, release_every=50, center=False)
     assert releases_of(table)[-1].noise_std == pytest.approx(25.0 * plain.noise_std(300) * 1.25**0.5)
     said = run(table, "--private-regret", exact, "--regret", exact)
     assert (said.status, "--regret and --private-regret are both" in said.err) == (2, True)

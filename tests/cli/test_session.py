@@ -25,7 +25,7 @@ class Seen(live.View):
         self.shown.append(progress)
 
 
-ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
+ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=100)
 
 
 def made(*blocks, files=None, view=None, limit=None, algorithm=ALGORITHM, **more):

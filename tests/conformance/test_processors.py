@@ -23,9 +23,13 @@ NAMES = (
     "window-smoothed-sums", "window-forgetting", "oja", "private-oja", "dp-pca", "tumbling", "tumbling-laplace",
 )  # fmt: skip
 CASES: dict[str, Callable[[], sp.Algorithm]] = {name: STREAMS[name][0] for name in NAMES} | {
-    "window-marked": lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=4, checkpoint_every=8),
-    "window-ring-leaves": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=2),
-    "window-ring-sums": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=20),
+    "window-marked": lambda: sp.SlidingWindowPCA(
+        center=False, **BUDGET, window=32, release_every=4, checkpoint_every=8
+    ),
+    "window-ring-leaves": lambda: sp.SlidingWindowPCA(
+        center=False, **BUDGET, window=40, method="ring", release_every=2
+    ),
+    "window-ring-sums": lambda: sp.SlidingWindowPCA(center=False, **BUDGET, window=40, method="ring", release_every=20),
     "private-oja-clipped": lambda: sp.PrivateOja(**BUDGET, batch_size=40, horizon=N, clip=0.3, release_every=80),
 }
 

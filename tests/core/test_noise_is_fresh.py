@@ -61,12 +61,14 @@ class Setup:
 
 
 def fpl(horizon: int = LEAVES * EVERY, **options: Any) -> Setup:
-    algorithm = sp.PrivateFPL(**BUDGET, horizon=horizon, release_every=EVERY, **options)
+    algorithm = sp.PrivateFPL(center=False, **BUDGET, horizon=horizon, release_every=EVERY, **options)
     return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.reconstruction)
 
 
 def window(method: str, horizon: int = 0, **options: Any) -> Setup:
-    algorithm = sp.SlidingWindowPCA(**BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options)
+    algorithm = sp.SlidingWindowPCA(
+        center=False, **BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options
+    )
     return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.reconstruction)
 
 
@@ -76,7 +78,7 @@ def oja(horizon: int = 0) -> Setup:
 
 
 def blocks(horizon: int = 0) -> Setup:
-    mechanism = sp.GaussianCovariance(**BUDGET)
+    mechanism = sp.GaussianCovariance(**BUDGET, center=False)
     return Setup(sp.Tumbling(mechanism, release_every=EVERY), np.eye, lambda n: mechanism.sigma * np.eye(n))
 
 
@@ -386,7 +388,9 @@ def test_threads_at_the_horizon_get_a_clear_error() -> None:
 
 def fork_while_a_thread_pushes(forks: int = 20) -> None:
     """The child of a fork finds the stream exactly before or after a piece, and its lock open."""
-    loud = sp.PrivateFPL(n_components=K, epsilon=1e9, delta=0.1, horizon=10**6, release_every=1)  # next to no noise
+    loud = sp.PrivateFPL(
+        n_components=K, epsilon=1e9, delta=0.1, horizon=10**6, release_every=1, center=False
+    )  # next to no noise
     stream, pool, stop = sp.Stream(loud, row_norm=1.0, features=D), rows(3, 4000), threading.Event()
 
     def push() -> None:

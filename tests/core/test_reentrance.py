@@ -33,7 +33,7 @@ ROWS = np.random.default_rng(0).standard_normal((120_000, D)) / 4.0
 
 
 def fpl(**options: Any) -> sp.PrivateFPL:
-    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "release_every": 1} | options)
+    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "release_every": 1, "center": False} | options)
 
 
 MAKE: dict[str, Callable[[], Any]] = {
@@ -48,10 +48,10 @@ MAKE: dict[str, Callable[[], Any]] = {
         fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40, on_bad_row="zero"
     ),
     "window": lambda: sp.Stream(
-        sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-6, window=20, release_every=2), row_norm=1.0, seed=3
+        sp.SlidingWindowPCA(n_components=2, epsilon=1.0, center=False, window=20, release_every=2), row_norm=1.0, seed=3
     ),
     "tumbling": lambda: sp.Stream(
-        sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=6, keep_short=True),
+        sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False), release_every=6, keep_short=True),
         row_norm=1.0,
         seed=3,
     ),

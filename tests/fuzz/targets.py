@@ -192,7 +192,7 @@ def _column_files() -> None:
 
 
 _FILES: list[bytes] = []
-_DEBIT = PrivateFPL(n_components=1, epsilon=1.0, release_every=1)
+_DEBIT = PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False)
 
 #: Stores as they were closed, as a crash leaves them, and with statements of SQL run on them: folder, and the files by
 #: their names. Ledgers in the same way.
@@ -209,7 +209,7 @@ def _made_stores() -> None:
         folder = Path(tempfile.mkdtemp(dir=FOLDER))
         store = Store(folder / "run.db", commit_every=10, snapshot_every="1h")
         fed = Stream(
-            PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=4), row_norm=1.0, seed=1, store=store
+            PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=4), row_norm=1.0, seed=1, store=store
         )
         for start in range(0, 40, 10):
             fed.push_many(rows[start : start + 10])

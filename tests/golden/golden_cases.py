@@ -7,6 +7,7 @@ moved, as long as the run remains the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ BY_LAPACK = frozenset({"gaussian-psd", "subspace-perturbation-fallback"})
 RANGES = (np.full(D, -1.5), np.array([2.5, *[1.5] * (D - 1)]))
 
 Algorithm = Callable[[], Any]
-FPL, WINDOW, TUMBLING = sp.PrivateFPL, sp.SlidingWindowPCA, sp.Tumbling
+#: Cases are of the form of the papers where they do not say otherwise: not centered, a release after every row.
+PLAIN: dict[str, Any] = {"center": False, "release_every": 1}
+FPL, WINDOW, TUMBLING = partial(sp.PrivateFPL, **PLAIN), partial(sp.SlidingWindowPCA, **PLAIN), sp.Tumbling
+GAUSSIAN = partial(sp.GaussianCovariance, center=False)
 
 #: Algorithms, and keywords of the stream.
 STREAMS: dict[str, tuple[Algorithm, dict[str, Any]]] = {}
@@ -56,18 +60,18 @@ def mechanism(name: str, made: Callable[[], Any], rows: np.ndarray) -> None:
 
 
 # -- PrivateFPL -----------------------------------------------------------------------------------
-stream("fpl", lambda: FPL(release_every=1, **BUDGET, horizon=400))
-stream("fpl-endless-replace", lambda: FPL(release_every=1, **BUDGET, adjacency="replace"))
+stream("fpl", lambda: FPL(**BUDGET, horizon=400))
+stream("fpl-endless-replace", lambda: FPL(**BUDGET, adjacency="replace"))
 stream("fpl-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3))
 stream("fpl-tree-replace", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3, adjacency="replace"))
 stream("fpl-discrete", lambda: FPL(**BUDGET, horizon=340, noise=sp.Tree(discrete=True), release_every=7))
 stream("fpl-regret", lambda: FPL(**BUDGET, horizon=400, release_every=2, publish_regret=True))
 stream("fpl-regret-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=5, publish_regret=True))
 stream("fpl-tracking", lambda: FPL(**BUDGET, solver="tracking", release_every=2))
-stream("fpl-tracking-every-row", lambda: FPL(release_every=1, **BUDGET, solver="tracking", horizon=330))
+stream("fpl-tracking-every-row", lambda: FPL(**BUDGET, solver="tracking", horizon=330))
 stream("fpl-smoothed", lambda: FPL(**BUDGET, horizon=331, solver="smoothed", release_every=3))
-stream("fpl-smoothed-drift", lambda: FPL(release_every=1, **BUDGET, solver=sp.Smoothed(drift=0.1), publish_regret=True))
-stream("fpl-center", lambda: FPL(release_every=1, **BUDGET, horizon=400, center=True))
+stream("fpl-smoothed-drift", lambda: FPL(**BUDGET, solver=sp.Smoothed(drift=0.1), publish_regret=True))
+stream("fpl-center", lambda: FPL(**BUDGET, horizon=400, center=True))
 stream("fpl-center-replace", lambda: FPL(**BUDGET, adjacency="replace", release_every=4, center=True))
 stream("fpl-center-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3, center=True))
 stream("fpl-center-discrete", lambda: FPL(**BUDGET, horizon=331, noise=sp.Tree(discrete=True), release_every=5,
@@ -78,7 +82,7 @@ stream("fpl-center-tracking-regret", lambda: FPL(**BUDGET, solver="tracking", re
 stream("fpl-bounds", lambda: FPL(**BUDGET, horizon=400, release_every=10), bounds=RANGES)
 stream("fpl-bounds-center", lambda: FPL(**BUDGET, horizon=400, release_every=10, center=True), bounds=RANGES)
 stream("fpl-row-norm", lambda: FPL(**BUDGET, horizon=400, release_every=10), row_norm=2.5)
-stream("fpl-no-regret", lambda: FPL(release_every=1, **BUDGET, horizon=400), regret=None)
+stream("fpl-no-regret", lambda: FPL(**BUDGET, horizon=400), regret=None)
 stream("fpl-warmup", lambda: FPL(**RICH, horizon=400, release_every=5), bounds="private", warmup=64)
 stream("fpl-warmup-replace", lambda: FPL(**RICH, release_every=5, adjacency="replace"), bounds="private", warmup=64)
 stream("fpl-warmup-center", lambda: FPL(**RICH, horizon=400, release_every=5, center=True), bounds="private", warmup=64)
@@ -91,32 +95,28 @@ stream("users-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=
        max_rows_per_user=2, center=True))  # fmt: skip
 stream("users-tree", lambda: FPL(**BUDGET, horizon=400, release_every=5, noise="tree", max_rows_per_user=2))
 # -- other algorithms -----------------------------------------------------------------------------
-stream("perturbed-leader", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4))
+stream("perturbed-leader", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=False))
 stream("perturbed-leader-center", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=True))
 stream("window-histogram", lambda: WINDOW(**BUDGET, window=32, release_every=5))
 stream("window-histogram-center", lambda: WINDOW(**BUDGET, window=32, release_every=5, center=True))
 stream("window-histogram-replace", lambda: WINDOW(**RICH, window=64, release_every=4, adjacency="replace"))
-stream("window-ring", lambda: WINDOW(release_every=1, **BUDGET, window=20, method="ring"))
+stream("window-ring", lambda: WINDOW(**BUDGET, window=20, method="ring"))
 stream("window-ring-center", lambda: WINDOW(**BUDGET, window=20, method="ring", center=True, release_every=4))
 stream("window-smoothed", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2))
 stream("window-smoothed-sums", lambda: WINDOW(**BUDGET, window=40, method="smoothed", release_every=20))
 stream("window-smoothed-center", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2, center=True))
-stream(
-    "window-forgetting", lambda: WINDOW(release_every=1, **BUDGET, window=20, method="forgetting", adjacency="replace")
-)
-stream(
-    "window-forgetting-center", lambda: WINDOW(release_every=1, **BUDGET, window=20, method="forgetting", center=True)
-)
+stream("window-forgetting", lambda: WINDOW(**BUDGET, window=20, method="forgetting", adjacency="replace"))
+stream("window-forgetting-center", lambda: WINDOW(**BUDGET, window=20, method="forgetting", center=True))
 stream("window-warmup", lambda: WINDOW(**RICH, window=40, method="ring", release_every=5), bounds="private", warmup=64)
 stream("oja", lambda: sp.Oja(n_components=K, release_every=9))
 stream("private-oja", lambda: sp.PrivateOja(**BUDGET, batch_size=16))
 stream("private-oja-replace-clip", lambda: sp.PrivateOja(**RICH, batch_size=8, clip=0.5, adjacency="replace"))
 stream("dp-pca", lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=N, batch_size=55))
-stream("tumbling", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40))
-stream("tumbling-short", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40, horizon=N,
+stream("tumbling", lambda: TUMBLING(GAUSSIAN(**BUDGET), release_every=40))
+stream("tumbling-short", lambda: TUMBLING(GAUSSIAN(**BUDGET), release_every=40, horizon=N,
        keep_short=True))  # fmt: skip
-stream("tumbling-center", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET, center=True), release_every=40))
-stream("tumbling-warmup", lambda: TUMBLING(sp.GaussianCovariance(**RICH), release_every=40), bounds="private",
+stream("tumbling-center", lambda: TUMBLING(GAUSSIAN(**BUDGET, center=True), release_every=40))
+stream("tumbling-warmup", lambda: TUMBLING(GAUSSIAN(**RICH), release_every=40), bounds="private",
        warmup=80)  # fmt: skip
 stream("tumbling-wishart", lambda: TUMBLING(sp.papers.WishartCovariance(**BUDGET), release_every=25, horizon=N))
 stream("tumbling-laplace", lambda: TUMBLING(sp.papers.LaplaceCovariance(n_components=K, epsilon=1.0), release_every=40))
@@ -125,8 +125,8 @@ PURE: dict[str, Any] = {"n_components": K, "epsilon": 1.0}
 for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
     _near: dict[str, Any] = {"adjacency": _adjacency}
     for _name, _made in {
-        "gaussian": lambda near=_near: sp.GaussianCovariance(**BUDGET, **near),
-        "gaussian-discrete": lambda near=_near: sp.GaussianCovariance(**BUDGET, **near, discrete_noise=True),
+        "gaussian": lambda near=_near: GAUSSIAN(**BUDGET, **near),
+        "gaussian-discrete": lambda near=_near: GAUSSIAN(**BUDGET, **near, discrete_noise=True),
         "wishart": lambda near=_near: sp.papers.WishartCovariance(**BUDGET, **near),
         "laplace": lambda near=_near: sp.papers.LaplaceCovariance(**PURE, **near),
         "matrix-laplace": lambda near=_near: sp.MatrixLaplaceCovariance(**PURE, **near),
@@ -135,7 +135,7 @@ for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
     mechanism(f"adaptive{_suffix}", lambda near=_near: sp.AdaptiveCovariance(**BUDGET, **near), 0.4 * ball(3000))
     mechanism(f"adaptive-laplace{_suffix}", lambda near=_near: sp.AdaptiveLaplaceCovariance(**PURE, **near),
               0.4 * ball(3000))  # fmt: skip
-mechanism("gaussian-center", lambda: sp.GaussianCovariance(**BUDGET, center=True), ball(N))
+mechanism("gaussian-center", lambda: GAUSSIAN(**BUDGET, center=True), ball(N))
 mechanism("subspace-perturbation", lambda: sp.papers.SubspacePerturbation(**BUDGET), np.eye(D)[np.arange(3000) % 2])
 mechanism("subspace-perturbation-fallback", lambda: sp.papers.SubspacePerturbation(**BUDGET), ball(N))
 mechanism("exact-subspace-blocks", lambda: sp.ExactSubspace(**BUDGET), plane(300))

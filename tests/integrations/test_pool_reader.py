@@ -30,7 +30,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def stream(**options) -> sp.Stream:
-    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=100, horizon=N)
     return sp.Stream(algorithm, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
 
 
@@ -64,7 +64,7 @@ def test_it_continues_after_any_block(files: list[Path], monkeypatch) -> None:
 
 
 def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: list[Path]) -> None:
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=100)
     out, other = (sp.Stream(algorithm, row_norm=1.0, features=["x3", "x1"], seed=5) for _ in range(2))
     first, second = (next(from_parquet(path, columns=["x3", "x1"]).blocks()) for path in files)
     for made in (out, other):

@@ -38,7 +38,7 @@ class Unchanged:
     def count(self, runs: int, false_alarm: float, simulations: int) -> int:
         found, size = 0, (2 * self.n, self.d)
         scales = np.where(np.arange(self.d) < self.k, 1.0, self.ratio**-0.5)
-        mechanism = sp.GaussianCovariance(n_components=self.k, epsilon=self.epsilon, delta=1e-6)
+        mechanism = sp.GaussianCovariance(n_components=self.k, epsilon=self.epsilon, center=False)
         for seed in range(runs):
             rng = np.random.default_rng(seed)
             X = rng.normal(size=size) if self.law == "gaussian" else rng.uniform(-(3.0**0.5), 3.0**0.5, size=size)

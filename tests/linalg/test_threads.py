@@ -66,7 +66,7 @@ def test_the_number_comes_back_after_an_error(library) -> None:
 def test_streams_of_few_features_run_in_one_thread(library, push) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 5)) / 5
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=25), row_norm=1.0, features=list("abcde")
+        sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=25), row_norm=1.0, features=list("abcde")
     )
     if push == "rows":
         for row in rows:

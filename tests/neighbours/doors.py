@@ -44,8 +44,8 @@ from streampca.sources import NumberedRows, csv_rows, from_csv, from_kafka, from
 from streampca.sources.csv_cells import CellParser
 
 EVERY = 6
-ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=EVERY)
-CENTERED = ALGORITHM.centered()
+ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=EVERY)
+CENTERED = replace(ALGORITHM, center=True)
 OF_USERS = replace(ALGORITHM, horizon=1000, max_rows_per_user=1)
 SEED = 5
 

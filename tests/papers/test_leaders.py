@@ -30,7 +30,7 @@ def test_doubling_restarts_on_new_rows_and_stays_within_budget() -> None:
         assert release.gram[0, 0] == pytest.approx(release.t, abs=6 * release.noise_std)
     lengths = np.diff(starts)
     assert (lengths[1:] > 1.4 * lengths[:-1]).all()
-    least = sp.PrivateFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=1, release_every=1)
+    least = sp.PrivateFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=1, release_every=1, center=False)
     assert (np.array([r.noise_std for r in releases]) >= least.noise_std(1)).all()
     assert stream.regret.now().opt == pytest.approx(4000)
 
@@ -60,7 +60,7 @@ def fits(draws: np.ndarray, sd: float) -> bool:
 
 
 def test_the_perturbed_leader_promises_nothing_across_steps() -> None:
-    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, release_every=1)
+    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, release_every=1, center=False)
     assert not leader.guarantee.is_private
     assert epsilon_at(10 * MU, 1e-6) == pytest.approx(13.5, abs=0.05)
     assert "100 of them together are at epsilon = 13.5" in str(leader.guarantee)

@@ -6,7 +6,7 @@ from streampca.errors import BadParameterError
 
 
 def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"release_every": 1, "n_components": 1, "epsilon": 1.0, "delta": 1e-6}
+    defaults = {"center": False, "release_every": 1, "n_components": 1, "epsilon": 1.0, "delta": 1e-6}
     return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
 
 

@@ -24,7 +24,9 @@ METHODS = {
 
 
 def make(name, **given):
-    return SlidingWindowPCA(**{"window": W, "n_components": 2, "release_every": 1, **BUDGET, **METHODS[name], **given})
+    return SlidingWindowPCA(
+        **{"window": W, "n_components": 2, "center": False, "release_every": 1, **BUDGET, **METHODS[name], **given}
+    )
 
 
 def rows(n=130, d=D, seed=0):

@@ -30,7 +30,7 @@ def some_rows(n: int, d: int = D, seed: int = 0) -> np.ndarray:
 )
 @pytest.mark.parametrize("more", [{}, {"publish_regret": True, "adjacency": "replace"}])
 def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any], more: dict[str, Any]) -> None:
-    algorithm = sp.PrivateFPL(**BUDGET, **{"solver": "smoothed", **options}, **more, release_every=1)
+    algorithm = sp.PrivateFPL(center=False, **BUDGET, **{"solver": "smoothed", **options}, **more, release_every=1)
     releases = sp.Stream(algorithm, seed=1, row_norm=2.0).push_many(2.0 * some_rows(95)).releases
     every = algorithm.release_every
     at = Smoothing.of_grams(algorithm.mechanism, D, K, every, algorithm.solver.drift).start(D * (D + 1) // 2)
@@ -46,7 +46,7 @@ def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any
 
 
 def test_the_window_estimate_is_a_function_of_the_releases_alone() -> None:
-    algorithm = sp.SlidingWindowPCA(**BUDGET, window=12, method="smoothed", release_every=3)
+    algorithm = sp.SlidingWindowPCA(center=False, **BUDGET, window=12, method="smoothed", release_every=3)
     releases = sp.Stream(algorithm, row_norm=1.0, seed=1).push_many(some_rows(90)).releases
     smoothing = WindowSmoothing(algorithm.mechanism, D, K, 3)
     increments: list[np.ndarray] = []
@@ -64,9 +64,17 @@ def test_estimates_err_less_than_releases() -> None:
     rows = some_rows(2000, 12, seed=3)
     exact = rows.T @ rows
     for algorithm, truth, most in (
-        (sp.PrivateFPL(**{**BUDGET, "epsilon": 0.3}, solver="smoothed", release_every=20, horizon=2000), exact, 0.95),
         (
-            sp.SlidingWindowPCA(**{**BUDGET, "epsilon": 0.3}, method="smoothed", window=500, release_every=25),
+            sp.PrivateFPL(
+                center=False, **{**BUDGET, "epsilon": 0.3}, solver="smoothed", release_every=20, horizon=2000
+            ),
+            exact,
+            0.95,
+        ),
+        (
+            sp.SlidingWindowPCA(
+                center=False, **{**BUDGET, "epsilon": 0.3}, method="smoothed", window=500, release_every=25
+            ),
             rows[-500:].T @ rows[-500:],
             0.7,
         ),
@@ -84,7 +92,7 @@ def test_estimates_err_less_than_releases() -> None:
 
 
 def test_a_release_goes_through_json_and_pickle() -> None:
-    stream = sp.Stream(sp.PrivateFPL(**BUDGET, solver="smoothed", release_every=5), seed=1, row_norm=3.0)
+    stream = sp.Stream(sp.PrivateFPL(center=False, **BUDGET, solver="smoothed", release_every=5), seed=1, row_norm=3.0)
     release = stream.push_many(some_rows(50)).releases[-1]
     read = sp.Release.from_json(release.to_json())
     for other in (read, pickle.loads(pickle.dumps(release)), release.replaced(t=7)):
@@ -95,7 +103,9 @@ def test_a_release_goes_through_json_and_pickle() -> None:
     assert sp.Release.from_json(release.to_json(gram=False)).smoothed is None
     with pytest.raises(ValueError, match="read-only"):
         release.smoothed[:] = 0.0
-    plain = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=1), row_norm=1.0).push(some_rows(1)[0]).release
+    plain = (
+        sp.Stream(sp.PrivateFPL(center=False, **BUDGET, release_every=1), row_norm=1.0).push(some_rows(1)[0]).release
+    )
     assert plain is not None
     assert plain.smoothed is None
     assert "smoothed" not in json.loads(plain.to_json())
@@ -120,7 +130,7 @@ def test_the_noise_of_estimates_is_stated_exactly(mechanism: GeometricBLT | Anyt
 
 
 def test_the_noise_of_smoothed_windows_is_stated_exactly() -> None:
-    algorithm = sp.SlidingWindowPCA(**BUDGET, window=12, method="smoothed", release_every=3)
+    algorithm = sp.SlidingWindowPCA(center=False, **BUDGET, window=12, method="smoothed", release_every=3)
     smoothing = WindowSmoothing(algorithm.mechanism, D, K, 3)
     for n in (2, 5, 9, 40):
         noise = algorithm.mechanism.reconstruction(n)

@@ -11,7 +11,7 @@ from streampca.stream import replay
 
 
 def stream(every: int | None = None, release_every: int = 1, **keywords: object) -> sp.Stream:
-    processor = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=release_every)
+    processor = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=release_every)
     return sp.Stream(processor, seed=0, regret=sp.RegretLog(every=every), **{"row_norm": 1.0} | keywords)  # type: ignore[arg-type]
 
 
@@ -123,7 +123,7 @@ def test_many_features_have_an_interval() -> None:
     assert many.regret.history[0].slack == 0.0
     with pytest.raises(UsageError, match="sketch"):
         many.regret.exact_gram()
-    exact = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50), row_norm=1.0, seed=1)
+    exact = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50), row_norm=1.0, seed=1)
     exact.push_many(rows[:3])
     assert exact.regret.now().slack == 0.0  # the processor holds the matrix
 
@@ -148,8 +148,8 @@ def test_nothing_is_known_before_the_first_row() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="smoothed"),
-        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="tracking"),
+        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="smoothed", center=False),
+        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="tracking", center=False),
         sp.Oja(n_components=2),
     ],
 )

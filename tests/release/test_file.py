@@ -12,7 +12,7 @@ import streampca as sp
 from streampca.errors import UsageError
 from streampca.release.file import Header, ReleaseLines
 
-ALGORITHM = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=20)
+ALGORITHM = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=20)
 BOUNDS = ([-1.0, -2.0, 0.0, -3.0], [1.0, 2.0, 5.0, 3.0])
 
 

@@ -11,7 +11,9 @@ from streampca.rows.advice import size_warnings
 
 
 def fpl(**changes: object) -> sp.PrivateFPL:
-    return sp.PrivateFPL(**{"n_components": 1, "epsilon": 1.0, "release_every": 1, "horizon": 60} | changes)  # type: ignore[arg-type]
+    return sp.PrivateFPL(
+        **{"n_components": 1, "epsilon": 1.0, "center": False, "release_every": 1, "horizon": 60} | changes
+    )  # type: ignore[arg-type]
 
 
 def rows_of(spikes: bool) -> np.ndarray:
@@ -85,9 +87,9 @@ PARAMETERS = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 @pytest.mark.parametrize(
     "algorithm",
     [
-        sp.PrivateFPL(**PARAMETERS, release_every=1),  # type: ignore[arg-type]
-        sp.Tumbling(sp.GaussianCovariance(**PARAMETERS), release_every=2),  # type: ignore[arg-type]
-        sp.SlidingWindowPCA(window=8, release_every=2, **PARAMETERS),  # type: ignore[arg-type]
+        sp.PrivateFPL(center=False, **PARAMETERS, release_every=1),  # type: ignore[arg-type]
+        sp.Tumbling(sp.GaussianCovariance(**PARAMETERS, center=False), release_every=2),  # type: ignore[arg-type]
+        sp.SlidingWindowPCA(window=8, release_every=2, center=False, **PARAMETERS),  # type: ignore[arg-type]
     ],
 )
 def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
@@ -105,5 +107,7 @@ def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
 def test_large_matrices_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advice, "_LARGE_MEMORY", 1e4)
     with pytest.warns(StreamPCAWarning, match=r"100 features: .* require about 0.0013 GB"):
-        sp.Stream(sp.PrivateFPL(**PARAMETERS, release_every=1), row_norm=1.0, regret=None).push(np.zeros(100))  # type: ignore[arg-type]
+        sp.Stream(sp.PrivateFPL(center=False, **PARAMETERS, release_every=1), row_norm=1.0, regret=None).push(
+            np.zeros(100)
+        )  # type: ignore[arg-type]
     assert size_warnings(2, 10**6, sp.PrivateOja(**PARAMETERS, horizon=9).square_bytes) == []  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ FRAME = pd.DataFrame([ROW] * 4)
 
 
 def stream(**options: Any) -> sp.Stream:
-    return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1), row_norm=1.0, **options)
+    return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0, **options)
 
 
 def written(folder: Path, name: str) -> str:

@@ -68,7 +68,7 @@ def ndjson(record: bytes | None) -> bytes:
 
 def releases(source: Any, bad: int | None = None) -> list[str]:
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20),
+        sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=20),
         row_norm=1.0,
         seed=5,
         on_bad_row="zero",
@@ -258,7 +258,9 @@ def test_bad_rows_are_counted_by_reason(tmp_path: Path, name: str, bad: list[str
     head = ["a,b"] if name.endswith("csv") else []
     (tmp_path / name).write_text("\n".join([*head, good, *bad, good]) + "\n")
     rows = open_rows(tmp_path / name, columns=["a", "b"], on_bad_row="zero")
-    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1), row_norm=3.0, on_bad_row="zero")
+    stream = sp.Stream(
+        sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=3.0, on_bad_row="zero"
+    )
     list(stream.run(rows))
     reasons = {"not a number": 1, "missing value": 1, "unreadable record": 2}
     assert stream.admission.zero_rows_by_reason == reasons

@@ -21,7 +21,7 @@ RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--re
 
 
 def algorithm() -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+    return sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
 
 
 def releases(path: Path) -> list[str]:

@@ -26,7 +26,7 @@ ARROW = pa.Table.from_pandas(FRAME)
 
 
 def make(**options: Any) -> sp.Stream:
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
     return sp.Stream(algorithm, seed=1, **{"row_norm": 1.0} | options)
 
 

@@ -42,7 +42,7 @@ How = Literal["kill", "full", "int", "begin", "stop", "fsync"]
 
 
 def algorithm() -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=EVERY)
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=EVERY)
 
 
 def data(count: int) -> np.ndarray:

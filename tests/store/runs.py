@@ -27,7 +27,7 @@ class Blocks(sp.RowSource):
 
 
 def fpl(**options: Any) -> sp.PrivateFPL:
-    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "delta": 1e-6, "release_every": 10} | options)
+    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "center": False, "release_every": 10} | options)
 
 
 def texts(releases: Iterable[sp.Release]) -> list[str]:

@@ -153,7 +153,9 @@ def collected_in(place: str, path: Path, own: WritingThread) -> None:
         with logging.StreamHandler().lock or threading.RLock():
             gc.collect()
     elif place == "a stream's lock":
-        with sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1), row_norm=1.0).engine.guard.lock:
+        with sp.Stream(
+            sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0
+        ).engine.guard.lock:
             gc.collect()
     elif place == "its writing thread":
         own.wait(own.begin(lambda: print(gc.collect())))

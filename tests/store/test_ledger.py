@@ -43,7 +43,9 @@ HUNDRED = sp.Budget(epsilon_of([SMALL] * 100, 1e-6), 1e-6)
 
 
 def fpl(epsilon=1.0, **options):
-    return sp.PrivateFPL(**{"n_components": 1, "epsilon": epsilon, "release_every": 1, "horizon": 3} | options)
+    return sp.PrivateFPL(
+        **{"n_components": 1, "epsilon": epsilon, "center": False, "release_every": 1, "horizon": 3} | options
+    )
 
 
 @pytest.fixture
@@ -98,18 +100,22 @@ def test_refusal_before_anything_changes(ledger, feed, features):
 @pytest.mark.parametrize(
     ("algorithm", "rows", "problem"),
     [
-        (sp.PrivateFPL(n_components=5, horizon=30, release_every=1, **FEW), MANY, UsageError),
-        (sp.PrivateFPL(n_components=2, horizon=20, release_every=1, **FEW), MANY, HorizonReachedError),
+        (sp.PrivateFPL(n_components=5, horizon=30, release_every=1, center=False, **FEW), MANY, UsageError),
+        (sp.PrivateFPL(n_components=2, horizon=20, release_every=1, center=False, **FEW), MANY, HorizonReachedError),
         (sp.DPPCA(n_components=2, horizon=30, **FEW), MANY, UsageError),
-        (sp.SlidingWindowPCA(window=5, n_components=5, release_every=1, **FEW), MANY, UsageError),
+        (sp.SlidingWindowPCA(window=5, n_components=5, release_every=1, center=False, **FEW), MANY, UsageError),
         (sp.PrivateOja(n_components=5, **FEW), MANY, UsageError),
-        (sp.Tumbling(sp.GaussianCovariance(n_components=5, **FEW), release_every=5), MANY, UsageError),
+        (sp.Tumbling(sp.GaussianCovariance(n_components=5, center=False, **FEW), release_every=5), MANY, UsageError),
         (
-            sp.PrivateFPL(n_components=2, horizon=30, release_every=1, **FEW),
+            sp.PrivateFPL(n_components=2, horizon=30, release_every=1, center=False, **FEW),
             [*MANY.tolist(), ["x", 0, 0, 0]],
             BadRowError,
         ),
-        (sp.PrivateFPL(n_components=2, horizon=40, release_every=1, **FEW), np.full((1, 4), np.nan), BadRowError),
+        (
+            sp.PrivateFPL(n_components=2, horizon=40, release_every=1, center=False, **FEW),
+            np.full((1, 4), np.nan),
+            BadRowError,
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -149,7 +155,7 @@ def test_copies_and_children_of_streams_pay_again(ledger, in_child, how, seed):
 
 
 def test_one_shots_check_pay_and_start_in_this_order(ledger):
-    small = sp.GaussianCovariance(n_components=1, epsilon=0.1, delta=1e-6)
+    small = sp.GaussianCovariance(n_components=1, epsilon=0.1, center=False)
     account = ledger.account("many", run="by hand")
     for rows in (ROWS, ROWS, np.zeros(3), [[1.0, math.nan, 0.0]]):
         with suppress(sp.errors.UsageError, BadRowError):
@@ -157,7 +163,7 @@ def test_one_shots_check_pay_and_start_in_this_order(ledger):
     assert [entry.event.what for entry in ledger.balance("many").entries] == [Event.of(small).what] * 2
     with pytest.raises(BudgetExhaustedError):
         replace(small, epsilon=5.0).release(ROWS, ledger=ledger.account("patients"), row_norm=1.0)
-    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, release_every=1)
+    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, release_every=1, center=False)
     with pytest.raises(BudgetExhaustedError, match="without a guarantee"):
         sp.Stream(leader, row_norm=1.0, ledger=ledger.account("patients")).push(ROWS[0])
     assert not runs(ledger)
@@ -209,7 +215,7 @@ def test_heads_go_on_from_where_they_are(path, ledger):
 
 
 def test_what_is_refused(ledger):
-    one_shot = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6)
+    one_shot = sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False)
     ledger.set_budget("patients", sp.Budget(2.0, 1e-6))  # again
     for message, act in {
         "budgets are set once": lambda: ledger.set_budget("patients", sp.Budget(3.0, 1e-6)),

@@ -31,7 +31,7 @@ from streampca.store.records import (
 )
 from streampca.stream.blocks import BlockGram, Entry
 
-PROMISE = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1).guarantee
+PROMISE = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False).guarantee
 NAMES = ("a", "b", "c")
 
 

@@ -75,7 +75,7 @@ def test_noise_from_the_system_is_played_again_from_the_fresh_bytes(case: str, t
 
 def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
+    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False)
     store = sp.Store(path, commit_every="1h")
     stream = sp.Stream(
         sp.Tumbling(mechanism, release_every=40, horizon=400, keep_short=True), row_norm=1.0, store=store

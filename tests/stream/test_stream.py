@@ -7,7 +7,7 @@ from streampca.stream import replay
 
 
 def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"release_every": 1, "n_components": 2, "epsilon": 1.0, "delta": 1e-6}
+    defaults = {"center": False, "release_every": 1, "n_components": 2, "epsilon": 1.0, "delta": 1e-6}
     return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
 
 
@@ -116,7 +116,7 @@ def test_a_stream_without_regret() -> None:
 
 
 def test_finishing_releases_what_is_held() -> None:
-    mechanism = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6)
+    mechanism = sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False)
     kept = sp.Stream(
         sp.Tumbling(mechanism, release_every=10, keep_short=True), row_norm=1.0, seed=0, features=list("abcd")
     )

@@ -15,7 +15,7 @@ HEADER = Header(sp.Terms(sp.Guarantee.none("of another run")), PARAMETERS).to_js
 
 def releases(store=None):
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=10),
+        sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=10),
         row_norm=1.0,
         features=list("abcd"),
         store=store,
