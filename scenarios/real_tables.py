@@ -113,7 +113,7 @@ def fed(
     algorithm: sp.Algorithm, rows: FloatArray, seed: int, regret: sp.RegretLog | None = None, **options: Any
 ) -> sp.Stream:
     """A stream after these rows; further options are those of `Stream`."""
-    scale = {} if "bounds" in options else {"row_norm": 1.0}
+    scale: dict[str, Any] = {} if "bounds" in options else {"row_norm": 1.0}
     stream = sp.Stream(algorithm, seed=seed, regret=regret, **scale, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StreamPCAWarning)  # that noise hides the subspace: it is measured here

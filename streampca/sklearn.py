@@ -362,3 +362,4 @@ class BatchFPL(PrivateFPL):
     """
 
     batches: ClassVar[bool] = True
+    release_every: int = 1  # after any batch

@@ -65,7 +65,8 @@ def make_algorithm(
         mechanism = _public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism)
         absent = _missing(mechanism, own)
     absent += [*_missing(kind, given), *missing]
-    counts = count is not None and "horizon" in accepted and "horizon" not in given
+    # Blocks have the same noise for any horizon.
+    counts = count is not None and "horizon" in accepted and "horizon" not in given and kind is not Tumbling
     if counts and "horizon" in absent:
         absent.remove("horizon")
     if absent:

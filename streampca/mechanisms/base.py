@@ -119,7 +119,9 @@ class Mechanism(Configuration):
             ledger.debit(guarantee, os.urandom(NAME_BYTES))
         terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee, **scale)
         t = rows.shape[0] if t is None else int(t)
-        source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
+        # Privacy: releases that differ in a public number share no noise.
+        public = tuple((name, tuple(np.reshape(part, -1).tolist())) for name, part in scale.items())
+        source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d), public)
         return self.released(rows, Outlet(source, source.first), terms, t)
 
 
@@ -159,7 +161,7 @@ def _scaled(
         return in_norm(rows, norm), {"row_norm": norm}
     lower, upper = column_bounds(bounds, rows.shape[1], names)
     middle, factor = 0.5 * lower + 0.5 * upper, 1.0 / (0.5 * upper - 0.5 * lower)
-    scale = factor / math.sqrt(rows.shape[1])
+    scale = factor * (1.0 / math.sqrt(rows.shape[1]))
     return in_bounds(rows, middle, factor, math.inf)[0], {"middle": middle, "scale": scale}
 
 

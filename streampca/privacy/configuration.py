@@ -46,7 +46,7 @@ class Configuration(ABC):
 
     def __post_init__(self) -> None:
         """Resolve defaults that depend on other parameters; check what most have: numbers, dimensions and a budget."""
-        if self.center is None:  # of a class that can center
+        if vars(self).get("center", False) is None:  # of a class that can center
             # Sums of rewards are released about 0 by default: intervals of a centered regret are wider.
             object.__setattr__(self, "center", not getattr(self, "publish_regret", False))
         use_plain_numbers(self)

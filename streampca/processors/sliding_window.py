@@ -116,7 +116,7 @@ class SlidingWindowPCA(Algorithm):
             check_share("overhang", self.overhang)
         if self.method not in METHODS:
             raise BadParameterError("method", self.method, f"one of {', '.join(map(repr, METHODS))}")
-        if self.release_every is None:
+        if vars(self)["release_every"] is None:
             object.__setattr__(self, "release_every", _rows_between(self.window, self.method))
         object.__setattr__(self, "leaves", -(-self.window // self.release_every))
         processor = METHODS[self.method]

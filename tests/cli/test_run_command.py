@@ -103,7 +103,7 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, run, terminal):
 BAD = {
     "--bounds 1": "--bounds 1", "--bounds a=1:x": "--bounds a=1:x", "--bounds 5:1": "5, 1", "--columns a,zz": "zz",
     "--algorithm nope": "--algorithm nope", "--set window": "--set window", "--set window=3": "--window",
-    "--set noise=tree": "--horizon", "--horizon 0": "--horizon 0", "--set out.keep_every=0": "keep_every=0",
+    "--horizon 0": "--horizon 0", "--set out.keep_every=0": "keep_every=0",
     "--set regret.every=0": "every=0", "--set regret.ever=1": "use bounds.warmup",
     "--set out.gram=maybe": "--set out.gram=maybe: expected yes or no",
     "--set serve.port=80": "--set serve.port: it goes with --serve",
@@ -120,7 +120,7 @@ BAD = {
     ("common", "more", "words"),
     [
         *((COMMON, more, words) for more, words in BAD.items()),
-        ([], "", "Missing: -k (number of components), --epsilon"),
+        ([], "", "Missing: -k (number of components) and --epsilon"),
     ],
 )
 def test_bad_input_costs_one_line_and_leaves_nothing(table, run, common, more, words):

@@ -117,7 +117,7 @@ def test_learn_many_stops_between_releases(step: int) -> None:
 
 
 def test_scores_do_not_jump_after_an_interrupt() -> None:
-    models = [PrivatePCA(seed=1, row_norm=1.0), PrivatePCA(seed=1, row_norm=1.0)]
+    models = [PrivatePCA(seed=1, release_every=1, row_norm=1.0) for _ in range(2)]
     for x in ROWS[:6]:
         for model in models:
             model.learn_one(x)

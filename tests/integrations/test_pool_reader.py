@@ -21,6 +21,7 @@ pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampc
 pq = pytest.importorskip("pyarrow.parquet")
 
 D, N = 5, 3210
+BUDGET = {"n_components": 2, "epsilon": 1.0}
 NAMES = [f"x{j}" for j in range(D)]
 
 
@@ -78,7 +79,7 @@ def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: 
 @pytest.mark.parametrize(
     ("out", "paths", "options", "error", "message"),
     [
-        (lambda: stream(horizon=3000), None, {},
+        (lambda: sp.Stream(sp.PrivateFPL(**BUDGET, horizon=3000), row_norm=1.0, features=D), None, {},
          HorizonReachedError, "3210 rows given"),
         (lambda: sp.Stream(sp.Oja(n_components=2), row_norm=1.0, features=D), None, {}, UsageError, "needs rows"),
         (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),

@@ -115,7 +115,7 @@ def test_refuses_before_any_row_is_spent() -> None:
 def test_too_few_rows_to_be_sure_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short rows: at 100 features and 12 000 rows one run in four fails; from the least horizon on none of 5 does."""
     monkeypatch.setattr(dp_pca, "MARGIN", MARGIN)
-    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+    given: dict[str, Any] = {"n_components": 1, "epsilon": 1.0}
     with pytest.raises(UsageError, match=r"need (\d+) for fewer than 1 run in 100 to fail.*batch_size") as refusal:
         DPPCA(horizon=12_000, **given).check(20)
     numbers = re.findall(r"need (\d+) for|batch_size=(\d+) it needs (\d+)", str(refusal.value))

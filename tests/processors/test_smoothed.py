@@ -30,7 +30,9 @@ def some_rows(n: int, d: int = D, seed: int = 0) -> np.ndarray:
 )
 @pytest.mark.parametrize("more", [{}, {"publish_regret": True, "adjacency": "replace"}])
 def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any], more: dict[str, Any]) -> None:
-    algorithm = sp.PrivateFPL(center=False, **BUDGET, **{"solver": "smoothed", **options}, **more, release_every=1)
+    algorithm = sp.PrivateFPL(
+        **BUDGET, **{"center": False, "release_every": 1, "solver": "smoothed", **options}, **more
+    )
     releases = sp.Stream(algorithm, seed=1, row_norm=2.0).push_many(2.0 * some_rows(95)).releases
     every = algorithm.release_every
     at = Smoothing.of_grams(algorithm.mechanism, D, K, every, algorithm.solver.drift).start(D * (D + 1) // 2)

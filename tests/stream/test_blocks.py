@@ -24,7 +24,7 @@ def rows_of(seed: int, count: int) -> np.ndarray:
 
 
 def fpl(every: int = 50, **options: object) -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=every, **options)
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, **{"center": False, "release_every": every} | options)
 
 
 def new(algorithm: sp.Algorithm, **options: Any) -> sp.Stream:
