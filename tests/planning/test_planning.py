@@ -152,7 +152,7 @@ def test_advice_on_row_norm_delta_and_epsilon() -> None:
     ):
         assert advice in " ".join(plan(**(ASKED | changes)).advice)
     odd = " ".join(plan(**(ASKED | {"delta": 0.01, "epsilon": 20.0})).warnings)
-    assert "delta=0.01 exceeds" in odd
+    assert "delta=0.01 is too large" in odd
     assert "epsilon=20" in odd
 
 

@@ -21,6 +21,7 @@ def fpl(**keywords: object) -> sp.PrivateFPL:
     defaults = {
         "release_every": 1,
         "n_components": 2,
+        "center": False,
         "epsilon": 2.0,
         "delta": delta_at(1.5, 2.0),
         "publish_regret": True,

@@ -118,6 +118,7 @@ def test_standard_input_is_the_file(
     found = []
     for source in (tmp_path / "rows.csv", "-", through_a_pipe(tmp_path, csv(None))):
         options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--seed", "5", "--out", "-"]
+        options += ["--horizon", str(csv(None).count(b"\n") - 1)]  # that of the file is counted
         assert main(["run", str(source), *options]) == 0
         found.append(capsys.readouterr().out)
     assert len(found[0].splitlines()) == 4

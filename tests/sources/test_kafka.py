@@ -184,7 +184,7 @@ from streampca.store.store import Store
 from streampca.stream.stream import Stream
 servers, path = sys.argv[1:]
 topic = from_kafka("rows", "crash", servers=servers, features=["a", "b", "c"], on_bad_row="zero", turn=100)
-algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+algorithm = PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
 with Store(path, commit_every=40, snapshot_every="20ms") as store:
     try:
         stream = Stream.resume(store)
