@@ -135,7 +135,7 @@ BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
     ids=lambda value: type(value).__name__,
 )
 def test_every_kind_of_processor_has_its_page(algorithm, wanted):
-    stream = sp.Stream(algorithm, row_norm=1.0, regret=sp.RegretLog(every=20), seed=1)
+    stream = sp.Stream(algorithm, row_norm=1.0, regret=sp.RegretLog(every=20), seed=2)
     rows = np.random.default_rng(0).normal(size=(340, 6)) * np.array([0.6, 0.4, 0.1, 0.1, 0.1, 0.1])
     page = Page(curator=True)
     page.add([*stream.push_many(rows).releases, *stream.regret.history])
