@@ -472,7 +472,7 @@ def test_estimators_learn_from_each_row_once(
 ) -> None:
     estimator, refused = pytest.importorskip(f"streampca.{room}").PrivatePCA, 0
     for place in range(1, 100_000, step):
-        model = estimator(n_components=1)
+        model = estimator(n_components=1, row_norm=1.0)
         learn = Counted(partial(getattr(model, method), rows))
         if not first:
             learn()

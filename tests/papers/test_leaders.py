@@ -11,7 +11,7 @@ import streampca as sp
 from streampca.privacy.gaussian import epsilon_at, mu_of
 
 MU = mu_of(1.0, 1e-6)
-doubling = partial(sp.papers.DoublingFPL, n_components=1)
+doubling = partial(sp.papers.DoublingFPL, n_components=1, release_every=1)
 
 
 def test_doubling_restarts_on_new_rows_and_stays_within_budget() -> None:
