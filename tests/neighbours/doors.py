@@ -669,7 +669,7 @@ def command(run: Run, words: list[str], data: bytes | None = None, *, then: list
     run.said += [out.getvalue(), timeless(err.getvalue()), files]
 
 
-_MODEL = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--seed", str(SEED)]
+_MODEL = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--seed", str(SEED)]
 #: Of each command, after the file.
 WORDS = {"run": [*_MODEL, "--release-every", str(EVERY), "--no-live"], "release": [*_MODEL, "--mechanism", "gaussian"]}
 
@@ -685,7 +685,8 @@ def cli_door(
         path = "-" if file == "-" else str(run.path(file, data))
         for old in run.folder.glob("run.db*"):
             old.unlink()
-        words_ = [verb, path, *WORDS[verb], "--on-bad-row", run.mode, "--out", str(out), *words]
+        scale = () if any(word.startswith("--bounds") for word in words) else ("--row-norm", "1")
+        words_ = [verb, path, *WORDS[verb], *scale, "--on-bad-row", run.mode, "--out", str(out), *words]
         database, then = str(run.folder / "run.db"), None
         if "--store" in words:
             then = ["export", database, "--out", str(run.folder / "exported.jsonl")]

@@ -19,7 +19,7 @@ name = "synthetic.spiked"
 params = { n_rows = "$rows", n_features = 6, n_components = 2 }
 [runs.a]
 processor = "PrivateFPL"
-params = { n_components = 2, epsilon = 5.0, delta = 1e-3, horizon = "$rows" }
+params = { n_components = 2, epsilon = 5.0, delta = 1e-3, horizon = "$rows", release_every = 1, center = false }
 [[expect]]
 run = "a"
 measure = "captured_variance"
