@@ -164,9 +164,7 @@ add("Tumbling-ExactSubspace", partial(tumbling, _exact), changes=of_mechanism(li
 
 def _votes(subject: Any, rows: list[Row], how: str) -> list[Any]:
     source = NoiseSource(sp.Randomness(), "audit", repr(subject))
-    return [
-        subject.release([f"bin {int(row[0])}" for row in rows], Outlet(source, source.first), "votes", row_norm=1.0)
-    ]
+    return [subject.release([f"bin {int(row[0])}" for row in rows], Outlet(source, source.first), "votes")]
 
 
 def _bins(subject: Any, d: int) -> Pairs:
