@@ -44,7 +44,7 @@ def same(a, b):
 @pytest.mark.parametrize("bounds", [None, (-1.0, 1.0), (0.0, 3.0)])
 def test_all_ways_to_feed_are_one_and_rows_past_the_cap_are_zero_rows(bounds):
     def made(**options):
-        return sp.UserStream(fpl(), seed=1, bounds=bounds, **options)
+        return sp.UserStream(fpl(), seed=1, bounds=bounds, row_norm=None if bounds else 1.0, **options)
 
     stream = made()
     whole = grams(stream.push_many(ROWS, users=USERS))
