@@ -201,12 +201,12 @@ def test_masked_rows_of_scikit_learn_and_records_and_frames_of_river():
     kind = pytest.importorskip("streampca.river").PrivatePCA
     row, no_rows = FRAME.iloc[0], ([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7)
     model, absorbing = (
-        kind(n_components=1, row_norm=1.0),
-        kind(n_components=1, row_norm=1.0, on_bad_row="zero", features=list(row.index)),
+        kind(n_components=1, row_norm=1.0, release_every=1),
+        kind(n_components=1, row_norm=1.0, release_every=1, on_bad_row="zero", features=list(row.index)),
     )
     model.learn_one(row)
     assert model.transform_one(row) == model.transform_one(row.to_dict())
-    for each, x in product((model, kind(n_components=1, row_norm=1.0)), no_rows):
+    for each, x in product((model, kind(n_components=1, row_norm=1.0, release_every=1)), no_rows):
         for method in (each.learn_one, each.transform_one):
             with pytest.raises(StreamPCAError, match="expected a mapping"):
                 method(x)
