@@ -14,7 +14,7 @@ CODE = """
 import numpy, scipy.linalg, threadpoolctl
 threadpoolctl.threadpool_limits(2)
 import streampca as sp
-stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), row_norm=1.0, seed=0)
+stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1), row_norm=1.0, seed=0)
 stream.push([0.1, 0.2])
 threads = lambda: {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
 print(stream.release.t, threads())
