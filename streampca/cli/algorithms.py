@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import streampca
 from streampca.cli.options import yes_or_no
-from streampca.errors import MissingParametersError, UsageError
+from streampca.errors import BadParameterError, MissingParametersError, UsageError
 from streampca.matrix_factorization.noises import NOISES
 from streampca.mechanisms.base import Mechanism
 from streampca.processors.base import Algorithm
@@ -71,8 +71,17 @@ def make_algorithm(
         absent.remove("horizon")
     if absent:
         raise MissingParametersError(absent)
-    if counts and count is not None and (rows := count()):
-        given["horizon"] = rows
+    if counts and count is not None:
+        if accepted["horizon"].default is None:
+            # A bad parameter is refused before a file is opened. What needs a horizon waits for the count.
+            try:
+                _create(kind, dict(given))
+            except BadParameterError:
+                raise
+            except UsageError:
+                pass
+        if rows := count():
+            given["horizon"] = rows
     if mechanism is not None:
         given["mechanism"] = _create(mechanism, own)
     return cast(Algorithm, _create(kind, given))
