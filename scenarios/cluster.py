@@ -80,7 +80,9 @@ def ways_of(paths: list[Path], features: int, spark: Any) -> dict[str, Callable[
     names = [f"x{j}" for j in range(features)]
 
     def stream(store: Any = None) -> sp.Stream:
-        algorithm = sp.PrivateFPL(n_components=5, epsilon=1.0, delta=1e-9, horizon=2**23, release_every=1000)
+        algorithm = sp.PrivateFPL(
+            n_components=5, epsilon=1.0, delta=1e-9, horizon=2**23, release_every=1000, center=False
+        )
         return sp.Stream(algorithm, features=names, row_norm=2.0, seed=1, store=store)
 
     def read(push: Callable[[Any], Releases]) -> Releases:

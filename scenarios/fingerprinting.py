@@ -159,7 +159,7 @@ def algorithm_oracle(algorithm: sp.Algorithm, *, average: int = 1) -> Target:
     def fresh(randomness: Randomness) -> Oracle:
         def ask(rows: FloatArray) -> FloatArray:
             d = rows.shape[1]
-            stream = sp.Stream(algorithm, regret=None, seed=int.from_bytes(randomness.derived("seed")))
+            stream = sp.Stream(algorithm, row_norm=1.0, regret=None, seed=int.from_bytes(randomness.derived("seed")))
             stream.push_many(rows)
             if average == 1:
                 # A mechanism that declines has released no subspace: the first axis says as little.
@@ -185,7 +185,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     def of(kind: type[sp.PrivateFPL | sp.papers.PerturbedLeader], epsilon: float, average: int = 1) -> Target:
         return algorithm_oracle(kind(n_components=1, epsilon=epsilon, delta=_DELTA), average=average)
 
-    once = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=_DELTA)
+    once = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=_DELTA, center=False)
     few = max(1, trials // 4)
     targets = {
         "exact": (exact_pca, trials),

@@ -26,6 +26,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.planning import Plan, Prediction, Question, plan
 from streampca.privacy.budget import Adjacency, Budget
+from streampca.state import fields_of
 
 #: Run -> measure -> number, as of a scenario's own function. Runs are called "table, epsilon, kind" here.
 Found = dict[str, dict[str, float]]
@@ -112,7 +113,8 @@ def fed(
     algorithm: sp.Algorithm, rows: FloatArray, seed: int, regret: sp.RegretLog | None = None, **options: Any
 ) -> sp.Stream:
     """A stream after these rows; further options are those of `Stream`."""
-    stream = sp.Stream(algorithm, seed=seed, regret=regret, **options)
+    scale: dict[str, Any] = {} if "bounds" in options else {"row_norm": 1.0}
+    stream = sp.Stream(algorithm, seed=seed, regret=regret, **scale, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StreamPCAWarning)  # that noise hides the subspace: it is measured here
         stream.push_many(rows)
@@ -127,7 +129,7 @@ def streamed(
     for i, rows in enumerate(draws):
         n = len(rows)
         algorithm = sp.PrivateFPL(
-            n_components=k, epsilon=epsilon, delta=1e-6, horizon=n, release_every=-(-n // releases), solver=solver
+            n_components=k, epsilon=epsilon, center=False, horizon=n, release_every=-(-n // releases), solver=solver
         )  # fmt: skip
         record = fed(algorithm, rows, seed + i, sp.RegretLog(every=n)).regret.now()
         found.append((record.regret / record.opt, record.captured))
@@ -152,9 +154,9 @@ def planned(context: Context) -> Found:
             made = planned_for(rows, epsilon, window, center=center)
             for prediction in made.predictions:
                 algorithm = prediction.algorithm
-                is_mechanism = isinstance(algorithm, Mechanism)
-                can = isinstance(algorithm, sp.GaussianCovariance) if is_mechanism else algorithm.can_center
-                if (prediction.serves == "once" and window is not None) or bool(can) != center:
+                own = algorithm.mechanism if isinstance(algorithm, sp.Tumbling) else algorithm
+                can = "center" in fields_of(own)
+                if (prediction.serves == "once" and window is not None) or can != center:
                     continue
                 kind = {"is_certain": float(prediction.is_certain), "center": float(center)}
                 found[f"{name}, {prediction.label}"] = kind | compared(
@@ -194,7 +196,7 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, seeds
         gram = _gram(last, center=question.center)
         best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
         if isinstance(prediction.algorithm, Mechanism):
-            release: sp.Release | None = prediction.algorithm.release(last, seed=seed)
+            release: sp.Release | None = prediction.algorithm.release(last, seed=seed, row_norm=1.0)
         else:
             log = sp.RegretLog(every=len(rows)) if prediction.regret_per_row is not None else None
             stream = fed(prediction.algorithm, ordered, seed, log)
@@ -229,13 +231,14 @@ def mechanisms(
     pure: dict[str, Any] = {"n_components": k, "epsilon": epsilon, "adjacency": adjacency}
     budget = {**pure, "delta": 1e-6}
     ours: dict[str, Mechanism] = {
-        "Gaussian": sp.GaussianCovariance(**budget), "adaptive": sp.adaptive_mechanism(n_features, **budget),
+        "Gaussian": sp.GaussianCovariance(**budget, center=False),
+        "adaptive": sp.adaptive_mechanism(n_features, **budget),
         "subspace": sp.papers.SubspacePerturbation(**budget), "Wishart": sp.papers.WishartCovariance(**budget),
         "matrix Laplace": sp.MatrixLaplaceCovariance(**pure), "Laplace": sp.papers.LaplaceCovariance(**pure),
     }  # fmt: skip
 
     def of(mechanism: Mechanism) -> Basis:
-        return lambda rows, seed: mechanism.release(rows, seed=seed).subspace.basis
+        return lambda rows, seed: mechanism.release(rows, seed=seed, row_norm=1.0).subspace.basis
 
     # AdaptiveCov of arXiv 2205.14324, which is among the tests of a checkout.
     printed = runpy.run_path(str(PAGE.parents[1] / "tests" / "reference" / "printed_adaptive.py"))["adaptive_cov"]

@@ -218,8 +218,10 @@ def run_scenario(
         tokens = {"$rows": count, "$seed": scenario.seed}
         for name, run in scenario.runs.items():
             algorithm = _object({"class": run.processor, **_fill(run.params, tokens)})
-            stream = streampca.Stream(algorithm, **{"seed": scenario.seed, **_fill(run.stream, tokens)})
-            meter = Meter(stream, _source(scenario.source, tokens))
+            source = _source(scenario.source, tokens)
+            scale = {"row_norm": 1.0} if source.bounds is None else {"bounds": source.bounds}
+            stream = streampca.Stream(algorithm, **{"seed": scenario.seed} | scale | _fill(run.stream, tokens))
+            meter = Meter(stream, source)
             table[name] = {}
             for at in sorted(points):
                 for done in meter.push_until(max(1, round(at * count)), scenario.source.name):

@@ -61,7 +61,7 @@ def _windows(rows: FloatArray, epsilon: float, seed: int) -> float:
     lost: dict[Any, float] = {"smoothed": 0.0, "ring": 0.0}
     for method in lost:
         algorithm = SlidingWindowPCA(
-            n_components=2, epsilon=epsilon, delta=1e-6, window=width, method=method, release_every=width // 25
+            n_components=2, epsilon=epsilon, center=False, window=width, method=method, release_every=width // 25
         )  # fmt: skip
         stream = fed(algorithm, rows[: width - 1], seed)
         for release in stream.push_many(rows[width - 1 :]).releases:

@@ -7,7 +7,7 @@ absorbed, no noise is drawn and no budget is spent.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -79,6 +79,38 @@ class BadParameterError(UsageError):
         self.value = None if value is ... else short(value)
         subject = parameter if self.value is None else f"{parameter}={self.value}"
         super().__init__(f"{subject}: expected {expected}{advice and f'. {advice}'}")
+
+
+#: First sentence of the error of every interface for a scale that is missing, or given twice.
+SCALE = "Give the range of each column (bounds), or the length of a long row (row_norm), but not from the rows."
+#: Meanings of parameters that have no default.
+_MEANINGS = {
+    "n_components": "number of components", "epsilon": "privacy budget, e.g. 1", "window": "rows that count",
+    "horizon": "number of rows", "release_every": "rows between releases",
+}  # fmt: skip
+
+
+class MissingParametersError(UsageError):
+    """Parameters without a default are not given: all of them, by name, in ``names``.
+
+    The name ``"bounds"`` stands for the scale of the rows, which is `bounds` or `row_norm`. If only that is missing,
+    the message is `SCALE`. Interfaces with other spellings than Python's use `rendered`.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(self.rendered(str))
+
+    def rendered(self, spelled: Callable[[str], str]) -> str:
+        """Return the message with parameters as an interface spells them."""
+        if self.names == ("bounds",):
+            return SCALE
+        words = [
+            f"{spelled('bounds')} or {spelled('row_norm')}" if name == "bounds"
+            else f"{spelled(name)} ({_MEANINGS[name]})" if name in _MEANINGS else spelled(name)
+            for name in self.names
+        ]  # fmt: skip
+        return f"Missing: {' and '.join(filter(None, (', '.join(words[:-1]), words[-1])))}."
 
 
 class BadRowError(StreamPCAError, ValueError):

@@ -2,7 +2,7 @@
 
 Processes read, admit and sum rows; the calling process creates the releases.
 
-    stream = Stream(PrivateFPL(..., release_every=1000), features=names)
+    stream = Stream(PrivateFPL(..., release_every=1000), bounds=bounds, features=names)
     for step in absorb_parquet(stream, ["a.parquet", "b.parquet"]):
         step.release
 

@@ -29,17 +29,18 @@ from river import base
 from streampca.conversion import as_floats, frame_values, is_frame
 from streampca.errors import BadRowError, NoReleaseError, UsageError, short
 from streampca.exclusive import Guard, exclusive
+from streampca.linalg.scale import Bounds, check_scale
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Guarantee
-from streampca.processors.base import Algorithm
+from streampca.processors.base import RELEASE_EVERY, Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.release.release import Release
-from streampca.rows.admission import Admission, Bounds, OnBadRow
+from streampca.rows.admission import Admission, OnBadRow
 from streampca.rows.names import NAME_THEM, refuse_values
 from streampca.rows.report import AdmissionReport
 from streampca.store.ledger import Account
@@ -89,8 +90,9 @@ class RiverAdapter(base.MiniBatchTransformer):
     ----------
     n_components : number of components.
     epsilon, delta : privacy budget of all releases of the stream.
-    row_norm, bounds, on_bad_row : as in `streampca.Stream`, with public bounds only. ``on_bad_row="zero"`` needs
-        ``features``, and absorbs a zero row also in place of what is no mapping.
+    bounds, row_norm, on_bad_row : as in `streampca.Stream`, with public bounds only. The first row is refused unless
+        exactly one of the first two is given. ``on_bad_row="zero"`` needs ``features``, and absorbs a zero row also in
+        place of what is no mapping.
     features : names of the features, in order. By default, those of the first row in alphabetical order. Name them if
         the set of features of a row is itself a secret, as with bags of words. Others are dropped; an absent one counts
         as 0 (the middle of its bounds, if any), which contributes nothing.
@@ -117,10 +119,10 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     n_components: int = 2
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float = DELTA
     _: KW_ONLY
-    row_norm: float = 1.0
     bounds: Bounds | None = None
+    row_norm: float | None = None
     features: Sequence[Hashable] | None = None
     on_bad_row: OnBadRow = "raise"
     align: bool = True
@@ -138,7 +140,8 @@ class RiverAdapter(base.MiniBatchTransformer):
             raise UsageError("on_bad_row='zero' without features=: the first row would decide them; name them")
         # Raises for bad features or bounds before the first row.
         named = None if self.features is None else tuple(map(str, self._names(self.features)))
-        Admission(row_norm=self.row_norm, bounds=self.bounds, features=named, on_bad_row=self.on_bad_row)
+        norm = 1.0 if self.row_norm is None else self.row_norm
+        Admission(row_norm=norm, bounds=self.bounds, features=named, on_bad_row=self.on_bad_row)
         self._account = Account.of(self.ledger, self.data_set)
         self.guard = Guard("model")
         self._feed: _Feed | None = None
@@ -172,7 +175,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         # The ledger may have paid for a first row that was interrupted: the next row enters the same stream.
         if feed is None or feed.names != names:
             stream = Stream(
-                self._algorithm, features=tuple(map(str, names)), row_norm=self.row_norm, bounds=self.bounds,
+                self._algorithm, features=tuple(map(str, names)), bounds=self.bounds, row_norm=self.row_norm,
                 on_bad_row=self.on_bad_row, regret=None, seed=self.seed, ledger=self._account,
             )  # fmt: skip
             self._feed = feed = _Feed(stream, names)
@@ -189,6 +192,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         HorizonReachedError, BudgetExhaustedError
             If no more rows can be absorbed. No state has changed.
         """
+        check_scale(self.bounds, self.row_norm)
         # If features are fixed, also a bad first row is a row of their stream.
         feed = self._begun(()) if self.t or self.features is not None else None
         try:
@@ -207,6 +211,7 @@ class RiverAdapter(base.MiniBatchTransformer):
     @exclusive
     def learn_many(self, X: Any) -> None:
         """Absorb a pandas or polars frame of rows, with the releases of `learn_one`, bit for bit."""
+        check_scale(self.bounds, self.row_norm)
         X = _pandas(X)
         if len(X):
             # A table's columns are features of its first row, too.
@@ -324,7 +329,7 @@ class PrivatePCA(RiverAdapter):
 
     _: KW_ONLY
     horizon: int | None = None
-    release_every: int = 1
+    release_every: int = RELEASE_EVERY
     center: bool = True
     algorithm_of = PrivateFPL
 
@@ -338,13 +343,13 @@ class PrivateWindowPCA(RiverAdapter):
     Parameters
     ----------
     window : rows in the window. Memory grows with its logarithm.
-    release_every : rows between releases, at most ``window``. Noise and running time decrease as it increases.
+    release_every : rows between releases, as in `SlidingWindowPCA`: 100 if None, where the window allows it.
     center : as in `PrivatePCA`, with the mean of the window.
     """
 
     _: KW_ONLY
     window: int = 1000
-    release_every: int = 10
+    release_every: int | None = None
     center: bool = True
     algorithm_of = SlidingWindowPCA
 

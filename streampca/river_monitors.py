@@ -190,7 +190,7 @@ class SubspaceAnomaly(AnomalyDetector):
 
     @classmethod
     def _unit_test_params(cls) -> Any:
-        yield {"pca": PrivatePCA(n_components=1)}
+        yield {"pca": PrivatePCA(n_components=1, row_norm=1.0)}
 
     def learn_one(self, x: dict[Any, Any]) -> None:
         """Absorb one row in the model."""

@@ -34,13 +34,13 @@ from streampca.errors import UsageError, needs
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.counts import check_components, check_switch
 from streampca.linalg.eigen import fix_signs, signs_like
+from streampca.linalg.scale import Bounds, check_scale
 from streampca.linalg.types import FloatArray
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.linear import pca
 from streampca.release.release import Release
-from streampca.rows.admission import Bounds
 from streampca.rows.names import refuse_values
 from streampca.rows.protocol import sparse_blocks
 from streampca.rows.report import AdmissionReport
@@ -72,8 +72,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     whiten : divide scores by the standard deviations along their components, which are bounded below by the standard
         deviation of their noise (the root of ``explained_variance_std_``).
     epsilon, delta : budget of one `fit`, or of all calls of `partial_fit` after it.
-    row_norm, bounds : as in `streampca.Stream`; bounds by name are for tables. Components and variances are those of
-        the mapped features. ``"private"`` bounds, for `fit` only, spend the budget of at most a quarter of the rows.
+    bounds, row_norm : as in `streampca.Stream`; `fit` refuses unless exactly one is given. Bounds by name are for
+        tables. Components and variances are those of the mapped features. ``"private"`` bounds, for `fit` only, spend
+        the budget of at most a quarter of the rows.
     center : subtract a private mean, of the same release. Increases the noise by 11.8 %.
     adjacency : neighboring tables differ in one row, which is replaced by zero (``"zero-out"``; the number of rows is
         public) or by any row (``"replace"``).
@@ -110,9 +111,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     _: KW_ONLY
     whiten: bool = False
     epsilon: float = 1.0
-    delta: float = 1e-6
-    row_norm: float = 1.0
+    delta: float = DELTA
     bounds: Bounds | Literal["private"] | None = None
+    row_norm: float | None = None
     center: bool = True
     adjacency: Adjacency = "zero-out"
     ledger: str | PathLike[str] | None = None
@@ -184,6 +185,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))
 
     def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
+        check_scale(self.bounds, self.row_norm)
         d = int(self.n_features_in_)
         # A share is selected from a release of all components.
         k: Any = d if self.n_components is None or self._share is not None else self.n_components
@@ -199,9 +201,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 n_components=k, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, center=self.center,
                 **schedule,
             ),
-            features=None if names is None else tuple(map(str, names)), row_norm=self.row_norm,
-            bounds=tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds,
-            regret=None, seed=seed, ledger=Account.of(self.ledger, self.data_set),
+            bounds=tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds, row_norm=self.row_norm,
+            features=None if names is None else tuple(map(str, names)), regret=None, seed=seed,
+            ledger=Account.of(self.ledger, self.data_set),
         )  # fmt: skip
 
     @property
@@ -360,3 +362,4 @@ class BatchFPL(PrivateFPL):
     """
 
     batches: ClassVar[bool] = True
+    release_every: int = 1  # after any batch

@@ -7,7 +7,7 @@
 A streaming query, each epoch exactly once, also after the driver was killed:
 
     store = Store("run.db")
-    stream = Stream.resume(store) if started else Stream(algorithm, features=names, store=store)
+    stream = Stream.resume(store) if started else Stream(algorithm, bounds=bounds, features=names, store=store)
     query = (frames.writeStream.foreachBatch(EpochSink(stream, store))
              .option("checkpointLocation", folder).start())
 

@@ -17,7 +17,7 @@ import numpy as np
 from streampca.errors import BadParameterError, UsageError
 
 #: Version of the labels. Every seeded release depends on it.
-PREFIX = "streampca/label/2"
+PREFIX = "streampca/label/3"
 
 
 class State:

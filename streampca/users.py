@@ -49,7 +49,7 @@ class UserStream:
     user : str or None, default=None
         Name of the column that holds the user, for rows that are mappings. It is not a feature.
     options : dict
-        Options of `Stream` except ``store``.
+        Options of `Stream` except ``store``. One of ``bounds`` and ``row_norm`` is required.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ def rows(n=64):
 
 
 def test_the_example_streams_in_blocks_and_single_rows_to_the_same_bits(algorithm):
-    one, many = sp.Stream(algorithm, seed=1), sp.Stream(algorithm, seed=1)
+    one, many = sp.Stream(algorithm, row_norm=1.0, seed=1), sp.Stream(algorithm, row_norm=1.0, seed=1)
     single = [step.release for row in rows() if (step := one.push(row)).release is not None]
     block = list(many.push_many(rows()).releases)
     assert len(single) == 16
@@ -39,7 +39,11 @@ def test_the_example_streams_in_blocks_and_single_rows_to_the_same_bits(algorith
 def test_its_noise_is_independent_and_of_the_stated_size(algorithm):
     zeros = np.zeros((64, 5))
     noise = np.array(
-        [svec(r.gram) for seed in range(60) for r in sp.Stream(algorithm, seed=seed).push_many(zeros).releases]
+        [
+            svec(r.gram)
+            for seed in range(60)
+            for r in sp.Stream(algorithm, row_norm=1.0, seed=seed).push_many(zeros).releases
+        ]
     )
     sigma = 4.0 / sp.Budget(1.0, 1e-6).mu
     # 14 400 normals: the standard error of the ratio is 0.6 %, so five of them fail with chance 6e-7.

@@ -53,7 +53,7 @@ def test_algorithms_calibrate_for_it() -> None:
     assert pytest.approx(0.25, rel=1e-5) == MEAN_WEIGHT**2
     assert int(CONSTANT / STEP) == CONSTANT / STEP
     for adjacency, factor in (("zero-out", 1.25**0.5), ("replace", 1.125)):
-        given: dict[str, Any] = {**BUDGET, "adjacency": adjacency}
+        given: dict[str, Any] = {**BUDGET, "adjacency": adjacency, "release_every": 1, "center": False}
         window = {**given, "window": 20, "release_every": 5}
         for algorithm in (
             sp.PrivateFPL(**given, horizon=100),
@@ -61,10 +61,11 @@ def test_algorithms_calibrate_for_it() -> None:
             sp.PrivateFPL(**given, horizon=100, noise=sp.Tree(discrete=True)),
             *(sp.SlidingWindowPCA(**window, method=method) for method in ("ring", "histogram", "smoothed")),
         ):
-            ratio = algorithm.centered().noise_std(20) / algorithm.noise_std(20)  # type: ignore[attr-defined]
+            ratio = replace(algorithm, center=True).noise_std(20) / algorithm.noise_std(20)  # type: ignore[attr-defined]
             assert ratio == pytest.approx(factor, rel=1e-5), algorithm
-        mechanism = sp.GaussianCovariance(**given)
-        assert sp.GaussianCovariance(**given, center=True).sigma == pytest.approx(factor * mechanism.sigma, rel=1e-5)
+        gaussian: dict[str, Any] = {**BUDGET, "adjacency": adjacency}
+        mechanism = sp.GaussianCovariance(**gaussian, center=False)
+        assert sp.GaussianCovariance(**gaussian, center=True).sigma == pytest.approx(factor * mechanism.sigma, rel=1e-5)
         assert Budget(1.0, 1e-6, adjacency).sensitivity(center=False) == Budget(1.0, 1e-6, adjacency).sensitivity()
     a, b = (with_constant(onto_ball(row[None])) for row in (np.array([0.6, 0.8]), np.zeros(2)))
     change = svec(a.T @ a) - svec(b.T @ b)
@@ -136,7 +137,7 @@ def test_the_stated_noise_covers_every_direction() -> None:
 CENTERED = [
     pytest.param(made(), id=name)
     for name, (made, options) in STREAMS.items()
-    if "center" in name and not options and not name.startswith("users")
+    if "center" in name and options == {"row_norm": 1.0} and not name.startswith("users")
 ]
 
 
@@ -165,7 +166,7 @@ def test_every_algorithm_centers_what_it_sums(algorithm: Any) -> None:
     if isinstance(algorithm, sp.Tumbling):
         loud = {"mechanism": replace(algorithm.mechanism, **loud)}
     rows = onto_ball(some_rows(200))
-    release = sp.Stream(replace(algorithm, **loud), seed=1).push_many(rows).releases[-1]
+    release = sp.Stream(replace(algorithm, **loud), row_norm=1.0, seed=1).push_many(rows).releases[-1]
     weights = np.zeros(200)
     if "decay_per_release" in release.details:
         weights = np.repeat((1.0 - every / 20) ** np.arange(200 / every)[::-1], every)
@@ -201,7 +202,7 @@ def test_regret_is_by_losses() -> None:
         stream.engine.subspace().captured(about.T @ about) / (np.sum(about**2) - least)
     )
     np.testing.assert_allclose(stream.regret.exact_gram() * 4.0, about.T @ about, atol=1e-9)
-    plain = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=2, row_norm=2.0)
+    plain = sp.Stream(sp.PrivateFPL(center=False, **BUDGET, release_every=3), seed=2, row_norm=2.0)
     kept = plain.push_many(rows).rewards
     assert plain.regret.now().opt == pytest.approx(np.linalg.eigvalsh(rows_seen.T @ rows_seen)[-2:].sum())
     assert kept[0] == pytest.approx(np.sum(rows_seen[0, :2] ** 2), abs=1e-6)
@@ -223,16 +224,18 @@ def test_published_rewards_move_by_no_more_than_one_part(adjacency: Any) -> None
         assert 0.9 < np.abs(moves).max() <= 1.0
     else:
         assert 0.85 < max(moves) - min(moves) <= 1.0
-    algorithm = sp.PrivateFPL(**BUDGET, adjacency=adjacency, horizon=9, noise="tree", publish_regret=True, center=True)
+    algorithm = sp.PrivateFPL(
+        release_every=1, **BUDGET, adjacency=adjacency, horizon=9, noise="tree", publish_regret=True, center=True
+    )
     joint = Budget(1.0, 1e-6, adjacency).sensitivity(center=True)
-    plain = sp.PrivateFPL(**BUDGET, adjacency=adjacency, horizon=9, noise="tree", center=True)
+    plain = sp.PrivateFPL(release_every=1, **BUDGET, adjacency=adjacency, horizon=9, noise="tree", center=True)
     assert algorithm.noise_std(9) / plain.noise_std(9) == pytest.approx((joint**2 + 0.25) ** 0.5 / joint)
 
 
 def test_blocks_of_centered_rows() -> None:
     rows = some_rows(60)
     algorithm = sp.PrivateFPL(**BUDGET, release_every=20, center=True)
-    one, other = (sp.Stream(algorithm, seed=1, features=list("abcde")) for _ in range(2))
+    one, other = (sp.Stream(algorithm, row_norm=1.0, seed=1, features=list("abcde")) for _ in range(2))
     single = one.push_many(rows)
     steps = [other.push_block(block) for block in other.leaves().blocks([rows], 0)]
     assert [step.release.to_json() for step in steps] == [each.to_json() for each in single.releases]  # type: ignore[union-attr]
@@ -246,11 +249,11 @@ def test_blocks_of_centered_rows() -> None:
 
 
 def test_users_are_centered_with_their_capped_rows_as_zeros() -> None:
-    algorithm = sp.PrivateFPL(**BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
-    ratio = algorithm.centered().noise_std(40) / algorithm.noise_std(40)
+    algorithm = sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
+    ratio = replace(algorithm, center=True).noise_std(40) / algorithm.noise_std(40)
     assert ratio == pytest.approx(1.25**0.5, rel=1e-5)
     rows, names = some_rows(40), [f"u{i % 10}" for i in range(40)]
-    users = sp.UserStream(algorithm.centered(), seed=1)
+    users = sp.UserStream(replace(algorithm, center=True), row_norm=1.0, seed=1)
     users.push_many(rows, users=names)
     kept = onto_ball(rows) * (np.arange(40) < 20)[:, None]  # two rows of each of ten users
     about = kept - kept.mean(axis=0)

@@ -37,16 +37,16 @@ def listed() -> set[tuple[str, ...]]:
 def run(*values: str) -> Any:
     solver, center, rewards, noise, horizon, adjacency, users = values
     algorithm = sp.PrivateFPL(
-        **BUDGET, solver=solver, publish_regret=rewards == "yes",  # type: ignore[arg-type]
+        release_every=1, **BUDGET, solver=solver, publish_regret=rewards == "yes",  # type: ignore[arg-type]
         noise=sp.Tree(discrete=True) if noise == "discrete" else noise,  # type: ignore[arg-type]
         horizon=len(ROWS) if horizon == "known" else None, adjacency=adjacency,  # type: ignore[arg-type]
         max_rows_per_user=2 if users == "yes" else None, center=center == "yes",
     )  # fmt: skip
     if users == "no":
-        stream: Any = sp.Stream(algorithm, seed=0)
+        stream: Any = sp.Stream(algorithm, row_norm=1.0, seed=0)
         stream.push_many(ROWS)
     else:
-        stream = sp.UserStream(algorithm, seed=0)
+        stream = sp.UserStream(algorithm, row_norm=1.0, seed=0)
         stream.push_many(ROWS, users=["a", "b", "a"])
     record = stream.regret.now()
     bounded = (solver, center, noise) == ("exact", "no", "blt")
@@ -83,6 +83,8 @@ def made(name: str) -> Any:
         given |= {"horizon": 6, "batch_size": 3}
     elif kind == "DPPCA":
         given |= {"horizon": 10**6}
+    elif kind in ("PrivateFPL", "PerturbedLeader"):
+        given |= {"release_every": 1}
     elif kind == "SlidingWindowPCA":
         given |= {"window": 3, "method": more[0]}
     return getattr(sp.papers if kind in sp.papers.__all__ else sp, kind)(**given)
@@ -95,8 +97,19 @@ def test_algorithms_center_or_refuse() -> None:
     }  # fmt: skip
     for row in rows:
         algorithm = made(row["algorithm"])
-        if row["center"] == "yes":
-            assert sp.Stream(algorithm.centered(), seed=0).push_many(ROWS).releases[-1].is_centered
+        assert algorithm.center == (row["center"] == "yes")  # by default where it can be
+        if algorithm.center:
+            assert sp.Stream(algorithm, row_norm=1.0, seed=0).push_many(ROWS).releases[-1].is_centered
         else:
-            with pytest.raises(BadParameterError, match="center=True"):
-                algorithm.centered()
+            with pytest.raises(TypeError, match="center"):
+                type(getattr(algorithm, "mechanism", algorithm))(center=True)
+
+
+def test_the_default_of_center_depends_on_the_rewards_and_is_shown() -> None:
+    plain, rewards = sp.PrivateFPL(**BUDGET), sp.PrivateFPL(**BUDGET, publish_regret=True)
+    assert (plain.center, rewards.center) == (True, False)
+    assert "center=True" in repr(plain)
+    assert plain == sp.PrivateFPL(**BUDGET, center=True) != sp.PrivateFPL(**BUDGET, center=False)
+    assert sp.PrivateFPL(**BUDGET, publish_regret=True, center=True).center  # both together, if asked for
+    with pytest.raises(BadParameterError, match="center='no'"):
+        sp.PrivateFPL(**BUDGET, center="no")  # type: ignore[arg-type]

@@ -85,11 +85,13 @@ BAD = {
 
 
 def stream(**options):
-    return sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100), **options)
+    return sp.Stream(sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=100), row_norm=1.0, **options)
 
 
 def users():
-    return sp.UserStream(sp.PrivateFPL(**BUDGET, horizon=100, max_rows_per_user=9))
+    return sp.UserStream(
+        sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=100, max_rows_per_user=9), row_norm=1.0
+    )
 
 
 def exact(made):
@@ -97,17 +99,17 @@ def exact(made):
 
 
 def released(rows):
-    release = sp.GaussianCovariance(**BUDGET).release(rows, seed=1)
+    release = sp.GaussianCovariance(**BUDGET, center=False).release(rows, seed=1, row_norm=1.0)
     return release.gram, None
 
 
 def packed(rows):
-    made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, release_every=3), features=NAMES)
+    made = sp.Stream(sp.PrivateFPL(center=False, **BUDGET, horizon=100, release_every=3), row_norm=1.0, features=NAMES)
     blocks = [unpack(block)[1] for block in reader_blocks(made.leaves(), [rows], reader=0, rows=3)]
     return np.stack([block.high + block.low * 2.0**-40 for block in blocks]), None
 
 
-RELEASE = sp.GaussianCovariance(**BUDGET).release(ROWS, seed=1)
+RELEASE = sp.GaussianCovariance(**BUDGET, center=False).release(ROWS, seed=1, row_norm=1.0)
 DOORS = {
     "push_many": lambda rows: (made := stream(), made.push_many(rows))[0],
     "run": lambda rows: (made := stream(), list(made.run(rows)))[0],
@@ -154,7 +156,12 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     hidden, missing = np.ma.array(ROWS, mask=ROWS > 0.35), np.where(ROWS > 0.35, np.nan, ROWS)
     grams = []
     for rows in (hidden, missing, list(hidden)):
-        made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100), features=3, on_bad_row="zero")
+        made = sp.Stream(
+            sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=100),
+            row_norm=1.0,
+            features=3,
+            on_bad_row="zero",
+        )
         made.push_many(rows)
         assert made.admission.bad_rows == np.isnan(missing).any(axis=1).sum()
         grams.append(made.regret.exact_gram())
@@ -165,7 +172,12 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
 def test_users_of_a_table_are_known_by_their_value_and_columns_by_their_name():
     pa = pytest.importorskip("pyarrow")
     table = arrow().append_column("who", pa.array(["ann", "bob", "ann", "ann", "bob", "cid"]))
-    made, lazily, other = (sp.UserStream(sp.PrivateFPL(**BUDGET, max_rows_per_user=2), user="who") for _ in range(3))
+    made, lazily, other = (
+        sp.UserStream(
+            sp.PrivateFPL(release_every=1, center=False, **BUDGET, max_rows_per_user=2), row_norm=1.0, user="who"
+        )
+        for _ in range(3)
+    )
     made.push_many(table)
     assert len(list(lazily.run(table))) == 6
     assert np.array_equal(made.regret.exact_gram(), lazily.regret.exact_gram())
@@ -182,16 +194,19 @@ def test_users_of_a_table_are_known_by_their_value_and_columns_by_their_name():
 
 
 def test_masked_rows_of_scikit_learn_and_records_and_frames_of_river():
-    pca = pytest.importorskip("streampca.sklearn").PrivatePCA(n_components=1)
+    pca = pytest.importorskip("streampca.sklearn").PrivatePCA(n_components=1, row_norm=1.0)
     for method in (pca.fit, pca.partial_fit):
         with pytest.raises(ValueError, match="NaN"):
             method(np.ma.array(ROWS, mask=ROWS > 0.2))
     kind = pytest.importorskip("streampca.river").PrivatePCA
     row, no_rows = FRAME.iloc[0], ([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7)
-    model, absorbing = kind(n_components=1), kind(n_components=1, on_bad_row="zero", features=list(row.index))
+    model, absorbing = (
+        kind(n_components=1, row_norm=1.0, release_every=1),
+        kind(n_components=1, row_norm=1.0, release_every=1, on_bad_row="zero", features=list(row.index)),
+    )
     model.learn_one(row)
     assert model.transform_one(row) == model.transform_one(row.to_dict())
-    for each, x in product((model, kind(n_components=1)), no_rows):
+    for each, x in product((model, kind(n_components=1, row_norm=1.0, release_every=1)), no_rows):
         for method in (each.learn_one, each.transform_one):
             with pytest.raises(StreamPCAError, match="expected a mapping"):
                 method(x)

@@ -1,14 +1,29 @@
 """Each error has its fields, and Python and the command line render it in their own words."""
 
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import streampca as sp
 from streampca import errors
-from streampca.cli.messages import in_flags
-from streampca.errors import BadParameterError, BadRowError, SourceError, StreamPCAError, reason
+from streampca.cli.messages import _SCALES, in_flags
+from streampca.errors import (
+    SCALE,
+    BadParameterError,
+    BadRowError,
+    MissingParametersError,
+    SourceError,
+    StreamPCAError,
+    UsageError,
+    reason,
+)  # fmt: skip
+from streampca.river import PrivatePCA as RiverPCA
+from streampca.sklearn import PrivatePCA as SklearnPCA
 
 CLASSES = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, StreamPCAError)]
 #: An error, its fields in order, its message in Python, and on the command line if that differs.
@@ -23,6 +38,11 @@ CASES = [
     (BadParameterError("rows", np.ones((2, 3)), "(n, 2)"), ("rows", "(n, 2)", "", "<ndarray of shape (2, 3)>"),
      "rows=<ndarray of shape (2, 3)>: expected (n, 2).", None),
     (BadParameterError("key", ..., "32 bytes"), ("key", "32 bytes", "", None), "key: expected 32 bytes.", None),
+    (MissingParametersError(["bounds"]), (("bounds",),), SCALE, f"{SCALE} {_SCALES}"),
+    (MissingParametersError(["n_components", "window", "clip", "bounds"]),
+     (("n_components", "window", "clip", "bounds"),),
+     "Missing: n_components (number of components), window (rows that count), clip and bounds or row_norm.",
+     "Missing: -k (number of components), --window (rows that count), --set clip and --bounds or --row-norm."),
     (BadRowError(3, "is bad (nan)", feature="age"), (3, "is bad (nan)", "age", "wrong features"),
      "row 3: feature 'age' is bad (nan).", None),
     (BadRowError(None, "no row", reason="not a number"), (None, "no row", None, "not a number"), "no row.", None),
@@ -30,7 +50,7 @@ CASES = [
      "a.csv, line 7: no 'x'; check columns=.", "a.csv, line 7: no 'x'; check --columns."),
     (SourceError(None, "is this a table?"), (None, "is this a table?", None), "is this a table?", None),
     *((one("no\nmore of row_norm=2"), (), "no more of row_norm=2.", "no more of --row-norm 2.")
-      for one in CLASSES if one not in (BadParameterError, BadRowError, SourceError)),
+      for one in CLASSES if one not in (BadParameterError, BadRowError, MissingParametersError, SourceError)),
 ]  # fmt: skip
 
 
@@ -62,3 +82,40 @@ def test_the_shell_names_the_option_that_was_given(capsys: pytest.CaptureFixture
     ):
         assert sp.cli.main(["run", "FILE", *options, *given]) == 2
         assert capsys.readouterr().err == f"streampca: {message}\n"
+
+
+ROWS = np.zeros((4, 2))
+_FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False)
+#: Every interface that absorbs or releases rows, with parameters of the scale.
+DOORS = {
+    "Stream": lambda **scale: sp.Stream(_FPL, **scale),
+    "UserStream": lambda **scale: sp.UserStream(replace(_FPL, max_rows_per_user=2), **scale),
+    "release": lambda **scale: sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False).release(ROWS, **scale),
+    "scikit-learn": lambda **scale: SklearnPCA(**scale).fit(ROWS),
+    "partial_fit": lambda **scale: SklearnPCA(**scale).partial_fit(ROWS),
+    "river": lambda **scale: RiverPCA(**scale, release_every=1).learn_one({"a": 0.0, "b": 0.0}),
+    "learn_many": lambda **scale: RiverPCA(**scale, release_every=1).learn_many(pd.DataFrame(ROWS)),
+}
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_every_door_requires_one_scale_and_refuses_two_in_one_sentence(door: Callable[..., object]) -> None:
+    with pytest.raises(MissingParametersError) as caught:
+        door()
+    assert str(caught.value) == SCALE
+    with pytest.raises(UsageError) as both:
+        door(bounds=(-1.0, 1.0), row_norm=1.0)
+    assert str(both.value).startswith(SCALE)
+    for scale in ({"bounds": (-1.0, 1.0)}, {"row_norm": 3.0}):
+        door(**scale)
+
+
+def test_the_shell_requires_one_scale_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("a,b\n0,0\n")
+    budget = ["-k", "1", "--epsilon", "1", "--delta", "1e-6"]
+    for command in (["run"], ["release", "--mechanism", "gaussian"]):
+        for given in (budget, [*budget, "--bounds", "-1:1", "--row-norm", "1"]):
+            assert sp.cli.main([command[0], str(table), *command[1:], *given]) == 2
+            assert capsys.readouterr().err.startswith(f"streampca: {SCALE} ")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]

@@ -48,7 +48,7 @@ def test_python_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch, pac
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
     monkeypatch.delitem(sys.modules, "streampca.sklearn", raising=False)
     stream = streampca.Stream(
-        streampca.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=5), regret=None
+        streampca.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=5), row_norm=1.0, regret=None
     )
     release = stream.push_many(np.zeros((5, 3))).releases[-1]
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'streampca\[{extra}\]'"):

@@ -22,7 +22,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 def test_members_of_a_stream() -> None:
     """The list may change by a decision only; what stores and adapters need belongs to the engine."""
-    stream = sp.Stream(sp.Oja(n_components=1))
+    stream = sp.Stream(sp.Oja(n_components=1), row_norm=1.0)
     assert {name for name in dir(stream) if name[0] != "_"} == {
         "push", "push_many", "push_block", "leaves", "run", "arun", "finish", "resume", "watch",
         "t", "release", "guarantee", "algorithm", "features", "row_norm", "warmup_left",

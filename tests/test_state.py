@@ -42,39 +42,34 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "failure_rate": (0.01, 0.02),
     "keep_short": (False, True), "mu": (1.0, 2.0), "warmup": (None, 5),
     "mechanism": (
-        sp.GaussianCovariance(**BUDGET), sp.GaussianCovariance(**BUDGET, center=True),
+        sp.GaussianCovariance(**BUDGET, center=False), sp.GaussianCovariance(**BUDGET, center=True),
         sp.papers.WishartCovariance(**BUDGET),
     ),
 }  # fmt: skip
 #: Defaults of each class. A changed one would hand its noise to another configuration.
 DEFAULTS = {
-    "AdaptiveCovariance": "adjacency='zero-out'",
+    "AdaptiveCovariance": "delta=1e-06, adjacency='zero-out'",
     "AdaptiveLaplaceCovariance": "adjacency='zero-out'",
-    "ApproximateSubspace": ("n_components=None, adjacency='zero-out', max_components=3, widths=None, block_rows=None"),
-    "DPPCA": "n_components=1, batch_size='auto', learning_rate='adaptive', adjacency='zero-out'",
-    "DoublingFPL": "release_every=1, adjacency='zero-out'",
-    "ExactSubspace": "n_components=None, adjacency='zero-out', max_components=3, block_rows=None",
-    "GaussianCovariance": "adjacency='zero-out', discrete_noise=False, center=False",
+    "ApproximateSubspace": "n_components=None, delta=1e-06, adjacency='zero-out', "
+    "max_components=3, widths=None, block_rows=None",
+    "DPPCA": "delta=1e-06, batch_size='auto', learning_rate='adaptive', adjacency='zero-out'",
+    "DoublingFPL": "delta=1e-06, release_every=100, adjacency='zero-out'",
+    "ExactSubspace": "n_components=None, delta=1e-06, adjacency='zero-out', max_components=3, block_rows=None",
+    "GaussianCovariance": "delta=1e-06, adjacency='zero-out', discrete_noise=False, center=None",
     "LaplaceCovariance": "adjacency='zero-out'",
     "MatrixLaplaceCovariance": "adjacency='zero-out'",
-    "Oja": "n_components=1, learning_rate='adaptive', batch_size=32, release_every=None",
-    "PerturbedLeader": "release_every=1, center=False",
+    "Oja": "learning_rate='adaptive', batch_size=32, release_every=None",
+    "PerturbedLeader": "delta=1e-06, release_every=100, center=None",
     "PrivateBounds": "warmup=None, horizon=None",
-    "PrivateFPL": (
-        "horizon=None, noise=BLT(), release_every=1, adjacency='zero-out', publish_regret=False, "
-        "solver=Exact(), center=False, max_rows_per_user=None"
-    ),
-    "PrivateOja": (
-        "n_components=1, horizon=None, batch_size='auto', learning_rate='adaptive', clip=None, "
-        "adjacency='zero-out', release_every=None"
-    ),
-    "SlidingWindowPCA": (
-        "eta=0.25, method='histogram', adjacency='zero-out', release_every=1, "
-        "checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=False"
-    ),
-    "SubspacePerturbation": "adjacency='zero-out'",
+    "PrivateFPL": "delta=1e-06, horizon=None, noise=BLT(), release_every=100, "
+    "adjacency='zero-out', publish_regret=False, solver=Exact(), center=None, max_rows_per_user=None",
+    "PrivateOja": "delta=1e-06, horizon=None, batch_size='auto', "
+    "learning_rate='adaptive', clip=None, adjacency='zero-out', release_every=None",
+    "SlidingWindowPCA": "delta=1e-06, eta=0.25, method='histogram', adjacency='zero-out', "
+    "release_every=None, checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=None",
+    "SubspacePerturbation": "delta=1e-06, adjacency='zero-out'",
     "Tumbling": "horizon=None, keep_short=False",
-    "WishartCovariance": "adjacency='zero-out'",
+    "WishartCovariance": "delta=1e-06, adjacency='zero-out'",
 }
 
 
@@ -141,9 +136,9 @@ def test_the_defaults_are_pinned() -> None:
 
 
 def test_a_label_is_canonical_json() -> None:
-    tumbling = sp.Tumbling(sp.GaussianCovariance(**BUDGET, center=True), release_every=3)
+    tumbling = sp.Tumbling(sp.GaussianCovariance(**BUDGET | {"delta": 1e-7}, center=True), release_every=3)
     assert label_of(tumbling) == (
-        'streampca/label/2 {"kind":"Tumbling","mechanism":{"center":true,"delta":{"float":"0x1.0c6f7a0b5ed8dp-20"},'
+        'streampca/label/3 {"kind":"Tumbling","mechanism":{"center":true,"delta":{"float":"0x1.ad7f29abcaf48p-24"},'
         '"epsilon":{"float":"0x1.0000000000000p+0"},"kind":"GaussianCovariance","n_components":1},"release_every":3}'
     )
 

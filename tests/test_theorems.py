@@ -36,8 +36,8 @@ def test_the_expected_regret_keeps_within_the_bound_on_a_hard_stream() -> None:
     rows[0] = [0.0, 0.7]
     regrets, bounds = [], []
     for seed in range(20):
-        leader = sp.papers.PerturbedLeader(n_components=1, epsilon=0.2, delta=1e-4)
-        stream = sp.Stream(leader, seed=seed, regret=sp.RegretLog(every=3000))
+        leader = sp.papers.PerturbedLeader(n_components=1, epsilon=0.2, delta=1e-4, release_every=1, center=False)
+        stream = sp.Stream(leader, row_norm=1.0, seed=seed, regret=sp.RegretLog(every=3000))
         stream.push_many(rows)
         regrets.append(stream.regret.now().regret)
         bounds.append(stream.regret.now().bound)
@@ -120,8 +120,8 @@ def test_noise_rises_and_past_batches_count() -> None:
 def regrets(rows: np.ndarray, b: int, seeds: int, **options: float) -> tuple[np.ndarray, np.ndarray]:
     made = []
     for seed in range(seeds):
-        leader = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=len(rows), release_every=b)
-        stream = sp.Stream(leader, seed=seed, regret=sp.RegretLog(every=len(rows)))
+        leader = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, horizon=len(rows), release_every=b)
+        stream = sp.Stream(leader, row_norm=1.0, seed=seed, regret=sp.RegretLog(every=len(rows)))
         stream.push_many(rows)
         now = stream.regret.now()
         made.append((now.regret, now.bound, now.opt))

@@ -20,7 +20,17 @@ LATE = np.array([USERS[:i].count(user) >= CAP for i, user in enumerate(USERS)])
 
 
 def fpl(cap=CAP, **options):
-    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=T, max_rows_per_user=cap, **options)
+    return sp.PrivateFPL(
+        **{
+            "n_components": 1,
+            "epsilon": 1.0,
+            "center": False,
+            "release_every": 1,
+            "horizon": T,
+            "max_rows_per_user": cap,
+        }
+        | options
+    )
 
 
 def grams(steps):
@@ -34,7 +44,7 @@ def same(a, b):
 @pytest.mark.parametrize("bounds", [None, (-1.0, 1.0), (0.0, 3.0)])
 def test_all_ways_to_feed_are_one_and_rows_past_the_cap_are_zero_rows(bounds):
     def made(**options):
-        return sp.UserStream(fpl(), seed=1, bounds=bounds, **options)
+        return sp.UserStream(fpl(), seed=1, bounds=bounds, row_norm=None if bounds else 1.0, **options)
 
     stream = made()
     whole = grams(stream.push_many(ROWS, users=USERS))
@@ -66,11 +76,11 @@ def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
     for noise in ("tree", sp.Tree(discrete=True)):
         wide, narrow = fpl(5, noise=noise), fpl(None, noise=noise)
         assert 1.5 < wide.noise_std(T) / narrow.noise_std(T) < 5.0
-        sp.UserStream(wide, seed=1).push_many(ROWS, users=USERS)
+        sp.UserStream(wide, row_norm=1.0, seed=1).push_many(ROWS, users=USERS)
 
 
 def test_refused_rows_are_not_counted():
-    stream = sp.UserStream(fpl(), seed=1)
+    stream = sp.UserStream(fpl(), row_norm=1.0, seed=1)
     stream.push(ROWS[0], user="ann")
     with pytest.raises(BadRowError):
         stream.push([np.nan, 0.0, 0.0], user="ann")
@@ -98,7 +108,7 @@ class Anonymous:
     ],
 )  # fmt: skip
 def test_two_rows_of_what_names_nobody_would_count_as_two_users(user):
-    stream = sp.UserStream(fpl(), seed=1)
+    stream = sp.UserStream(fpl(), row_norm=1.0, seed=1)
     for push in (lambda: stream.push(ROWS[0], user), lambda: stream.push_many(ROWS[:1], users=[user])):
         with pytest.raises(BadRowError, match=r"row 1: user=.* identifies no user") as told:
             push()
@@ -108,7 +118,7 @@ def test_two_rows_of_what_names_nobody_would_count_as_two_users(user):
 
 @pytest.mark.parametrize("user", ["ann", b"ann", 7, 7.5, np.int64(7), ("ann", None), UUID(int=7), date(2026, 1, 1)])
 def test_users_are_known_by_their_value(user):
-    stream = sp.UserStream(fpl(), seed=1)
+    stream = sp.UserStream(fpl(), row_norm=1.0, seed=1)
     for row in ROWS[:4]:
         stream.push(row, deepcopy(user))
     kept = ROWS[:CAP]
@@ -117,8 +127,8 @@ def test_users_are_known_by_their_value(user):
 
 def test_a_claim_about_users_needs_users():
     with pytest.raises(UsageError, match="Use UserStream"):
-        sp.Stream(fpl())
+        sp.Stream(fpl(), row_norm=1.0)
     with pytest.raises(BadParameterError, match="max_rows_per_user="):
-        sp.UserStream(fpl(None))
+        sp.UserStream(fpl(None), row_norm=1.0)
     with pytest.raises(UsageError, match="is not available for users"):
-        sp.UserStream(fpl(), store="here")
+        sp.UserStream(fpl(), row_norm=1.0, store="here")

@@ -31,11 +31,11 @@ path = Path(folder.name) / "ledger.db"
 rows = np.random.default_rng(0).normal(size=(5_000, 10)) * np.linspace(0.5, 0.05, 10)
 with sp.Ledger(path) as ledger:
     ledger.set_budget("patients", sp.Budget(1.2, 1e-6))
-    stream = sp.Stream(algorithm, ledger=ledger.account("patients"))
+    stream = sp.Stream(algorithm, row_norm=1.0, ledger=ledger.account("patients"))
     stream.push_many(rows)
     print(f"spent: epsilon = {ledger.balance('patients').spent:.3f} of 1.2")
     try:
-        sp.Stream(algorithm, ledger=ledger.account("patients")).push_many(rows)
+        sp.Stream(algorithm, row_norm=1.0, ledger=ledger.account("patients")).push_many(rows)
     except sp.errors.BudgetExhaustedError as refusal:
         print(f"refused: {refusal}")
 folder.cleanup()
@@ -53,7 +53,7 @@ print(f"curator only: {stream.regret.now()}")
 # %% Test it. An auditor runs neighboring data sets through the same code, and compares all that
 # can be seen. It says how much of the claim the noise was shown to spend, or refutes the claim with a witness; and it
 # says so only if the same checks would have refuted bugs of the same kind: half the noise, noise repeated, and so on.
-audited = sp.PrivateFPL(n_components=1, epsilon=6.0, delta=1e-6, horizon=8)
+audited = sp.PrivateFPL(n_components=1, epsilon=6.0, release_every=1, horizon=8)
 found = sp.audit(audited, mode="quick", seed=1)
 print(found)
 assert found.holds
@@ -66,7 +66,7 @@ assert found.holds
 # - Are `row_norm` and `bounds` public? They must not be read off the rows, nor may a scaler be fitted on them.
 # - May a person have more than one row? Then set `max_rows_per_user=` (`streampca.users`), or for a smaller epsilon.
 # - Is a seed set? Then whoever knows it can subtract the noise, and the guarantee says so:
-seeded = sp.Stream(algorithm, seed=1)
+seeded = sp.Stream(algorithm, row_norm=1.0, seed=1)
 seeded.push_many(rows[:100])
 print(f"caveat of a seeded run: {seeded.guarantee.caveat}")
 

@@ -89,7 +89,9 @@ print(evaluate.progressive_val_score(approval, regression, metrics.MAE()))
 # %% Files, by river's own reader. Without converters it yields text, which is converted.
 path = datasets.ImageSegments().path
 columns = ["hue-mean", "saturation-mean", "value-mean"]
-from_file = PrivatePCA(n_components=1, features=columns, bounds={name: bounds[name] for name in columns})
+from_file = PrivatePCA(
+    n_components=1, features=columns, bounds={name: bounds[name] for name in columns}, release_every=1
+)
 for x, _ in stream.iter_csv(str(path)):
     from_file.learn_one(x)
 print(f"{from_file.t} rows from a file; weights {from_file.components.loc['pc0'].round(2).to_dict()}")

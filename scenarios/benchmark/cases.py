@@ -102,7 +102,7 @@ def pandas_chunks(file: Path, size: int) -> None:
 
 def leader(rows: FloatArray, every: int = 1, times: int = 1, **further: Any) -> sp.PrivateFPL:
     """Private PCA of ``times`` passes over the rows."""
-    return sp.PrivateFPL(**BUDGET, horizon=times * len(rows), release_every=every, **further)
+    return sp.PrivateFPL(center=False, **BUDGET, horizon=times * len(rows), release_every=every, **further)
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def push(
     ``scored`` keeps the default regret, and ``block`` pushes all rows as one block.
     """
     with kernels(compiled):
-        stream = sp.Stream(make(rows), regret=sp.RegretLog() if scored else None)
+        stream = sp.Stream(make(rows), row_norm=1.0, regret=sp.RegretLog() if scored else None)
         for _ in range(times):
             for release in stream.push_many(rows).releases if block else (stream.push(row).release for row in rows):
                 if release is not None:
@@ -224,8 +224,16 @@ def _window(*, small: bool, **_: Any) -> Iterator[Comparison]:
         *(
             Contender(f"SlidingWindowPCA, {method}, window {length}", n, follow(make=make))
             for method, make in (
-                ("histogram", lambda _: sp.SlidingWindowPCA(window=length, release_every=every, **BUDGET)),
-                ("ring", lambda _: sp.SlidingWindowPCA(window=length, release_every=every, method="ring", **BUDGET)),
+                (
+                    "histogram",
+                    lambda _: sp.SlidingWindowPCA(window=length, release_every=every, center=False, **BUDGET),
+                ),
+                (
+                    "ring",
+                    lambda _: sp.SlidingWindowPCA(
+                        window=length, release_every=every, method="ring", center=False, **BUDGET
+                    ),
+                ),
             )
         ),
     ]
@@ -304,11 +312,13 @@ def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
     rows = unit_rows(1000 * f, 20)
 
     def fed(count: int, d: int = 20, k: int = 2) -> sp.Stream:
-        algorithm = sp.PrivateFPL(**BUDGET | {"n_components": k}, horizon=count, solver=sp.Tracking())
+        algorithm = sp.PrivateFPL(
+            release_every=1, center=False, **BUDGET | {"n_components": k}, horizon=count, solver=sp.Tracking()
+        )
         return push(rows[:count] if d == 20 else unit_rows(count, d), lambda _: algorithm, scored=False)
 
     def window(size: int) -> sp.Stream:
-        algorithm = sp.SlidingWindowPCA(**BUDGET | {"n_components": 2}, window=size, release_every=20)
+        algorithm = sp.SlidingWindowPCA(center=False, **BUDGET | {"n_components": 2}, window=size, release_every=20)
         return push(rows, lambda _: algorithm, scored=False)
 
     def blocks(size: int) -> sp.Stream:
@@ -317,7 +327,9 @@ def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
         for _ in range((count // 1000).bit_length() - 1):
             gram = gram.add_high_low(*gram.high_low())
         block = sp.BlockGram(*gram.high_low(), count=count)
-        stream = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=size, release_every=count), regret=None)
+        stream = sp.Stream(
+            sp.PrivateFPL(center=False, **BUDGET, horizon=size, release_every=count), row_norm=1.0, regret=None
+        )
         for _ in range(100):
             stream.push_block(block)
         return stream

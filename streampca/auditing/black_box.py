@@ -48,8 +48,8 @@ def audit_outside(
     def run(changed: bool, one: int | None) -> Transcript:
         rows = pair[int(changed)]
         if isinstance(subject, Mechanism):
-            return transcript([subject.release(rows, seed=one)])
-        return transcript(Stream(subject, seed=one, regret=None).push_many(rows).releases)
+            return transcript([subject.release(rows, row_norm=1.0, seed=one)])
+        return transcript(Stream(subject, row_norm=1.0, seed=one, regret=None).push_many(rows).releases)
 
     return attack(type(subject).__name__, subject.guarantee, run, runs=runs, error=error, seed=seed)
 

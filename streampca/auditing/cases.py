@@ -143,7 +143,9 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
             case["make"] = subject.make
             cap = getattr(subject.made, "max_rows_per_user", None)
             if streaming:
-                options: dict[str, Any] = {"bounds": "private", "warmup": warmup} if bounds else {}
+                options: dict[str, Any] = {"row_norm": 1.0}
+                if bounds:
+                    options = {"bounds": "private", "warmup": warmup}
                 try:
                     (sp.Stream if cap is None else sp.UserStream)(subject.made, **options)
                 except StreamPCAError:

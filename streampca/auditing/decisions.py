@@ -29,8 +29,8 @@ import numpy as np
 
 #: Packages and modules in which exact values, and values released from them, decide.
 WATCHED = (
-    "streampca.rows.admission", "streampca.rows.bounds", "streampca.mechanisms", "streampca.papers",
-    "streampca.privacy.outlet", "streampca.processors", "streampca.users",
+    "streampca.linalg.scale", "streampca.rows.admission", "streampca.rows.bounds", "streampca.mechanisms",
+    "streampca.papers", "streampca.privacy.outlet", "streampca.processors", "streampca.users",
 )  # fmt: skip
 #: Functions of types and lengths: their result is an operand, but their arguments are not.
 _OF_TYPES = ("callable", "hasattr", "is_frame", "isinstance", "len", "type")
@@ -82,7 +82,7 @@ _REASONS = {
         processors/ascent.py orthonormalise: diagonal.max() <= _WELL_CONDITIONED * diagonal.min()
     """,
     "computed from released values only": """
-        rows/bounds.py column_bounds: 0.5 * upper - 0.5 * lower > 1e-300
+        linalg/scale.py column_bounds: 0.5 * upper - 0.5 * lower > 1e-300
         rows/bounds.py _range_of: (places == LEVELS).all()
         rows/bounds.py _range_of: 0.25 * lower <= upper < 0.0
         rows/bounds.py _range_of: 0.0 < lower <= 0.25 * upper

@@ -32,6 +32,7 @@ LARGE: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-6}
 #: Values that are tried, the plain case first: of parameters by name, and of a class by its name.
 VALUES: dict[str, tuple[Any, ...]] = {
     "horizon": (12, None), "release_every": (1, 4), "max_rows_per_user": (None, 2),
+    "center": (False, True),
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
@@ -202,7 +203,10 @@ def needs(kind: type, options: Mapping[str, Any], warmup: int = 0) -> Pair:
 def needs_of(subject: Any) -> dict[str, Any]:
     """Return the attributes of `Case` for an existing algorithm or mechanism."""
     options = {one.name: getattr(subject, one.name) for one in fields(subject)} if is_dataclass(subject) else {}
-    return needs(type(subject), options)[1]
+    case = needs(type(subject), options)[1]
+    if case["changes"] is centered and not isinstance(subject, Mechanism):  # with a bad row
+        case["feed"] = partial(feed_stream, on_bad_row="zero")
+    return case
 
 
 def _fpl(options: Mapping[str, Any], rows: int) -> Pair:

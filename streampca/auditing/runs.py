@@ -182,6 +182,8 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
     is pushed singly.
     """
     options |= {"features": names_of(rows), "regret": None}
+    if "bounds" not in options:
+        options.setdefault("row_norm", 1.0)
     cap = getattr(subject, "max_rows_per_user", None)
     entry: Any = sp.Stream(subject, **options) if cap is None else sp.UserStream(subject, **options)
     users = ["she" if i <= (cap or 0) else f"user {i}" for i in range(len(rows))]
@@ -230,4 +232,4 @@ def released(*steps: Any) -> list[Release]:
 
 def feed_mechanism(subject: Mechanism, rows: list[Row], how: str) -> list[Any]:
     """Release a data set once."""
-    return [subject.release(np.array(rows))]
+    return [subject.release(np.array(rows), row_norm=1.0)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import streampca
 from streampca.cli.options import yes_or_no
-from streampca.errors import UsageError
+from streampca.errors import BadParameterError, MissingParametersError, UsageError
 from streampca.matrix_factorization.noises import NOISES
 from streampca.mechanisms.base import Mechanism
 from streampca.processors.base import Algorithm
@@ -30,41 +30,71 @@ MECHANISMS = {
 #: Parameters that are strategies, and the strings that are short for these.
 _STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS}
 #: Parameters that have options; others are given by ``--set``.
-COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every")
+COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every", "center")
 
 
-def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> Algorithm:
+def make_algorithm(
+    name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = (),
+    count: Callable[[], int | None] | None = None,
+) -> Algorithm:  # fmt: skip
     """Create an algorithm from command-line options.
 
     Parameters
     ----------
     name : key of `NAMES`, or name of a public algorithm.
-    common : options that many algorithms share; None if not given. Without ``release_every``, it is 100
-        for algorithms that would release after every row.
+    common : options that many algorithms share; None if not given.
     extra : texts of further parameters: JSON values or bare words; yes, no, on, off, true or false in any case for
         truth values. ``mechanism``, of `Tumbling`, is a key of `MECHANISMS` or the name of a public
         mechanism, which gets the parameters that `Tumbling` does not accept.
+    missing : parameters of the command itself that are not given, to be named in the same error.
+    count : returns the number of rows, or None. Called for a horizon that is not given, after all else was checked.
 
     Raises
     ------
     UsageError
-        If there is no such algorithm, it does not accept an option given, or it needs one not given.
+        If there is no such algorithm, or it does not accept an option given.
+    MissingParametersError
+        If it needs parameters that are not given, or ``missing`` names one.
     """
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
     accepted = inspect.signature(kind).parameters
     # Epsilon, delta and the like are those of the mechanism: blocks are disjoint, and each has the whole budget.
+    mechanism, own, absent = None, dict[str, Any](), list[str]()
     if "mechanism" in accepted and "mechanism" in given:
         own = {key: given.pop(key) for key in list(given) if key not in accepted}
-        given["mechanism"] = _create(_public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism), own)
-    # A release after every row, the default of the papers, is a file far larger than that of the rows.
-    elif "release_every" in accepted and accepted["release_every"].default == 1:
-        given.setdefault("release_every", 100)
+        mechanism = _public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism)
+        absent = _missing(mechanism, own)
+    absent += [*_missing(kind, given), *missing]
+    # Blocks have the same noise for any horizon.
+    counts = count is not None and "horizon" in accepted and "horizon" not in given and kind is not Tumbling
+    if counts and "horizon" in absent:
+        absent.remove("horizon")
+    if absent:
+        raise MissingParametersError(absent)
+    if counts and count is not None:
+        if accepted["horizon"].default is None:
+            # A bad parameter is refused before a file is opened. What needs a horizon waits for the count.
+            try:
+                _create(kind, dict(given))
+            except BadParameterError:
+                raise
+            except UsageError:
+                pass
+        if rows := count():
+            given["horizon"] = rows
+    if mechanism is not None:
+        given["mechanism"] = _create(mechanism, own)
     return cast(Algorithm, _create(kind, given))
 
 
-def make_mechanism(name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> Mechanism:
+def make_mechanism(
+    name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = ()
+) -> Mechanism:
     """Create a mechanism from command-line options; parameters and errors as for `make_algorithm`."""
-    return cast(Mechanism, _create(_public("--mechanism", name, MECHANISMS, Mechanism), _given(common, extra)))
+    kind, given = _public("--mechanism", name, MECHANISMS, Mechanism), _given(common, extra)
+    if absent := [*_missing(kind, given), *missing]:
+        raise MissingParametersError(absent)
+    return cast(Mechanism, _create(kind, given))
 
 
 def _public(flag: str, name: str, names: Mapping[str, str], base: type) -> type:
@@ -86,6 +116,20 @@ def _given(common: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[s
     return given
 
 
+def _missing(kind: type, given: Mapping[str, Any]) -> list[str]:
+    """Return the required parameters that are not given; raise `UsageError` if it does not accept one that is."""
+    accepted = inspect.signature(kind).parameters
+    for key in given:
+        if key == "center" and key not in accepted:
+            named = {*NAMES.values(), *MECHANISMS.values()}
+            those = sorted(one for one in named if "center" in inspect.signature(getattr(streampca, one)).parameters)
+            raise UsageError(f"--center: {kind.__name__} cannot center; those that can are {', '.join(those)}")
+        if key not in accepted and key.partition(".")[0] not in _STRATEGIES:
+            known = ", ".join(accepted)
+            raise UsageError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
+    return [name for name, it in accepted.items() if it.default is it.empty and name not in given]
+
+
 def _create(kind: type, given: dict[str, Any]) -> Any:
     accepted = inspect.signature(kind).parameters
     for name, kinds in _STRATEGIES.items():
@@ -95,16 +139,12 @@ def _create(kind: type, given: dict[str, Any]) -> Any:
             raise UsageError(f"--set {next(iter(own))}: give {name} too: {', '.join(kinds)}")
         if own:
             given[name] = _create(kinds[given[name]], {key.partition(".")[2]: value for key, value in own.items()})
+    # All that are missing together: a message for each would take as many runs.
+    if absent := _missing(kind, given):
+        raise MissingParametersError(absent)
     for key, value in given.items():
-        if key not in accepted:
-            known = ", ".join(accepted)
-            raise UsageError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
         if isinstance(accepted[key].default, bool):
             given[key] = yes_or_no(str(value), f"--set {key}")
-    # All that are missing together: a message for each would take as many runs.
-    missing = [_flag(key) for key, it in accepted.items() if it.default is it.empty and key not in given]
-    if missing:
-        raise UsageError(f"{kind.__name__} needs {', '.join(missing)}")
     return kind(**given)
 
 
@@ -125,21 +165,22 @@ def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> st
         full = type(inner).__name__
         words += ["--set", f"mechanism={short.get(full, full)}"]
         settings |= _settings(inner)
-    # The commands center by default where the classes do not.
-    if settings.pop("center", None) is None and "center" in inspect.signature(type(inner)).parameters:
-        words.append("--no-center")
+    # The default depends on another parameter.
+    center = settings.pop("center", None)
+    if center is not None and center == getattr(inner, "publish_regret", False):
+        words.append("--center" if center else "--no-center")
     for name, value in settings.items():
         words += [_flag(name), str(value)] if name in COMMON else ["--set", f"{name}={json.dumps(value)}"]
     return shlex.join([*words, "--row-norm", f"{row_norm:g}"])
 
 
 def _settings(configuration: object) -> dict[str, Any]:
-    """Parameters that differ from their defaults; release_every always, whose default on the command line differs."""
+    """Parameters that differ from their defaults."""
     # None stands for what an algorithm computes from its other parameters.
     settings = {}
     for name, parameter in inspect.signature(type(configuration)).parameters.items():
         value = getattr(configuration, name, None)
-        if value is None or (value == parameter.default and name != "release_every"):
+        if value is None or value == parameter.default:
             continue
         settings[name] = value
         if name in _STRATEGIES:

@@ -14,10 +14,10 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from streampca.cli.messages import ADD
-from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
-from streampca.errors import UsageError
-from streampca.processors.base import Algorithm
-from streampca.rows.bounds import NONE_GIVEN, Ranges, read_bounds
+from streampca.cli.options import Address, PrivateOptions, ReadSettings, RunOptions, Settings
+from streampca.errors import MissingParametersError, SourceError, UsageError
+from streampca.linalg.scale import check_scale
+from streampca.rows.bounds import Ranges, read_bounds
 from streampca.rows.names import looks_like_value
 from streampca.rows.protocol import RowSource
 from streampca.sources import from_kafka, from_query, open_rows
@@ -81,27 +81,41 @@ def open_source(
 
 
 def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
-    """Open the source of a run. Refuse rows of unknown scale before they are read."""
-    if options.bounds is None and options.row_norm is None:
-        problem = UsageError(NONE_GIVEN)
-        problem.add_note(missing_options(source, options))
-        raise problem
+    """Open the source of a run."""
+    check_scale(options.bounds, options.row_norm)
     bounds = None if options.bounds in (None, "private") else read_bounds(options.bounds)
     return open_source(source, options.reading(), options.columns, bounds=bounds, on_bad_row=options.on_bad_row)
 
 
-def centered(algorithm: Algorithm, options: PrivateOptions) -> Algorithm:
-    """Return the algorithm with the mean subtracted, unless it cannot be or the options say otherwise."""
-    return algorithm.centered() if options.center or (options.center is None and algorithm.can_center) else algorithm
+def is_counted(source: Path | Address, options: RunOptions) -> bool:
+    """Return whether the rows of a source are counted for the horizon, if it is a regular file.
+
+    Files that are followed are not, nor are runs in a store, which other files may continue.
+    """
+    is_path = not isinstance(source, Address) and str(source) != "-"
+    return is_path and options.store is None and not options.reading().follow
 
 
-def stream_settings(options: PrivateOptions, settings: Settings) -> dict[str, Any]:
-    """Return the parameters of a stream."""
-    # Without a row norm there are bounds (`rows_of`), which map every row into the unit ball.
+def missing_scale(options: PrivateOptions) -> tuple[str, ...]:
+    """Return the parameters of the scale if none of them is given, for `MissingParametersError`."""
+    return ("bounds",) if options.bounds is None and options.row_norm is None else ()
+
+
+@contextmanager
+def proposing(source: Path | Address, options: PrivateOptions) -> Iterator[None]:
+    """Add the `missing_options` to errors about parameters or rows in the ``with`` block."""
+    try:
+        yield
+    except (MissingParametersError, SourceError) as problem:
+        problem.add_note(missing_options(source, options))
+        raise
+
+
+def stream_settings(options: PrivateOptions, settings: Settings, rows: RowSource) -> dict[str, Any]:
+    """Return the parameters of a stream of these rows."""
     return {
-        "row_norm": 1.0 if options.row_norm is None else options.row_norm, "on_bad_row": options.on_bad_row,
-        "bounds": "private" if options.bounds == "private" else None, "warmup": settings.bounds_warmup,
-        "seed": options.seed,
+        "bounds": "private" if options.bounds == "private" else rows.bounds, "row_norm": options.row_norm,
+        "warmup": settings.bounds_warmup, "on_bad_row": options.on_bad_row, "seed": options.seed,
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from dataclasses import fields
 from typing import IO, TYPE_CHECKING
 
 from streampca.cli.options import ReadSettings, RunOptions
-from streampca.errors import BadParameterError, UsageError, printable
+from streampca.errors import SCALE, BadParameterError, MissingParametersError, UsageError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +27,11 @@ ADD = "All of them, by what the first rows hold: add "
 #: Parameters that have options of their own, and those of `--read`.
 FLAGS = frozenset(field.name for field in fields(RunOptions))
 READ = frozenset(field.name for field in fields(ReadSettings))
+#: Forms of the options of the scale.
+_SCALES = (
+    'Write --bounds lo:hi, --bounds name=lo:hi,..., --bounds FILE with JSON {"name": [lo, hi], ...}, --bounds private, '
+    "or --row-norm LENGTH."
+)
 #: Phrases of the library about its parameters for which the command line has other words.
 _OTHERWISE = {
     ", here and to Stream,": "",
@@ -72,6 +77,9 @@ def caution(texts: Iterable[str]) -> None:
 
 def in_flags(problem: object, argv: Iterable[str] = ()) -> str:
     """Return a message of the library with options in place of parameters; ``argv`` has those of ``--set``."""
+    if isinstance(problem, MissingParametersError):
+        words = problem.rendered(lambda name: _option(name, "") if name in FLAGS else f"--set {name}")
+        return f"{words} {_SCALES}" if words == SCALE else words
     if isinstance(problem, BadParameterError):
         name, advice = problem.parameter, problem.advice and f". {problem.advice}"
         keys = (word.partition("=")[0] for word in argv if "=" in word and name not in READ)

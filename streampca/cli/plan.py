@@ -10,9 +10,9 @@ from rich.table import Table
 from streampca import planning
 from streampca.cli.algorithms import command_of
 from streampca.cli.messages import console
-from streampca.cli.options import NEIGHBORS, about
+from streampca.cli.options import DELTA_HELP, NEIGHBORS, about
 from streampca.errors import UsageError
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 
 
 def plan(
@@ -21,7 +21,7 @@ def plan(
     n_features: Annotated[int, about("Number of features.", "--n-features", "-d")],
     n_components: Annotated[int, about("Dimension of the subspace.", "--n-components", "-k")],
     epsilon: Annotated[float, about("Privacy parameter of all releases together.")],
-    delta: Annotated[float, about("Privacy parameter, well below one over the number of rows, e.g. 1e-6.")],
+    delta: Annotated[float, about(DELTA_HELP)] = DELTA,
     adjacency: Annotated[Adjacency, about(NEIGHBORS)] = "zero-out",
     window: Annotated[int | None, about("Number of the most recent rows to follow; all by default.")] = None,
     release_every: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -70,7 +71,10 @@ def run(
     common = {name: getattr(options, name) for name in COMMON}
     # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
-    algorithm = inputs.centered(make_algorithm(options.algorithm, common, given), options)
+    opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
+    count = (lambda: opened_rows().count_rows()) if inputs.is_counted(source, options) else None
+    with inputs.proposing(source, options):
+        algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
     k = algorithm.n_components
@@ -82,7 +86,7 @@ def run(
         served = ServedPage(is_public=settings.serve_public, port=settings.serve_port)
 
     # Warnings follow from public settings, and are printed once nothing is refused anymore.
-    rows = inputs.rows_of(source, options)
+    rows = opened_rows()
     d = len(rows.features)
     horizon: int | None = getattr(algorithm, "horizon", None)
     # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
@@ -103,7 +107,7 @@ def run(
         account = opened.enter_context(inputs.paying(options))
         database = None if options.store is None else inputs.open_store(options.store, settings)
         stream = Stream(
-            algorithm, **inputs.stream_settings(options, settings), ledger=account, store=database,
+            algorithm, **inputs.stream_settings(options, settings, rows), ledger=account, store=database,
             regret=RegretLog(every=NEVER if database is None else None),
         )  # fmt: skip
         if database is not None:
@@ -116,7 +120,8 @@ def run(
         caution(warned)
         session = Session(
             stream, rows, files, views, every=settings.regret_every, store=database,
-            page=None if served is None else served.page,
+            # A file that has grown since it was counted is read up to the count.
+            limit=horizon if options.horizon is None else None, page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or served is not None or isinstance(shown, LiveView),
         )  # fmt: skip
@@ -209,16 +214,15 @@ def release(
     given = pairs(options.set_)
     settings = take(Settings, given, "bounds", "out", others=True)
     name = "adaptive" if options.mechanism == "auto" else options.mechanism
-    mechanism = make_mechanism(name, {name: getattr(options, name, None) for name in COMMON}, given)
+    common = {name: getattr(options, name, None) for name in COMMON}
+    with inputs.proposing(file, options):
+        mechanism = make_mechanism(name, common, given, missing=inputs.missing_scale(options))
     source = inputs.rows_of(file, options)
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
-        try:
+        with inputs.proposing(file, options):
             blocks = list(source.blocks())  # a bad row raises before it is paid
-        except SourceError as problem:
-            problem.add_note(inputs.missing_options(file, options))
-            raise
         n, d = sum(map(len, blocks)), len(source.features)
         if not n:
             raise SourceError(file, "no rows; there is nothing to release")
@@ -230,7 +234,7 @@ def release(
                 d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
                 adjacency=mechanism.adjacency,
             )  # fmt: skip
-        algorithm = inputs.centered(Tumbling(mechanism, release_every=n), options)
+        algorithm = Tumbling(mechanism, release_every=n)
         warned = advice.settings_warnings(mechanism.guarantee, n)
         warned += advice.size_warnings(mechanism.n_components, d)
         if private:
@@ -238,7 +242,7 @@ def release(
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
         caution(warned)
-        stream = Stream(algorithm, **inputs.stream_settings(options, settings), ledger=account, regret=None)
+        stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), ledger=account, regret=None)
         table = Table(source.features, source.bounds, lambda: iter(blocks))
         session = Session(stream, table, files, []).run()
         lines = session.conclude("", "" if account is None else account.remaining())

@@ -23,7 +23,7 @@ from streampca.mechanisms.norm_maps import (
     energy_outside,
     entry_std,
 )
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.guarantee import laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.release.release import Release, Terms
@@ -89,7 +89,7 @@ class AdaptiveCovariance(Mechanism):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
 
     is_gaussian = True
@@ -253,7 +253,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
 
 def adaptive_mechanism(
-    n_features: int, *, n_components: int, epsilon: float, delta: float, adjacency: Adjacency = "zero-out"
+    n_features: int, *, n_components: int, epsilon: float, delta: float = DELTA, adjacency: Adjacency = "zero-out"
 ) -> AdaptiveCovariance | AdaptiveLaplaceCovariance:
     """Return the adaptive mechanism with less noise for a number of features. A public rule: it reads no row.
 

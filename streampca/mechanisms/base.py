@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from streampca.conversion import as_block, as_floats
+from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import BadParameterError, BadRowError, UsageError, reason
 from streampca.linalg.centering import with_constant
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import onto_ball
+from streampca.linalg.scale import Bounds, check_row_norm, check_scale, column_bounds, in_bounds, in_norm
 from streampca.linalg.types import FloatArray
 from streampca.privacy.configuration import Configuration
 from streampca.privacy.guarantee import Account, check_account
@@ -51,6 +54,8 @@ class Mechanism(Configuration):
         rows: Any,
         randomness: Randomness | None = None,
         *,
+        bounds: Bounds | None = None,
+        row_norm: float | None = None,
         t: int | None = None,
         seed: int | None = None,
         ledger: Account | None = None,
@@ -61,8 +66,11 @@ class Mechanism(Configuration):
 
         Parameters
         ----------
-        rows : (n, d) array of finite numbers. Rows longer than 1 are scaled onto the unit ball, except by a
-            `SubspaceFinder`.
+        rows : (n, d) array of finite numbers, or a table of them.
+        bounds, row_norm : the scale of the rows, exactly one of them, public and not computed from the rows. Values are
+            clamped to their ``(lower, upper)``, and ranges mapped to ``[-1, 1] / sqrt(d)``; or rows longer than
+            ``row_norm`` are scaled onto that norm. A `SubspaceFinder` divides by ``row_norm``, without a limit on
+            longer rows, and accepts no bounds.
         randomness : the key of the noise, as secret as the rows; None draws one. Every release also draws fresh bytes
             from the system, so the key does not reproduce it.
         t : rows of the run so far, counting these; None for n.
@@ -86,7 +94,12 @@ class Mechanism(Configuration):
             If the account does not cover the guarantee. Nothing was drawn or released.
         """
         check_account(ledger)
-        rows = _checked(rows)
+        check_scale(bounds, row_norm)
+        if self.is_exact and bounds is not None:
+            raise UsageError(f"bounds: {type(self).__name__} keeps the values of rows. Pass row_norm=1.0")
+        block = as_block(rows)
+        names = [str(name) for name in block.columns] if is_frame(block) else None
+        rows = _checked(block)
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
             raise BadParameterError("t", t, f"an integer of at least the number of rows, {rows.shape[0]}")
@@ -96,6 +109,7 @@ class Mechanism(Configuration):
             raise UsageError(f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, a seed, or neither")
         d = rows.shape[1]  # before a constant is appended
         # Each row depends on itself only. Minus zero becomes zero, so that equal rows have equal bits.
+        rows, scale = _scaled(rows, bounds, row_norm, names)
         rows = rows + 0.0 if self.is_exact else onto_ball(rows)
         if self.center:
             rows = with_constant(rows)
@@ -103,9 +117,11 @@ class Mechanism(Configuration):
         # Debit before any noise exists: a failure in between loses budget, never privacy.
         if ledger is not None:
             ledger.debit(guarantee, os.urandom(NAME_BYTES))
-        terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee)
+        terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee, **scale)
         t = rows.shape[0] if t is None else int(t)
-        source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
+        # Privacy: releases that differ in a public number share no noise.
+        public = tuple((name, tuple(np.reshape(part, -1).tolist())) for name, part in scale.items())
+        source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d), public)
         return self.released(rows, Outlet(source, source.first), terms, t)
 
 
@@ -136,9 +152,21 @@ class SubspaceFinder(Mechanism):
             raise BadParameterError("block_rows", self.block_rows, f"at least {self._largest}, the dimension")
 
 
-def _checked(rows: Any) -> FloatArray:
-    """Return the rows as a 2-D float array, or raise one clear error."""
-    block = as_block(rows)
+def _scaled(
+    rows: FloatArray, bounds: Bounds | None, row_norm: float | None, names: Sequence[str] | None
+) -> tuple[FloatArray, dict[str, Any]]:
+    """Return rows in the units of the noise, not shortened, and the public scale as fields of `Terms`."""
+    if bounds is None:
+        norm = check_row_norm(row_norm)
+        return in_norm(rows, norm), {"row_norm": norm}
+    lower, upper = column_bounds(bounds, rows.shape[1], names)
+    middle, factor = 0.5 * lower + 0.5 * upper, 1.0 / (0.5 * upper - 0.5 * lower)
+    scale = factor * (1.0 / math.sqrt(rows.shape[1]))
+    return in_bounds(rows, middle, factor, math.inf)[0], {"middle": middle, "scale": scale}
+
+
+def _checked(block: Any) -> FloatArray:
+    """Return a block of rows as a 2-D float array, or raise one clear error."""
     try:
         checked = as_floats(block)
     except (TypeError, ValueError, OverflowError) as problem:

@@ -14,7 +14,7 @@ from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
@@ -74,7 +74,7 @@ class GaussianCovariance(CovarianceMechanism):
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise (`privacy.discrete_gaussian`):
         the guarantee holds without floating-point error, at the same noise level.
     center : release the Gram matrix about the mean, with the sum of the rows released jointly (`linalg.centering`):
-        11.8 % more noise under zero-out, 12.5 % under replace.
+        11.8 % more noise under zero-out, 12.5 % under replace. None means True.
 
     Notes
     -----
@@ -88,10 +88,10 @@ class GaussianCovariance(CovarianceMechanism):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
     discrete_noise: bool = False
-    center: bool = field(default=False, repr=False)
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
     #: Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``.
     sigma: float = field(init=False, repr=False, compare=False)

@@ -18,7 +18,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SubspaceFinder
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import Counts, Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.release import Release, Terms
@@ -67,7 +67,7 @@ class ExactSubspace(SubspaceFinder):
 
     n_components: int | None = None
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
     max_components: int = 3
     block_rows: int | None = None

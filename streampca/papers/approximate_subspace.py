@@ -13,7 +13,7 @@ from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.base import SubspaceFinder
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import Outlet
 from streampca.release.release import Release, Terms
 
@@ -59,7 +59,7 @@ class ApproximateSubspace(SubspaceFinder):
 
     n_components: int | None = None
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
     max_components: int = 3
     widths: tuple[float, ...] | None = None

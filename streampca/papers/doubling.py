@@ -21,9 +21,10 @@ from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.noises import BLT
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.processors.base import RELEASE_EVERY
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
 from streampca.processors.private_fpl import DMRST22, RUNNING_GRAMS
 from streampca.release.release import Release, Terms
@@ -49,9 +50,9 @@ class DoublingFPL(Leader):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     horizon: int
-    release_every: int = 1
+    release_every: int = RELEASE_EVERY
     adjacency: Adjacency = "zero-out"
     mechanism: GeometricBLT = field(init=False, repr=False, compare=False)  # of an epoch that has the whole budget
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
+from streampca.privacy.budget import DELTA
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
+from streampca.processors.base import RELEASE_EVERY
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.release.release import Release, centered_fields
 
@@ -27,9 +29,9 @@ class PerturbedLeader(Leader):
 
     n_components: int
     epsilon: float
-    delta: float
-    release_every: int = 1
-    center: bool = field(default=False, repr=False)
+    delta: float = DELTA
+    release_every: int = RELEASE_EVERY
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
     #: Standard deviation of a diagonal entry of the noise in every release.
     sigma: float = field(init=False, repr=False, compare=False)
 

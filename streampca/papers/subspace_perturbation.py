@@ -15,7 +15,7 @@ from streampca.linalg.lattice import GramSum, coarsen
 from streampca.linalg.svec import svec, svec_size, unpack_entries, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.outlet import Outlet
 from streampca.release.release import Release, Terms
 
@@ -66,7 +66,7 @@ class SubspacePerturbation(Mechanism):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
 
     is_gaussian = True

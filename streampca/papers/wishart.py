@@ -13,7 +13,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import CovarianceMechanism
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.randomness import Draws
 
 
@@ -36,7 +36,7 @@ class WishartCovariance(CovarianceMechanism):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
 
     theorem = "profile of Wishart noise by its Schur complement, a chi-square against its shift"

@@ -17,7 +17,7 @@ from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.planning.curve import Curve
 from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction
 from streampca.planning.question import Question
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.rows.advice import settings_warnings
@@ -106,7 +106,7 @@ def plan(
     n_features: int,
     n_components: int,
     epsilon: float,
-    delta: float,
+    delta: float = DELTA,
     adjacency: Adjacency = "zero-out",
     window: int | None = None,
     release_every: int | None = None,

@@ -176,7 +176,7 @@ def _trial(question: Question, algorithm: Any, n: int) -> tuple[float, int]:
         values, vectors = np.linalg.eigh(rows.T @ rows / n)
         rows = (rows @ vectors) / np.sqrt(values)
     rows = onto_ball(rows * np.sqrt(question.spectrum))
-    stream = Stream(algorithm, regret=None, seed=_SEED)
+    stream = Stream(algorithm, row_norm=1.0, regret=None, seed=_SEED)
     releases = len(stream.push_many(rows).releases)
     gram = rows.T @ rows
     best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())

@@ -13,7 +13,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.types import FloatArray
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import DELTA, Adjacency, Budget
 
 #: Names of guesses: the eigenvalues of the mean of a a^T, up to their sum.
 SHAPES = ("decaying", "steep", "flat", "spiked")
@@ -71,7 +71,7 @@ class Question:
     n_features: int
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     adjacency: Adjacency = "zero-out"
     window: int | None = None
     release_every: int | None = None
@@ -113,7 +113,7 @@ class Question:
             "best": float(spectrum[: self.n_components].sum()),
             "mean_square": max(0.0, square - float(spectrum.sum())) if is_known else 0.0,
             "settings": settings,
-            "centered_settings": {**settings, "center": True} if self.center else settings,
+            "centered_settings": {**settings, "center": self.center},
         }
         for name in derived:
             object.__setattr__(self, name, derived[name])

@@ -12,6 +12,9 @@ from streampca.privacy import gaussian
 
 Adjacency = Literal["zero-out", "replace"]
 
+#: Default delta of every algorithm, mechanism and interface: a tenth of one over 100 000 rows.
+DELTA = 1e-6
+
 #: Sensitivity of a row's outer product in Frobenius norm, for rows in the unit ball: |a a^T| = |a|**2 <= 1, and
 #: |a a^T - b b^T|**2 = |a|**4 + |b|**4 - 2 <a, b>**2 <= 2.
 GRAM_SENSITIVITY: dict[str, float] = {"zero-out": 1.0, "replace": math.sqrt(2.0)}

@@ -38,12 +38,17 @@ class Configuration(ABC):
     unit: str = "one row"
     slack: float = 0.0
     floating_delta: float | None = 0.0
-    center: bool = False  # whether Gram matrices are about the mean; rows then have the constant of `linalg.centering`
+    #: Whether Gram matrices are about the mean; rows then have the constant of `linalg.centering`. A parameter of
+    #: classes that can center, whose default None means True, but for `publish_regret`.
+    center: bool = False
     #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
     square_bytes: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check what most have: numbers, dimensions and a budget."""
+        """Resolve defaults that depend on other parameters; check what most have: numbers, dimensions and a budget."""
+        if vars(self).get("center", False) is None:  # of a class that can center
+            # Sums of rewards are released about 0 by default: intervals of a centered regret are wider.
+            object.__setattr__(self, "center", not getattr(self, "publish_regret", False))
         use_plain_numbers(self)
         check_components(self.n_components, optional=self.finds_components)
         if hasattr(self, "epsilon"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
@@ -24,6 +24,8 @@ from streampca.privacy.randomness import Randomness
 from streampca.release.release import Release, Terms
 from streampca.state import State, fields_of, label_of, repr_of
 
+#: Default number of rows between releases. A release a row is rarely read, and has more noise.
+RELEASE_EVERY = 100
 #: Parameters that count rows or directions. None is accepted where it is the default.
 _COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size", "max_rows_per_user")
 #: Largest number of rows in a block: float64 counts them exactly.
@@ -64,29 +66,6 @@ class Algorithm(Configuration):
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
                 check_count(field.name, value, optional=field.default is None)
-
-    def centered(self) -> Self:
-        """Return the same algorithm with ``center=True``.
-
-        Raises
-        ------
-        BadParameterError
-            If it releases no Gram matrix.
-        """
-        if "center" not in self.parameters():
-            raise BadParameterError(
-                "center", True, "an algorithm that releases Gram matrices with Gaussian noise, such as PrivateFPL, "
-                f"not {type(self).__name__}"
-            )  # fmt: skip
-        return self if self.center else replace(self, center=True)  # type: ignore[type-var]
-
-    @property
-    def can_center(self) -> bool:
-        """True if `centered` does not raise."""
-        try:
-            return self.centered().center
-        except UsageError:
-            return False
 
     def check_blocks(self) -> None:
         """Raise `UsageError` unless the algorithm absorbs Gram matrices of blocks."""

@@ -25,7 +25,7 @@ from streampca.linalg.memory import Rows
 from streampca.linalg.svec import svec, svec_size, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.mean import ClippedMean, PrivateRange
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import GAIN, GRID, released, set_schedule, start_basis
 from streampca.processors.base import Algorithm, Processor
@@ -89,9 +89,9 @@ class DPPCA(Algorithm):
     times private mean rewards of the latest minibatch.
     """
 
-    n_components: int = 1
+    n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     horizon: int
     batch_size: int | Literal["auto"] = "auto"
     learning_rate: Literal["adaptive"] | tuple[float, float] = "adaptive"

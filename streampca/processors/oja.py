@@ -40,7 +40,7 @@ class Oja(Algorithm):
     *Cost.* O(dk) time a row and O(dk) memory.
     """
 
-    n_components: int = 1
+    n_components: int
     learning_rate: LearningRate = "adaptive"
     batch_size: int = 32
     release_every: int | None = None

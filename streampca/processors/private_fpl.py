@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.base import Processor
+from streampca.processors.base import RELEASE_EVERY, Processor
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
@@ -45,7 +45,8 @@ class PrivateFPL(Leader):
         allows an endless stream (noise `BLT` only) and costs about 20 % more noise, 50 % in the last release.
     noise : matrix factorization of the correlated noise: `BLT`, the least noise known; `Tree`, the paper's binary tree,
         exactly calibrated; or another `Noise`. ``"blt"`` and ``"tree"`` are short for the first two.
-    release_every : rows between releases, b. Noise and running time decrease as b increases.
+    release_every : rows between releases, b. Noise and running time decrease as b increases. 1 is the form of the
+        papers. A shorter last block ends at the horizon.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     publish_regret : release the noisy sum of rewards too, which gives an interval for the regret (`PrivateRegret`).
         11.8 % more noise under zero-out, 6.1 % under replace.
@@ -53,8 +54,8 @@ class PrivateFPL(Leader):
         `Tracking`, in O(d^2 k) a release; `Smoothed`, with less regret where noise is large. ``"exact"``,
         ``"tracking"`` and ``"smoothed"`` are short for them. Post-processing.
     center : release Gram matrices about the mean, with the sum of the rows released jointly (`linalg.centering`).
-        11.8 % more noise under zero-out, 12.5 % under replace. Without it, the first component of rows
-        far from 0 is close to the direction of their mean.
+        11.8 % more noise under zero-out, 12.5 % under replace. If False, the form of the papers, the first component of
+        rows far from 0 is close to the direction of their mean. None means True, but False with ``publish_regret``.
     max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
         enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
 
@@ -83,14 +84,14 @@ class PrivateFPL(Leader):
 
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     horizon: int | None = None
     noise: Noise = BLT()  # noqa: RUF009 it is immutable
-    release_every: int = 1
+    release_every: int = RELEASE_EVERY
     adjacency: Adjacency = "zero-out"
     publish_regret: bool = False
     solver: Solver = Exact()  # noqa: RUF009 it is immutable
-    center: bool = field(default=False, repr=False)
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
     max_rows_per_user: int | None = None
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from scipy.linalg.blas import dgemm
 from streampca.errors import BadParameterError
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import (
     EXACT_ROWS,
@@ -126,9 +126,9 @@ class PrivateOja(Algorithm):
     sensitivity includes. The claims of the paper: ``docs/theory/lkjo22.md``.
     """
 
-    n_components: int = 1
+    n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     horizon: int | None = None
     batch_size: int | Literal["auto"] = "auto"
     learning_rate: LearningRate = "adaptive"

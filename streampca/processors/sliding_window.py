@@ -20,9 +20,9 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
-from streampca.privacy.budget import Adjacency
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.base import Algorithm, Processor
+from streampca.processors.base import RELEASE_EVERY, Algorithm, Processor
 from streampca.processors.spectral_histogram import Rules, SpectralHistogram
 from streampca.release.release import Release, Terms, centered_fields
 
@@ -52,13 +52,14 @@ class SlidingWindowPCA(Algorithm):
         * ``"forgetting"``: the weight of rows falls by 1 - b/W a release. 30 % less noise and two matrices of memory,
           but old rows keep some weight.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
-    release_every : rows between releases, b. Noise and running time decrease as b increases.
+    release_every : rows between releases, b. Noise and running time decrease as b increases. If None, 100, or the next
+        number of rows that the window and the method allow.
     checkpoint_every : for ``"histogram"``: rows between checkpoints, a multiple of ``release_every``. None uses the
         number of rows that move the Gram matrix by less than its noise.
     overhang : for ``"histogram"``: largest number of rows before the window that a release covers, as a share of the
         window. About 1 / overhang more checkpoints are kept.
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
-    center : release Gram matrices about the mean of the window, as `PrivateFPL` does.
+    center : release Gram matrices about the mean of the window, as `PrivateFPL` does. None means True.
         `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
 
     Raises
@@ -88,15 +89,15 @@ class SlidingWindowPCA(Algorithm):
     window: int
     n_components: int
     epsilon: float
-    delta: float
+    delta: float = DELTA
     eta: float = 0.25
     method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
     adjacency: Adjacency = "zero-out"
-    release_every: int = 1
+    release_every: int = None  # type: ignore[assignment]  # None is resolved by `__post_init__`
     checkpoint_every: int | None = None
     overhang: float = 0.125
     failure_rate: float = 0.01
-    center: bool = field(default=False, repr=False)
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
     #: Releases in a window, rounded up.
     leaves: int = field(init=False, repr=False, compare=False)
     #: Relative error by which the released matrix may exceed the window's; see `additive_error`.
@@ -115,6 +116,8 @@ class SlidingWindowPCA(Algorithm):
             check_share("overhang", self.overhang)
         if self.method not in METHODS:
             raise BadParameterError("method", self.method, f"one of {', '.join(map(repr, METHODS))}")
+        if vars(self)["release_every"] is None:
+            object.__setattr__(self, "release_every", _rows_between(self.window, self.method))
         object.__setattr__(self, "leaves", -(-self.window // self.release_every))
         processor = METHODS[self.method]
         processor.check_parameters(self)
@@ -171,6 +174,16 @@ class SlidingWindowPCA(Algorithm):
         """
         tail = math.sqrt(2.0 * math.log(2.0 * comparisons / self.failure_rate))
         return std * (math.sqrt(2.0 * n_features) + tail)
+
+
+def _rows_between(window: int, method: str) -> int:
+    """Return the default number of rows between releases: at most 100 if the method allows it."""
+    if method == "histogram":
+        return min(RELEASE_EVERY, window)
+    # The other methods divide the window into whole leaves, and ``"smoothed"`` into at most `MOST_LEAVES`.
+    least = -(-window // MOST_LEAVES) if method == "smoothed" else 1
+    fitting = [every for every in range(least, RELEASE_EVERY + 1) if window % every == 0]
+    return fitting[-1] if fitting else next(every for every in range(least, window + 1) if window % every == 0)
 
 
 class View(NamedTuple):

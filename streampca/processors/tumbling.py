@@ -8,7 +8,6 @@ from streampca.errors import BadParameterError
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
@@ -66,12 +65,6 @@ class Tumbling(Algorithm):
         super().__post_init__()
         object.__setattr__(self, "center", mechanism.center)
         object.__setattr__(self, "square_bytes", mechanism.square_bytes)
-
-    def centered(self) -> Tumbling:
-        # Other mechanisms release no Gram matrix, or have noise of another law than the sums of a centered release.
-        if not isinstance(self.mechanism, GaussianCovariance):
-            raise BadParameterError("center", True, f"GaussianCovariance, not {type(self.mechanism).__name__}")
-        return replace(self, mechanism=replace(self.mechanism, center=True))
 
     @property
     def guarantee(self) -> Guarantee:

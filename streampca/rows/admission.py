@@ -20,14 +20,14 @@ from streampca.conversion import WARNED_OF, as_floats, frame_values, is_frame, t
 from streampca.errors import BadParameterError, BadRowError, UsageError, listed, short
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
+from streampca.linalg.scale import Bounds as Bounds, Mask, check_row_norm, column_bounds, in_bounds, in_norm
 from streampca.linalg.types import FloatArray
-from streampca.rows.bounds import Bins, Bounds as Bounds, PrivateBounds, column_bounds
+from streampca.rows.bounds import Bins, PrivateBounds
 from streampca.rows.names import NAME_THEM, refuse_values, repeated
 from streampca.state import label_of
 
 OnBadRow = Literal["raise", "zero"]
 
-_LARGE = float(np.finfo(np.float64).max)
 #: Scaled squares below which a row can be put on the lattice without an overflow.
 _SAFE = 1e200
 _REMEDY = "Pass on_bad_row='zero' to absorb it as a zero row."
@@ -42,8 +42,6 @@ _OUTSIDE = 1.0 + STEP
 #: Exceptions of a conversion to a number.
 _NO_NUMBER = (TypeError, ValueError, ArithmeticError, RuntimeError)
 _SEQUENCES = (list, tuple)
-
-Mask = npt.NDArray[np.bool_]
 
 
 def bad_values(reason: str, n_features: int) -> FloatArray:
@@ -168,10 +166,7 @@ class Admission:
     warmup: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        row_norm, names, count = self.row_norm, self.features, self.n_features
-        number = isinstance(row_norm, (int, float, np.floating, np.integer)) and not isinstance(row_norm, bool)
-        if not number or not 1e-150 < row_norm < 1e150:  # so that its square is finite; checked by `Terms.from_dict`
-            raise BadParameterError("row_norm", row_norm, "a number between 1e-150 and 1e150")
+        row_norm, names, count = check_row_norm(self.row_norm), self.features, self.n_features
         if self.on_bad_row not in ("raise", "zero"):
             raise BadParameterError("on_bad_row", self.on_bad_row, "'raise' or 'zero'")
         if names is not None:
@@ -184,11 +179,11 @@ class Admission:
         if count is not None and count < 1:
             raise BadParameterError("features", ..., "at least one")
         put = object.__setattr__
-        put(self, "row_norm", float(row_norm))
+        put(self, "row_norm", row_norm)
         put(self, "features", names)
         put(self, "n_features", count)
         put(self, "admitted_features", None if count is None else count + int(self.center))
-        put(self, "factor", 1.0 / float(row_norm))
+        put(self, "factor", 1.0 / row_norm)
         if isinstance(self.bounds, Mapping):
             put(self, "bounds", dict(self.bounds))
         bounds = self.found if isinstance(self.bounds, PrivateBounds) else self.bounds
@@ -399,19 +394,9 @@ class Admission:
 
     def _scaled(self, rows: FloatArray) -> tuple[FloatArray, Mask | None]:
         """Return rows in units of row_norm, clamped to the bounds, and the mask of values outside, if any."""
-        if self.bounds is None and self.row_norm == 1.0:
-            return rows, None
-        with np.errstate(over="ignore"):
-            if self.bounds is None:
-                return np.clip(rows * self.factor, -_LARGE, _LARGE), None
-            scaled: FloatArray = (rows - self.middle) * self.factor
-        outside = None
-        if max(scaled.max(initial=0.0), -scaled.min(initial=0.0)) > _OUTSIDE:
-            outside = np.abs(scaled) > _OUTSIDE
-        # Each entry within +-1 / sqrt(d) bounds the norm of the row by 1: the sensitivity that noise is calibrated for.
-        np.clip(scaled, -1.0, 1.0, out=scaled)
-        scaled *= 1.0 / math.sqrt(rows.shape[1])
-        return scaled, outside
+        if self.bounds is None:
+            return in_norm(rows, self.row_norm), None
+        return in_bounds(rows, self.middle, self.factor, _OUTSIDE)
 
     def _vector(self, row: Any, number: int) -> FloatArray:
         """Convert any kind of row to a 1-D float array."""

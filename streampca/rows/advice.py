@@ -18,6 +18,9 @@ from streampca.release.release import Release
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 #: epsilon above which a guarantee is weak: the odds of an attacker may change by a factor of 22 000.
 _LARGE_EPSILON = 10.0
+#: Number of rows times delta above which delta is too large: a mechanism that publishes each row with probability delta
+#: is (0, delta)-private.
+_ROWS_EXPOSED = 0.1
 #: Predicted share of the best subspace's variance below which there are too few rows.
 _CAPTURED = 0.8
 #: The largest eigenvalue of noise is near sqrt(2 d) standard deviations, and seldom beyond this multiple of that.
@@ -29,7 +32,7 @@ _FEATURES = 1024
 
 
 def settings_warnings(guarantee: Guarantee, n_rows: int | None) -> list[str]:
-    """Warn of a weak guarantee: epsilon over 10, or delta over one in the number of rows, if known."""
+    """Warn of a weak guarantee: epsilon over 10, or a large delta for the number of rows, if known."""
     found = []
     if guarantee.is_private and guarantee.epsilon > _LARGE_EPSILON:
         found.append(f"epsilon={guarantee.epsilon:g}: the guarantee is weak. Choose at most 10, better 1.")
@@ -37,12 +40,13 @@ def settings_warnings(guarantee: Guarantee, n_rows: int | None) -> list[str]:
 
 
 def delta_warnings(guarantee: Guarantee, n_rows: int) -> list[str]:
-    """Warn of a delta over one in the number of rows."""
-    if not guarantee.is_private or guarantee.delta * n_rows <= 1.0:
+    """Warn of a delta over a tenth of one over the number of rows."""
+    expected = guarantee.delta * n_rows
+    if not guarantee.is_private or expected <= _ROWS_EXPOSED:
         return []
     return [
-        f"delta={guarantee.delta:g} exceeds 1/{n_rows}, one over the number of rows: it allows to publish whole rows. "
-        "Choose a much smaller delta."
+        f"delta={guarantee.delta:g} is too large for {n_rows} rows: it allows to publish {expected:.2g} whole rows on "
+        f"average. Choose at most {10.0 ** math.floor(math.log10(_ROWS_EXPOSED / n_rows)):g}."
     ]
 
 

@@ -1,14 +1,11 @@
-"""Bounds of columns: public ones in every accepted form, and private ones from the first rows of a stream."""
+"""Bounds of columns: public ones of the command line, and private ones from the first rows of a stream."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,67 +17,8 @@ from streampca.privacy.gaussian import mu_of
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 
-#: ``(lower, upper)``, numbers or arrays with one entry a feature; or ``{feature: (lower, upper)}``.
-Bounds = tuple[npt.ArrayLike, npt.ArrayLike] | Mapping[str, tuple[float, float]]
 Ranges = tuple[float, float] | dict[str, tuple[float, float]]
-
-NONE_GIVEN = (
-    "the scale of the columns is not known: without it, long rows decide everything. There are three ways on. Public "
-    "bounds, from the data dictionary, not from the rows: --bounds lo:hi, --bounds name=lo:hi,..., or --bounds FILE, "
-    'JSON {"name": [lo, hi], ...}. Or --bounds private, which spends the first rows on finding them. Or --row-norm, '
-    "if rows are scaled already: the length of a long row"
-)
 _FORMS = 'expected lo:hi, name=lo:hi,..., or a JSON file {"name": [lo, hi], ...}'
-
-
-def column_bounds(
-    bounds: Bounds, n_features: int, features: Sequence[str] | None, known: Collection[str] | None = None
-) -> tuple[FloatArray, FloatArray]:
-    """Return checked lower and upper bounds as two arrays of shape (n_features,).
-
-    A mapping may hold other ``known`` names; None for any. Names are compared as text. Raises `UsageError` if
-    bounds do not fit the features, or are not finite with the lower below the upper.
-    """
-    lower: Any
-    upper: Any
-    if isinstance(bounds, Mapping):
-        if features is None:
-            raise UsageError("bounds by name: expected named features. Pass features=, or bounds=(lower, upper)")
-        pairs = {str(name): pair for name, pair in bounds.items()}
-        for name, pair in pairs.items():
-            if known is not None and name not in features and name not in known:
-                raise UsageError(f"bounds= names {short(name)}, not a feature; {close_names(name, features)}")
-            if np.shape(pair) != (2,):
-                raise BadParameterError("bounds", ..., f"(lower, upper) for {short(name)}, not {short(pair)}")
-        if missing := [name for name in features if name not in pairs]:
-            raise UsageError(f"bounds are missing for {listed(missing)}. Pass public ranges of all features")
-        lower, upper = zip(*(pairs[name] for name in features), strict=True)
-    else:
-        try:
-            lower, upper = bounds
-        except (TypeError, ValueError):
-            stream = " Only Stream accepts 'private'." if str(bounds) == "private" else ""
-            raise BadParameterError("bounds", bounds, f"(lower, upper) or a mapping by name.{stream}") from None
-    try:
-        lower, upper = (
-            np.broadcast_to(np.asarray(side, dtype=np.float64), (n_features,)).copy() for side in (lower, upper)
-        )
-    except (TypeError, ValueError, OverflowError):
-        raise BadParameterError("bounds", bounds, f"(lower, upper), each a number or {n_features} numbers") from None
-    # Below this width, a value divided by it may not be finite.
-    usable = np.isfinite(lower) & np.isfinite(upper) & (0.5 * upper - 0.5 * lower > 1e-300)
-    if not usable.all():
-        j = int(np.argmin(usable))
-        name = f"feature {short(features[j])}" if features else f"feature {j}"
-        raise BadParameterError("bounds", ..., f"finite lower < upper for {name}, not ({lower[j]:g}, {upper[j]:g})")
-    return lower, upper
-
-
-def close_names(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt name: the closest known names, or the first few."""
-    known = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(name, known, n=3)
-    return f"did you mean {listed(close)}?" if close else f"there are {listed(known)}"
 
 
 def read_bounds(text: str) -> Ranges:

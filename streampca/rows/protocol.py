@@ -40,7 +40,7 @@ class RowSource(ABC):
     Attributes
     ----------
     features : names of the features, in the order of the entries of a row.
-    bounds : public lower and upper bounds of each feature, or None.
+    bounds : public lower and upper bounds of each feature, for ``Stream(bounds=source.bounds)``, or None.
     """
 
     features: tuple[str, ...]
@@ -53,6 +53,13 @@ class RowSource(ABC):
     @property
     def expected_rows(self) -> int | None:
         """Number of rows from start to end, by the file's own count or estimated from its bytes; else None."""
+        return getattr(self, "n_rows", None)
+
+    def count_rows(self) -> int | None:
+        """Return the number of rows, counted by the records of a regular file; None for other sources.
+
+        It does not depend on what the records hold, and takes one reading of a text.
+        """
         return getattr(self, "n_rows", None)
 
     def __iter__(self) -> Iterator[FloatArray]:

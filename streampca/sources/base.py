@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
+from streampca.linalg.scale import Bounds as GivenBounds, close_names, column_bounds
 from streampca.linalg.types import FloatArray
-from streampca.rows.bounds import Bounds as GivenBounds, close_names, column_bounds
 from streampca.rows.names import MISSING, refuse_values, repeated
 from streampca.rows.protocol import PositionedBlock, PositionedSource, RowSource
 

@@ -122,6 +122,9 @@ class CsvRows(TextRows):
             # One line a row, unless a quoted cell holds line ends.
             line += piece.count(b"\n") if rows is None or b'"' in piece else len(rows)
 
+    def _pieces(self) -> Iterator[bytes]:
+        return self._opened()[1]
+
     def _opened(self) -> tuple[bytes | None, Iterator[bytes]]:
         """Return the first record, and pieces of all records but the header. Find the delimiter if it is unknown."""
         blocks = self._file.blocks(_BLOCK)

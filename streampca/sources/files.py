@@ -51,6 +51,10 @@ class FileRows(RowSource):
         counts = [source.expected_rows for source in self._files]
         return None if None in counts else sum(count or 0 for count in counts)
 
+    def count_rows(self) -> int | None:
+        counts = [source.count_rows() for source in self._files]
+        return None if None in counts else sum(count or 0 for count in counts)
+
     def blocks(self) -> Iterator[FloatArray]:
         began, sent = 0.0, 0
         for block in chain.from_iterable(source.blocks() for source in self._files):

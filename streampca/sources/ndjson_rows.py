@@ -68,10 +68,13 @@ class NdjsonRows(TextRows):
         for lines in self._start(self._numbered):
             yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
 
+    def _pieces(self) -> Iterator[bytes]:
+        return self._file.pieces(self._file.blocks())
+
     def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:
         """Yield the lines of each piece, with their numbers."""
         number = 1
-        for piece in self._file.pieces(self._file.blocks()):
+        for piece in self._pieces():
             lines = [*enumerate(split_records(piece, None), number)]
             yield lines
             number += len(lines)

@@ -14,6 +14,7 @@ import sys
 import time
 import zipfile
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -225,6 +226,18 @@ class TextRows(RowSource):
         if begun is None and self._file.once:
             raise SourceError(self.name, "was read before, and can be read once only; save it to a file")
         return opened() if begun is None else begun
+
+    def count_rows(self) -> int | None:
+        # The reader's own splitting counts: a line end within quotes ends no record.
+        if self._file.once:
+            return None
+        for _ in self._pieces():
+            pass
+        return self._file.records - int(self._has_header)
+
+    @abstractmethod
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield the text from the start as pieces of whole records."""
 
     @property
     def expected_rows(self) -> int | None:

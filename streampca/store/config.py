@@ -98,7 +98,7 @@ def config_of(engine: Engine) -> bytes:
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     config = {
-        "algorithm": engine.algorithm, "row_norm": admission.row_norm,
+        "algorithm": engine.algorithm, "row_norm": admission.row_norm if admission.bounds is None else None,
         "bounds": admission.bounds if private is None else "private",
         "warmup": None if private is None else private.warmup,
         "features": admission.features or admission.n_features, "on_bad_row": admission.on_bad_row,

@@ -77,7 +77,7 @@ def published_parameters(database: Database) -> dict[str, Any]:
     # A mapping lists the features in any order; published bounds are in that of the features.
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
-    return public_parameters(config["algorithm"], row_norm=config["row_norm"], bounds=bounds)
+    return public_parameters(config["algorithm"], row_norm=config["row_norm"] or 1.0, bounds=bounds)
 
 
 def verify(path: Path, passphrase: str | None = None) -> int:

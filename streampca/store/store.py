@@ -101,7 +101,7 @@ class Store(AbstractContextManager["Store"]):
     >>> import streampca as sp
     >>> from streampca.store import Store
     >>> store = Store(":memory:")
-    >>> stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), store=store)
+    >>> stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), row_norm=1.0, store=store)
     >>> step = stream.push([0.5, 0.5])
     >>> store.flush()
     >>> sp.Stream.resume(store).t

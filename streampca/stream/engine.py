@@ -244,12 +244,9 @@ class Engine:
 
     @exclusive
     def adopt(self, source: RowSource) -> None:
-        """Use the feature names and public bounds of a source if the stream has none."""
+        """Use the feature names of a source if the stream has none."""
         now = self.now
         admission = now.admission
-        # Bounds change the map of rows, so that they are fixed with the first row.
-        if source.bounds is not None and admission.bounds is None and now.processor is None:
-            admission = replace(admission, bounds=source.bounds)
         if source.features and admission.features is None:
             admission = admission.fixed(source.features)
         self.commit(now, now._replace(admission=admission))

@@ -14,13 +14,14 @@ import numpy as np
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
+from streampca.linalg.scale import Bounds, check_scale
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Algorithm
 from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.regret.regret import Regret, RegretLog
 from streampca.release.release import Release
-from streampca.rows.admission import Admission, Bounds, OnBadRow
+from streampca.rows.admission import Admission, OnBadRow
 from streampca.rows.advice import settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import as_source
@@ -52,11 +53,12 @@ class Stream:
     Parameters
     ----------
     algorithm : e.g. `PrivateFPL`. It may serve any number of streams.
-    row_norm : norm onto which longer rows are scaled. Public. Gram matrices, eigenvalues and rewards are in units of
-        its square.
-    bounds : public ranges of the features, mapped into that ball: ``(lower, upper)`` or a mapping by name (see
+    bounds : public ranges of the features, mapped into the unit ball: ``(lower, upper)`` or a mapping by name (see
         `Admission`). ``"private"`` estimates them from the first rows (`PrivateBounds`), which spend their whole budget
         on the bounds: they count as zero rows in all releases and in the regret, and no release precedes their end.
+        Exactly one of ``bounds`` and ``row_norm`` must be given, and not computed from the rows.
+    row_norm : norm onto which longer rows are scaled, 1 for rows of at most unit norm. Public. Gram matrices,
+        eigenvalues and rewards are in units of its square.
     warmup : number of these rows for ``bounds="private"``. If None, chosen from epsilon, delta, the number of features
         and the horizon.
     features : names of the features, or their number. If None, the first row has them: names if it is a mapping or a
@@ -102,8 +104,8 @@ class Stream:
         self,
         algorithm: Algorithm,
         *,
-        row_norm: float = 1.0,
         bounds: Bounds | Literal["private"] | None = None,
+        row_norm: float | None = None,
         warmup: int | None = None,
         features: Sequence[str] | int | None = None,
         on_bad_row: OnBadRow = "raise",
@@ -129,6 +131,7 @@ class Stream:
             features = None
         if isinstance(features, str) or not isinstance(features, Iterable | None):
             raise BadParameterError("features", features, "a sequence of names, or their number")
+        check_scale(bounds, row_norm)
         check_account(ledger)
         horizon: int | None = getattr(algorithm, "horizon", None)
         publishes = bool(getattr(algorithm, "publish_regret", False))
@@ -152,8 +155,8 @@ class Stream:
         else:
             ranges = PrivateBounds.of(algorithm.guarantee, warmup, horizon)
         admission = Admission(
-            row_norm=row_norm, bounds=ranges, on_bad_row=on_bad_row, center=algorithm.center,
-            features=None if features is None else tuple(features), n_features=count,
+            row_norm=1.0 if row_norm is None else row_norm, bounds=ranges, on_bad_row=on_bad_row,
+            center=algorithm.center, features=None if features is None else tuple(features), n_features=count,
         )  # fmt: skip
         # Refuse before anything is paid for. Without known features, the first row is checked in the same way.
         if admission.n_features is not None:
@@ -241,7 +244,7 @@ class Stream:
         Parameters
         ----------
         rows : an iterable of arrays, mappings, named tuples, ``(mapping, target)`` pairs as in river's datasets (the
-            target is ignored), or tables; a source of `streampca.sources`, whose feature names and bounds are used if
+            target is ignored), or tables; a source of `streampca.sources`, whose feature names are used if
             this stream has none; or a table: a pandas or polars frame or series, an Arrow table, record batch or
             stream, a DuckDB relation, a scipy sparse matrix. A durable stream continues a
             `streampca.rows.protocol.PositionedSource` at its own position, so that each row counts once.

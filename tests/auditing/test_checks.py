@@ -15,7 +15,7 @@ from streampca.auditing.statistics import Spectrum, chance_to_miss, p_values
 from streampca.errors import UsageError
 from streampca.privacy.randomness import Randomness, Tape
 
-FPL = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000)
+FPL = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000, release_every=1, center=False)
 
 
 def test_p_values_are_uniform_or_larger():
@@ -76,11 +76,11 @@ def test_a_forced_tape_hands_out_the_values_of_another_run():
     rows = np.zeros((6, 3))
     other = rows.copy()
     other[2, 0] = 1.0
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=6)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, horizon=6, center=False)
 
     def run(rows, tape):
         with tape.recording():
-            return [r.to_json() for r in sp.Stream(algorithm, regret=None).push_many(rows).releases]
+            return [r.to_json() for r in sp.Stream(algorithm, row_norm=1.0, regret=None).push_many(rows).releases]
 
     first = Tape()
     second = Tape(first)
@@ -116,7 +116,7 @@ def test_what_holds_and_how_much_is_seen():
 
 
 def test_what_no_neighbor_moves_is_not_seen():
-    mechanism = sp.GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2)
+    mechanism = sp.GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2, center=False)
     report = sp.audit(mechanism, mode="quick", seed=1, canaries=[np.zeros(3)])
     assert {row.verdict for row in report.rows} == {"cannot see"}
     assert report.rows[1].missed == ("outlet bypassed",)
@@ -126,7 +126,7 @@ def test_what_no_neighbor_moves_is_not_seen():
 
 def test_subjects_of_the_caller():
     assert sp.audit(FPL, mode="quick", seed=0).holds  # audited at a horizon of 12 rows
-    mechanism = sp.GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2)
+    mechanism = sp.GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2, center=False)
     assert sp.audit(mechanism, mode="quick", seed=0, rows=np.zeros((3, 6))).holds
     # Neighbors of another adjacency than it was calibrated for.
     assert sp.audit(FPL, mode="quick", seed=1, canaries=[(np.eye(4)[0], np.eye(4)[1])]).refuted

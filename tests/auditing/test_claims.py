@@ -70,7 +70,7 @@ def test_sums_without_noise_cost_everything():
 @pytest.mark.parametrize("every", [1, 4])
 def test_users_of_several_rows_by_brute_force(noise, every):
     given = {"n_components": 1, "epsilon": 8.0, "delta": 1e-2, "noise": noise, "max_rows_per_user": 3}
-    subject = sp.PrivateFPL(horizon=8 * every, release_every=every, **given)
+    subject = sp.PrivateFPL(horizon=8 * every, release_every=every, center=False, **given)
     norm, rows = claims.columns_norm(subject.mechanism, 3, every)
     assert 0.8 * subject.budget.mu < norm <= subject.budget.mu
     assert rows.startswith("rows ")
@@ -81,7 +81,7 @@ def test_rows_of_a_user_within_one_input_are_counted(monkeypatch):
     monkeypatch.setattr(private_fpl, "user_factor", lambda made, rows, every: honest(made, rows))
     given = {"n_components": 1, "epsilon": 8.0, "delta": 1e-2, "horizon": 12, "max_rows_per_user": 3}
     for noise in ("blt", "tree"):
-        subject = sp.PrivateFPL(release_every=3, noise=noise, **given)
+        subject = sp.PrivateFPL(release_every=3, noise=noise, center=False, **given)
         found = [one for one in claims.recomputed(subject, 4, subject.guarantee, ()) if one.refuted]
         assert len(found) == 1
         assert found[0].found > 1.19 * found[0].claimed

@@ -36,9 +36,9 @@ def everything():
         tape = fresh_tape(1, name)
         for value in run(case, subject, case.both_rows(subject)[1], case.feeds[0], tape).values:
             made.add(name, value)
-    stream = sp.Stream(CASES["PrivateFPL-rewards"].make(), regret=None, features=list("abc"))
+    stream = sp.Stream(CASES["PrivateFPL-rewards"].make(), row_norm=1.0, regret=None, features=list("abc"))
     steps = [stream.push_many(ROWS[:4]), stream.push(ROWS[4])]
-    blocks = sp.Stream(CASES["PrivateFPL"].make(), regret=None, features=list("abc"))
+    blocks = sp.Stream(CASES["PrivateFPL"].make(), row_norm=1.0, regret=None, features=list("abc"))
     steps.append(blocks.push_block(sp.BlockGram.of(ROWS[:1])))
     for value in (*steps, stream, steps[0][0]):
         made.add("more", value)
@@ -115,13 +115,13 @@ def test_estimates_of_the_last_release_are_read(name, exact, monkeypatch):
 @pytest.mark.parametrize("depth", [1, 2])
 def test_texts_are_read_in_depth(depth, exact, monkeypatch):
     monkeypatch.setattr(sp.Release, "__repr__", lambda self: f"Release {np.trace(exact(self))}")
-    stream = sp.Stream(CASES["PrivateFPL"].make(), regret=None, features=list("abc"))
+    stream = sp.Stream(CASES["PrivateFPL"].make(), row_norm=1.0, regret=None, features=list("abc"))
     release = stream.push(np.array([0.5, 0.0, 0.0])).release
     assert observed.views(release, depth)["Release"] == "Release 0.25"
 
 
 def test_cards_and_pages_are_read_at_depth_2(monkeypatch):
-    stream = sp.Stream(CASES["PrivateFPL-rewards"].make(), regret=None, features=list("abc"))
+    stream = sp.Stream(CASES["PrivateFPL-rewards"].make(), row_norm=1.0, regret=None, features=list("abc"))
     release = stream.push_many(ROWS).releases[-1]
     before = observed.views(release, 2)
 

@@ -8,7 +8,7 @@ from streampca import PrivateFPL, RegretRecord, Release
 from streampca.cli.live import LiveView, PlainView, Progress, trend, view
 from streampca.rows.report import AdmissionReport
 
-GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee
+GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, release_every=1, center=False).guarantee
 RECORD = RegretRecord(50_000, 14_776.4, 15_000.0, 223.6, 2236.0, 0.987)
 
 

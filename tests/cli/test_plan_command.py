@@ -43,8 +43,8 @@ def test_the_printed_command_does_what_is_recommended(asked, tmp_path, command):
     made = eval(f"sp.{lines['use']}")
     if words[0] == "release":
         made = sp.Tumbling(made, release_every=400)
-    assert written["center"] == made.can_center  # the plan is for rows that are not centered, and says so
-    for name, value in made.parameters().items() - {("center", False)}:
+    assert written["center"] == made.center
+    for name, value in made.parameters().items():
         assert written[name] == (value if isinstance(value, (int, float, str, bool, type(None))) else repr(value))
 
 

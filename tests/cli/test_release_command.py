@@ -5,6 +5,7 @@ import pytest
 
 import streampca as sp
 from streampca.cli.algorithms import MECHANISMS
+from streampca.errors import SCALE
 
 BUDGET = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 PURE = ["-k", "2", "--epsilon", "1"]
@@ -86,8 +87,8 @@ def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, releas
     for options, name in ((BUDGET, "AdaptiveLaplaceCovariance"), (replaced, "AdaptiveCovariance")):
         assert release("auto", *options, "--force").status == 0
         assert released(table)[0].details["mechanism"] == name
-    said = release("auto", *PURE, "--force")
-    assert (said.status, "needs --delta" in said.err) == (2, True)
+    said = release("auto", *PURE, "--force")  # delta is 1e-6
+    assert (said.status, released(table)[0].details["mechanism"]) == (0, "AdaptiveLaplaceCovariance")
 
 
 GAUSSIAN, SCALED = ["release", "--mechanism", "gaussian"], ["--row-norm", "256"]
@@ -99,17 +100,22 @@ TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
     [
         (["release", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
         (["release", "--mechanism", "matrix-laplace", *BUDGET], "--delta: MatrixLaplaceCovariance takes no such"),
-        ([*GAUSSIAN, *PURE], "GaussianCovariance needs --delta"),
-        (GAUSSIAN, "GaussianCovariance needs -k, --epsilon, --delta"),
+        (GAUSSIAN, "Missing: -k (number of components), --epsilon (privacy budget, e.g. 1) and --bounds or --row-norm"),
         ([*GAUSSIAN, *BUDGET, "--row-norm", "1", "--ledger", "x.db"], "--ledger and --data-set"),
-        ([*GAUSSIAN, *BUDGET], "the scale of the columns is not known"),
+        ([*GAUSSIAN, *BUDGET], SCALE),
         ([*GAUSSIAN, *BUDGET, "--row-norm", "-1"], "--row-norm -1"),
         ([*GAUSSIAN, *BUDGET, *SCALED, "--set", "colour=3"], "colour"),
-        (["release", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"], "expected GaussianCovariance"),
-        ([*TUMBLING, "mechanism=adaptive", *BUDGET, *SCALED, "--center"], "expected GaussianCovariance"),
-        ([*TUMBLING, "mechanism=gaussian", *PURE, *SCALED], "needs --delta"),
+        (
+            ["release", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"],
+            "those that can are GaussianCovariance,",
+        ),
+        ([*TUMBLING, "mechanism=adaptive", *BUDGET, *SCALED, "--center"], "AdaptiveCovariance cannot center;"),
+        ([*TUMBLING, "mechanism=gaussian", "-k", "2", *SCALED], "Missing: --epsilon (privacy budget, e.g. 1)."),
         (["run", "--set", "mechanism=gaussian", *BUDGET], "--set mechanism: PrivateFPL takes no such parameter"),
-        (["run", "--algorithm", "tumbling", "--set", "mechanism=gaussian", *BUDGET], "Tumbling needs --release-every"),
+        (
+            ["run", "--algorithm", "tumbling", "--set", "mechanism=gaussian", *BUDGET],
+            "Missing: --release-every (rows between releases) and --bounds",
+        ),
     ],
 )
 def test_bad_options_cost_one_line(asked, message, table, command):

@@ -103,7 +103,7 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, run, terminal):
 BAD = {
     "--bounds 1": "--bounds 1", "--bounds a=1:x": "--bounds a=1:x", "--bounds 5:1": "5, 1", "--columns a,zz": "zz",
     "--algorithm nope": "--algorithm nope", "--set window": "--set window", "--set window=3": "--window",
-    "--set noise=tree": "--horizon", "--horizon 0": "--horizon 0", "--set out.keep_every=0": "keep_every=0",
+    "--horizon 0": "--horizon 0", "--set out.keep_every=0": "keep_every=0",
     "--set regret.every=0": "every=0", "--set regret.ever=1": "use bounds.warmup",
     "--set out.gram=maybe": "--set out.gram=maybe: expected yes or no",
     "--set serve.port=80": "--set serve.port: it goes with --serve",
@@ -118,7 +118,10 @@ BAD = {
 
 @pytest.mark.parametrize(
     ("common", "more", "words"),
-    [*((COMMON, more, words) for more, words in BAD.items()), ([], "", "PrivateFPL needs -k, --epsilon, --delta")],
+    [
+        *((COMMON, more, words) for more, words in BAD.items()),
+        ([], "", "Missing: -k (number of components) and --epsilon"),
+    ],
 )
 def test_bad_input_costs_one_line_and_leaves_nothing(table, run, common, more, words):
     option = more.split()
@@ -254,7 +257,7 @@ def test_publishable_regret_has_a_file_of_its_own(table, run):
     assert [record.t for record in records] == [100, 200, 300]
     assert records[-1].guarantee.epsilon == 1.0
     assert "rewards" in records[-1].guarantee.scope
-    plain = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, horizon=300, release_every=50)
+    plain = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, horizon=300, release_every=50, center=False)
     assert releases_of(table)[-1].noise_std == pytest.approx(25.0 * plain.noise_std(300) * 1.25**0.5)
     said = run(table, "--private-regret", exact, "--regret", exact)
     assert (said.status, "--regret and --private-regret are both" in said.err) == (2, True)
@@ -275,12 +278,12 @@ def test_a_file_of_bounds_with_gaps_is_refused(table, run):
 def test_warnings_follow_from_public_settings(table, run, monkeypatch):
     common = ["-k", "4", "--epsilon", "11", "--delta=.01"]
     said = run(table, "--horizon", "300", "--release-every", "300", common=common)
-    for text in ("--epsilon 11: the guarantee is weak", "--delta 0.01 exceeds 1/300", "-k 4 is"):
+    for text in ("--epsilon 11: the guarantee is weak", "--delta 0.01 is too large for 300", "-k 4 is"):
         assert said.err.count(f"warning: {text}") == 1
     said = run(table, "--bounds", "-900:900", "--horizon", "300", "--seed", "1", out="b.jsonl")
     assert "warning: too few rows for this budget: in the release after 300 rows" in said.err
     said = run(table, "--bounds", "private", "--set", "bounds.warmup=500", out="c.jsonl")
-    assert "give more rows, a bounds.warmup smaller than 500, which is for private bounds" in said.err
+    assert (said.status, "--set bounds.warmup=500: expected fewer rows than --horizon 300" in said.err) == (2, True)
     monkeypatch.setattr("streampca.rows.advice._LARGE_MEMORY", 100.0)
     said = run(table, out="d.jsonl")
     assert re.search("^warning: 4 features: .*Choose fewer columns.$", said.err, re.M)
@@ -296,8 +299,8 @@ def test_the_size_of_a_cell_is_not_in_a_log(tmp_path, run):
         words += ["--set", "out.gram=no", "--set", "epsilon=1"]
         said = run(rows, *words, common=["-k", "1", "--delta", "1e-3"], out=f"{at}.jsonl")
         assert said.status == 0
-        logs.append([line for line in said.err.splitlines() if "exceeds" in line or " of " in line])
-    assert [line for line in logs[0] if "exceeds" in line] == [line for line in logs[1] if "exceeds" in line] != []
+        logs.append([line for line in said.err.splitlines() if "too large" in line or " of " in line])
+    assert [line for line in logs[0] if "too large" in line] == [line for line in logs[1] if "too large" in line] != []
     assert not any("%) rows" in line for line in (*logs[0], *logs[1]))
 
 
@@ -309,4 +312,4 @@ def test_a_delta_too_large_for_the_rows_of_a_pipe_is_warned_of(table, run):
     writer.start()
     said = run(pipe, common=common, out="piped.jsonl")
     writer.join()
-    assert said.err.splitlines()[-1].startswith("warning: --delta 0.01 exceeds 1/300")
+    assert said.err.splitlines()[-1].startswith("warning: --delta 0.01 is too large for 300")

@@ -25,11 +25,11 @@ class Seen(live.View):
         self.shown.append(progress)
 
 
-ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
+ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=100)
 
 
 def made(*blocks, files=None, view=None, limit=None, algorithm=ALGORITHM, **more):
-    stream = sp.Stream(algorithm, regret=sp.RegretLog(every=session.NEVER), seed=1)
+    stream = sp.Stream(algorithm, row_norm=1.0, regret=sp.RegretLog(every=session.NEVER), seed=1)
     return session.Session(stream, Blocks(*blocks), files or session.Files(), [view or Seen()], limit=limit, **more)
 
 
@@ -37,7 +37,7 @@ def test_views_get_the_records_that_a_stream_keeps_and_that_of_the_moment():
     rows = np.random.default_rng(2).normal(size=(2600, 2)) / 3
     seen, plain = Seen(), Seen()
     run = made(rows[:1100], rows[1100:], view=seen, every=500, followed=True).run()
-    kept = sp.Stream(ALGORITHM, regret=sp.RegretLog(every=500), seed=1)
+    kept = sp.Stream(ALGORITHM, row_norm=1.0, regret=sp.RegretLog(every=500), seed=1)
     kept.push_many(rows)
     assert seen.added == [*kept.regret.history, kept.regret.now()]
     assert run.stream.regret.history == []
@@ -53,7 +53,7 @@ def test_publishable_records_are_made_of_the_releases(tmp_path):
     algorithm = replace(ALGORITHM, publish_regret=True, release_every=300)
     files = session.Files(private_regret=tmp_path / "private.jsonl")
     ending = made(rows, algorithm=algorithm, files=files, every=500).run()
-    stream = sp.Stream(algorithm, private_regret=sp.PrivateRegret(every=500), regret=None, seed=1)
+    stream = sp.Stream(algorithm, row_norm=1.0, private_regret=sp.PrivateRegret(every=500), regret=None, seed=1)
     stream.push_many(rows)
     records = [sp.PrivateRegretRecord.from_json(line) for line in (tmp_path / "private.jsonl").read_text().splitlines()]
     assert [record.t for record in records] == [600, 1200, 1500, 1800]
@@ -93,7 +93,7 @@ def test_a_release_is_in_the_file_before_the_next_rows_come(tmp_path):
 
     path, quiet = tmp_path / "releases.jsonl", Seen()
     quiet.due = np.inf
-    stream = sp.Stream(ALGORITHM, seed=1)
+    stream = sp.Stream(ALGORITHM, row_norm=1.0, seed=1)
     assert session.Session(stream, Waiting(), session.Files(path), [quiet]).run().exit_code() == 0
 
 

@@ -74,11 +74,11 @@ def test_the_guarantee_is_known_before_any_row_and_priced_as_stated(case):
 @every_case
 def test_the_release_carries_the_claim_and_survives_json(case):
     n, d = case.rows.shape
-    release = case.mechanism.release(case.rows, Randomness.from_seed(0), t=n + 5)
+    release = case.mechanism.release(case.rows, Randomness.from_seed(0), t=n + 5, row_norm=1.0)
     assert release.t == n + 5
     assert release.n_features == d
     assert release.guarantee == case.mechanism.guarantee_for(case.rows.shape[1]).seeded()
-    assert "seeded" not in case.mechanism.release(case.rows).guarantee.caveat
+    assert "seeded" not in case.mechanism.release(case.rows, row_norm=1.0).guarantee.caveat
     basis = release.subspace.basis
     assert basis.shape == (d, release.n_components)
     np.testing.assert_allclose(basis.T @ basis, np.eye(release.n_components), atol=1e-12)
@@ -90,13 +90,18 @@ def test_the_release_carries_the_claim_and_survives_json(case):
 
 @every_case
 def test_same_seed_same_bits_in_any_memory_order(case):
-    expected = case.mechanism.release(case.rows, Randomness.from_seed(7)).to_json()
+    expected = case.mechanism.release(case.rows, Randomness.from_seed(7), row_norm=1.0).to_json()
     untouched = case.rows.copy()
-    assert case.mechanism.release(np.asfortranarray(case.rows), Randomness.from_seed(7)).to_json() == expected
-    assert case.mechanism.release(case.rows.tolist(), Randomness.from_seed(7)).to_json() == expected
-    assert case.mechanism.release(case.rows, seed=7).to_json() == expected
+    assert (
+        case.mechanism.release(np.asfortranarray(case.rows), Randomness.from_seed(7), row_norm=1.0).to_json()
+        == expected
+    )
+    assert case.mechanism.release(case.rows.tolist(), Randomness.from_seed(7), row_norm=1.0).to_json() == expected
+    assert case.mechanism.release(case.rows, seed=7, row_norm=1.0).to_json() == expected
     np.testing.assert_array_equal(case.rows, untouched)
-    assert case.certain == (case.mechanism.release(case.rows, Randomness.from_seed(8)).to_json() == expected)
+    assert case.certain == (
+        case.mechanism.release(case.rows, Randomness.from_seed(8), row_norm=1.0).to_json() == expected
+    )
 
 
 def shared_part(first: sp.Release, other: sp.Release, rows: np.ndarray) -> float:
@@ -115,14 +120,14 @@ def one_less(rows: np.ndarray) -> np.ndarray:
 def test_no_two_releases_share_noise(case, seeded):
     # Shared noise cancels in the difference of two releases and lays the rows bare.
     mechanism, randomness = case.mechanism, Randomness.from_seed(1) if seeded else Randomness(bytes(32))
-    first = mechanism.release(case.rows, randomness)
+    first = mechanism.release(case.rows, randomness, row_norm=1.0)
     others = {
-        "t": mechanism.release(case.rows, randomness, t=len(case.rows) + 1),
-        "rows": mechanism.release(one_less(case.rows), randomness),
-        "epsilon": replace(mechanism, epsilon=1.1).release(case.rows, randomness),
+        "t": mechanism.release(case.rows, randomness, t=len(case.rows) + 1, row_norm=1.0),
+        "rows": mechanism.release(one_less(case.rows), randomness, row_norm=1.0),
+        "epsilon": replace(mechanism, epsilon=1.1).release(case.rows, randomness, row_norm=1.0),
     }
     if not seeded:  # a key reproduces nothing
-        others["again"] = mechanism.release(case.rows, randomness)
+        others["again"] = mechanism.release(case.rows, randomness, row_norm=1.0)
     for what, other in others.items():
         assert other.to_json() != first.to_json(), what
         if first.packed is not None:
@@ -144,7 +149,7 @@ def test_the_noise_is_bound_to_all_it_hides(case, monkeypatch):
 
     def drawn(rows, mechanism=case.mechanism, t=10_000):
         names.clear()
-        mechanism.release(rows, Randomness(bytes(32)), t=t)
+        mechanism.release(rows, Randomness(bytes(32)), t=t, row_norm=1.0)
         assert names
         return set(names)
 
@@ -155,7 +160,9 @@ def test_the_noise_is_bound_to_all_it_hides(case, monkeypatch):
     constants = case.mechanism.constants(case.rows.shape[1])
     for rows in (one_less(case.rows), case.rows[::-1] if not case.clips else -0.5 * case.rows):
         assert not first & drawn(rows)
-    if "gap_std" in case.mechanism.release(case.rows, seed=0).details:  # there the scale depends on the number of rows
+    if (
+        "gap_std" in case.mechanism.release(case.rows, seed=0, row_norm=1.0).details
+    ):  # there the scale depends on the number of rows
         assert not first & drawn(more)
     assert not first & drawn(case.rows, t=10_001)
     for i, constant in enumerate(constants):
@@ -197,13 +204,13 @@ def test_constants_are_numbers_that_a_label_can_hold(case):
 def test_long_rows_are_clipped_one_by_one(case):
     long = 10.0 * case.rows
     long[0] *= 1e200
-    expected = case.mechanism.release(onto_ball(long), Randomness.from_seed(2)).to_json()
-    assert case.mechanism.release(long, Randomness.from_seed(2)).to_json() == expected
+    expected = case.mechanism.release(onto_ball(long), Randomness.from_seed(2), row_norm=1.0).to_json()
+    assert case.mechanism.release(long, Randomness.from_seed(2), row_norm=1.0).to_json() == expected
 
 
-@cases_where(lambda case: case.mechanism.release(case.rows, Randomness.from_seed(3)).packed is not None)
+@cases_where(lambda case: case.mechanism.release(case.rows, Randomness.from_seed(3), row_norm=1.0).packed is not None)
 def test_released_numbers_lie_on_a_coarse_grid(case):
-    release = case.mechanism.release(case.rows, Randomness.from_seed(3))
+    release = case.mechanism.release(case.rows, Randomness.from_seed(3), row_norm=1.0)
     entries = release.gram.ravel()
     step = 2.0**-40
     while (entries / (2.0 * step) == np.rint(entries / (2.0 * step))).all():
@@ -217,25 +224,25 @@ def test_rows_that_are_not_finite_are_refused_before_anything_is_drawn(case, bad
     rows = case.rows.copy()
     rows[3, 1] = bad
     with pytest.raises(BadRowError, match="row 3: not finite"):
-        case.mechanism.release(rows, Untouched())
+        case.mechanism.release(rows, Untouched(), row_norm=1.0)
 
 
 @every_case
 def test_bad_input_is_refused_before_anything_is_drawn(case):
     for rows in (case.rows[0], case.rows[:0], case.rows[:, :0], case.rows[None]):
         with pytest.raises(BadParameterError, match="rows=<ndarray of shape"):
-            case.mechanism.release(rows, Untouched())
+            case.mechanism.release(rows, Untouched(), row_norm=1.0)
     with pytest.raises(BadRowError, match="not all numbers"):
-        case.mechanism.release([["a", "b"]], Untouched())
+        case.mechanism.release([["a", "b"]], Untouched(), row_norm=1.0)
     for t in (len(case.rows) - 1, True, 1e9):
         with pytest.raises(BadParameterError, match=f"t={t}"):
-            case.mechanism.release(case.rows, Untouched(), t=t)
+            case.mechanism.release(case.rows, Untouched(), t=t, row_norm=1.0)
     with pytest.raises(UsageError, match="randomness=3"):
-        case.mechanism.release(case.rows, 3)
+        case.mechanism.release(case.rows, 3, row_norm=1.0)
     with pytest.raises(UsageError, match="seed=3"):
-        case.mechanism.release(case.rows, Untouched(), seed=3)
+        case.mechanism.release(case.rows, Untouched(), seed=3, row_norm=1.0)
     with pytest.raises(UsageError, match=r"seed=0\.5"):
-        case.mechanism.release(case.rows, seed=0.5)
+        case.mechanism.release(case.rows, seed=0.5, row_norm=1.0)
 
 
 BAD_PARAMETERS = {
@@ -262,7 +269,7 @@ def test_bad_parameters_are_named(case, name, value):
 @every_case
 def test_a_generous_budget_gives_an_accurate_subspace(case):
     generous = replace(case.mechanism, epsilon=500.0)
-    release = generous.release(case.rows, Randomness.from_seed(4))
+    release = generous.release(case.rows, Randomness.from_seed(4), row_norm=1.0)
     k = release.n_components
     best = np.linalg.eigvalsh(case.rows.T @ case.rows)[-k:].sum()
     assert release.subspace.captured(case.rows.T @ case.rows) > 0.999 * best
@@ -271,6 +278,8 @@ def test_a_generous_budget_gives_an_accurate_subspace(case):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_minus_zero_is_zero(case):
     rows = np.where(np.arange(case.rows.shape[1]) == 3, 0.0, case.rows)
-    one, other = (case.mechanism.release(given, seed=0) for given in (rows, np.where(rows == 0.0, -0.0, rows)))
+    one, other = (
+        case.mechanism.release(given, seed=0, row_norm=1.0) for given in (rows, np.where(rows == 0.0, -0.0, rows))
+    )
     assert one.details == other.details
     np.testing.assert_array_equal(one.subspace.basis, other.subspace.basis)

@@ -47,18 +47,18 @@ def test_what_it_does_not_support_is_refused_and_the_rest_works(name: str) -> No
     }  # fmt: skip
     assert noise.unsupported <= set(options)
     for option, given in options.items():
-        made = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 8, "noise": noise, **given}
+        made = {"n_components": 1, "epsilon": 1.0, "horizon": 8, "release_every": 1, "noise": noise, **given}
         if option in noise.unsupported:
             with pytest.raises(sp.errors.UsageError, match="not supported by"):
                 sp.PrivateFPL(**made)
         else:
-            assert len(sp.Stream(sp.PrivateFPL(**made), seed=1).push_many(rows).releases) == 8
+            assert len(sp.Stream(sp.PrivateFPL(**made), row_norm=1.0, seed=1).push_many(rows).releases) == 8
 
 
 @pytest.mark.parametrize("value", ["haar", "BLT", 3, None, sp.BLT])
 def test_what_is_no_noise_is_refused(value: object) -> None:
     with pytest.raises(sp.errors.BadParameterError, match=r"noise=.*expected one of 'blt', 'tree'"):
-        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=8, noise=value)
+        sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, horizon=8, noise=value, center=False)
 
 
 def test_a_noise_of_ones_own_is_used() -> None:
@@ -68,7 +68,7 @@ def test_a_noise_of_ones_own_is_used() -> None:
         def mechanism(self, leaves, mu, sensitivity):  # type: ignore[no-untyped-def]
             return super().mechanism(leaves, mu, 2.0 * sensitivity)
 
-    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 8}
+    given = {"n_components": 1, "epsilon": 1.0, "release_every": 1, "horizon": 8}
     made, plain = sp.PrivateFPL(**given, noise=Louder()), sp.PrivateFPL(**given)
     assert made.noise_std(3) == pytest.approx(2.0 * plain.noise_std(3))
     assert made.guarantee.citation.endswith("nowhere")

@@ -23,9 +23,13 @@ NAMES = (
     "window-smoothed-sums", "window-forgetting", "oja", "private-oja", "dp-pca", "tumbling", "tumbling-laplace",
 )  # fmt: skip
 CASES: dict[str, Callable[[], sp.Algorithm]] = {name: STREAMS[name][0] for name in NAMES} | {
-    "window-marked": lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=4, checkpoint_every=8),
-    "window-ring-leaves": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=2),
-    "window-ring-sums": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="ring", release_every=20),
+    "window-marked": lambda: sp.SlidingWindowPCA(
+        center=False, **BUDGET, window=32, release_every=4, checkpoint_every=8
+    ),
+    "window-ring-leaves": lambda: sp.SlidingWindowPCA(
+        center=False, **BUDGET, window=40, method="ring", release_every=2
+    ),
+    "window-ring-sums": lambda: sp.SlidingWindowPCA(center=False, **BUDGET, window=40, method="ring", release_every=20),
     "private-oja-clipped": lambda: sp.PrivateOja(**BUDGET, batch_size=40, horizon=N, clip=0.3, release_every=80),
 }
 
@@ -46,7 +50,7 @@ def releases_of(stream: sp.Stream) -> list[tuple[Any, ...]]:
 
 
 def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], sp.Algorithm]) -> None:
-    one, many = sp.Stream(make(), seed=3), sp.Stream(make(), seed=3)
+    one, many = sp.Stream(make(), row_norm=1.0, seed=3), sp.Stream(make(), row_norm=1.0, seed=3)
     steps = [one.push(row) for row in ROWS]
     blocks = [many.push_many(part) for part in np.split(ROWS, [1, 30, 31, 100])]
     assert [bits(s.release) for s in steps if s.release] == [bits(r) for b in blocks for r in b.releases]
@@ -56,7 +60,11 @@ def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], sp.Algorit
 
 
 def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[], sp.Algorithm]) -> None:
-    a, b, c = (sp.Stream(make(), seed=3), sp.Stream(make(), seed=3), sp.Stream(make()))
+    a, b, c = (
+        sp.Stream(make(), row_norm=1.0, seed=3),
+        sp.Stream(make(), row_norm=1.0, seed=3),
+        sp.Stream(make(), row_norm=1.0),
+    )
     first, second, third = (releases_of(s) for s in (a, b, c))
     assert first == second
     if a.algorithm.guarantee.is_private or isinstance(a.algorithm, sp.papers.PerturbedLeader):
@@ -112,7 +120,7 @@ def assert_plain(value: Any) -> None:
 
 def test_a_configuration_is_a_frozen_value(make: Callable[[], sp.Algorithm]) -> None:
     algorithm, same = make(), make()
-    sp.Stream(algorithm, seed=1).push_many(ROWS[:10])
+    sp.Stream(algorithm, row_norm=1.0, seed=1).push_many(ROWS[:10])
     assert algorithm == same
     assert hash(algorithm) == hash(same)
     assert repr(algorithm) == repr(same)
@@ -140,7 +148,7 @@ def test_whatever_numbers_it_is_given_it_holds_plain_ones(make: Callable[[], sp.
 def test_the_guarantee_is_known_before_any_row_and_stays(make: Callable[[], sp.Algorithm]) -> None:
     algorithm = make()
     before = algorithm.guarantee
-    stream = sp.Stream(algorithm, seed=1)
+    stream = sp.Stream(algorithm, row_norm=1.0, seed=1)
     releases = stream.push_many(ROWS).releases
     assert algorithm.guarantee == before
     assert {release.guarantee for release in releases} == {stream.guarantee}
@@ -149,7 +157,7 @@ def test_the_guarantee_is_known_before_any_row_and_stays(make: Callable[[], sp.A
 
 
 def test_releases_come_when_they_were_announced(make: Callable[[], sp.Algorithm]) -> None:
-    stream = sp.Stream(make(), seed=1)
+    stream = sp.Stream(make(), row_norm=1.0, seed=1)
     due = None
     for row in ROWS:
         step = stream.push(row)
@@ -176,7 +184,7 @@ def test_rows_that_were_not_admitted_are_refused(make: Callable[[], sp.Algorithm
 
 @pytest.mark.parametrize("make", [name for name, one in CASES.items() if one().n_components > 1], indirect=True)
 def test_too_few_features_are_told_and_leave_no_trace(make: Callable[[], sp.Algorithm]) -> None:
-    stream = sp.Stream(make(), seed=1)
+    stream = sp.Stream(make(), row_norm=1.0, seed=1)
     with pytest.raises(StreamPCAError, match="n_components=2 exceeds n_features=1"):
         stream.push([0.5])
     assert stream.t == 0

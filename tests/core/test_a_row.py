@@ -19,8 +19,10 @@ def test_a_row_takes_few_calls_through_few_files() -> None:
     """Push a row and read basis and eigenvalues: d = 20, a release every row, tracking, live regret."""
     d, warm, count = 20, 20_000, 400
     rows = np.random.default_rng(0).normal(size=(warm + count, d)) * np.linspace(1.0, 0.1, d) / 4.0
-    algorithm = sp.PrivateFPL(n_components=5, epsilon=1.0, delta=1e-6, horizon=100_000, solver="tracking")
-    stream = sp.Stream(algorithm)
+    algorithm = sp.PrivateFPL(
+        n_components=5, epsilon=1.0, release_every=1, horizon=100_000, solver="tracking", center=False
+    )
+    stream = sp.Stream(algorithm, row_norm=1.0)
     stream.push_many(rows[:warm])
     calls: Counter[str] = Counter()
     per_row: list[set[str]] = []

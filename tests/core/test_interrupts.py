@@ -39,7 +39,7 @@ class Feed:
 
     def __init__(self, name: str, rng: random.Random) -> None:
         self.name, self.rng = name, rng
-        self.stream: Any = (sp.UserStream if name == "users" else sp.Stream)(STREAMS[name][0](), seed=3)
+        self.stream: Any = (sp.UserStream if name == "users" else sp.Stream)(STREAMS[name][0](), row_norm=1.0, seed=3)
         self.seen: dict[int, str] = {}
 
     def once(self) -> None:

@@ -61,12 +61,14 @@ class Setup:
 
 
 def fpl(horizon: int = LEAVES * EVERY, **options: Any) -> Setup:
-    algorithm = sp.PrivateFPL(**BUDGET, horizon=horizon, release_every=EVERY, **options)
+    algorithm = sp.PrivateFPL(center=False, **BUDGET, horizon=horizon, release_every=EVERY, **options)
     return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.reconstruction)
 
 
 def window(method: str, horizon: int = 0, **options: Any) -> Setup:
-    algorithm = sp.SlidingWindowPCA(**BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options)
+    algorithm = sp.SlidingWindowPCA(
+        center=False, **BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options
+    )
     return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.reconstruction)
 
 
@@ -76,7 +78,7 @@ def oja(horizon: int = 0) -> Setup:
 
 
 def blocks(horizon: int = 0) -> Setup:
-    mechanism = sp.GaussianCovariance(**BUDGET)
+    mechanism = sp.GaussianCovariance(**BUDGET, center=False)
     return Setup(sp.Tumbling(mechanism, release_every=EVERY), np.eye, lambda n: mechanism.sigma * np.eye(n))
 
 
@@ -108,7 +110,7 @@ def differing() -> tuple[np.ndarray, np.ndarray]:
 
 def begun(setup: Setup, **options: Any) -> sp.Stream:
     """A stream that has taken the rows before."""
-    stream = sp.Stream(setup.algorithm, features=D, **options)
+    stream = sp.Stream(setup.algorithm, row_norm=1.0, features=D, **options)
     stream.push_many(rows(0, BEFORE - 1))
     stream.push(rows(0, BEFORE)[-1])
     return stream
@@ -163,7 +165,7 @@ def copied(setup: Setup) -> tuple[sp.Stream, sp.Stream]:
 
 
 def restored(setup: Setup) -> tuple[sp.Stream, sp.Stream]:
-    stream, other = begun(setup, key=KEY), sp.Stream(setup.algorithm, features=D, key=KEY)
+    stream, other = begun(setup, key=KEY), sp.Stream(setup.algorithm, row_norm=1.0, features=D, key=KEY)
     replay.restore(other.engine, replay.saved(stream.engine)["state"], stream.release)
     return stream, other
 
@@ -328,7 +330,7 @@ def together(*work: Callable[[], None], meanwhile: Callable[[], None] = lambda: 
 def test_threads_push_in_some_order_and_lose_nothing(name: str, single: bool) -> None:
     count = THREADS * BLOCKS * BLOCK
     algorithm = SETUPS[name](horizon=count).algorithm
-    stream = sp.Stream(algorithm, features=D, seed=5)
+    stream = sp.Stream(algorithm, row_norm=1.0, features=D, seed=5)
     given = rows(2, count).reshape(THREADS, BLOCKS, BLOCK, D)
     taken: list[tuple[int, np.ndarray]] = []
     releases: list[sp.Release] = []
@@ -358,7 +360,7 @@ def test_threads_push_in_some_order_and_lose_nothing(name: str, single: bool) ->
     taken.sort(key=lambda pair: pair[0])
     sizes = [len(block) for _, block in taken]
     assert [first for first, _ in taken] == [1, *(1 + np.cumsum(sizes[:-1])).tolist()]  # each row once, none twice
-    serial = sp.Stream(algorithm, features=D, seed=5)
+    serial = sp.Stream(algorithm, row_norm=1.0, features=D, seed=5)
     expected = serial.push_many(np.concatenate([block for _, block in taken])).releases
     assert [r.to_json() for r in sorted(releases, key=lambda r: r.t)] == [r.to_json() for r in expected]
     assert stream.regret.now() == serial.regret.now()
@@ -366,7 +368,7 @@ def test_threads_push_in_some_order_and_lose_nothing(name: str, single: bool) ->
 
 @pytest.mark.usefixtures("eager")
 def test_threads_at_the_horizon_get_a_clear_error() -> None:
-    stream = sp.Stream(fpl(horizon=60).algorithm, seed=5)
+    stream = sp.Stream(fpl(horizon=60).algorithm, row_norm=1.0, seed=5)
     refused: list[str] = []
 
     def push(seed: int) -> None:
@@ -386,8 +388,10 @@ def test_threads_at_the_horizon_get_a_clear_error() -> None:
 
 def fork_while_a_thread_pushes(forks: int = 20) -> None:
     """The child of a fork finds the stream exactly before or after a piece, and its lock open."""
-    loud = sp.PrivateFPL(n_components=K, epsilon=1e9, delta=0.1, horizon=10**6)  # next to no noise
-    stream, pool, stop = sp.Stream(loud, features=D), rows(3, 4000), threading.Event()
+    loud = sp.PrivateFPL(
+        n_components=K, epsilon=1e9, delta=0.1, horizon=10**6, release_every=1, center=False
+    )  # next to no noise
+    stream, pool, stop = sp.Stream(loud, row_norm=1.0, features=D), rows(3, 4000), threading.Event()
 
     def push() -> None:
         at = 0

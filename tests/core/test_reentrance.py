@@ -33,26 +33,29 @@ ROWS = np.random.default_rng(0).standard_normal((120_000, D)) / 4.0
 
 
 def fpl(**options: Any) -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, **options)
+    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "release_every": 1, "center": False} | options)
 
 
 MAKE: dict[str, Callable[[], Any]] = {
-    "fpl": lambda: sp.Stream(fpl(), features=NAMES, seed=3),
-    "waiting": lambda: sp.Stream(fpl(release_every=5), features=NAMES, seed=3),
-    "unnamed": lambda: sp.Stream(fpl(release_every=2), seed=3),
-    "centered": lambda: sp.Stream(fpl(release_every=3, center=True), features=NAMES, seed=3),
-    "regret": lambda: sp.Stream(fpl(horizon=120_000, release_every=4, publish_regret=True), features=NAMES, seed=3),
+    "fpl": lambda: sp.Stream(fpl(), row_norm=1.0, features=NAMES, seed=3),
+    "waiting": lambda: sp.Stream(fpl(release_every=5), row_norm=1.0, features=NAMES, seed=3),
+    "unnamed": lambda: sp.Stream(fpl(release_every=2), row_norm=1.0, seed=3),
+    "centered": lambda: sp.Stream(fpl(release_every=3, center=True), row_norm=1.0, features=NAMES, seed=3),
+    "regret": lambda: sp.Stream(
+        fpl(horizon=120_000, release_every=4, publish_regret=True), row_norm=1.0, features=NAMES, seed=3
+    ),
     "warm-up": lambda: sp.Stream(
         fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40, on_bad_row="zero"
     ),
     "window": lambda: sp.Stream(
-        sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-6, window=20, release_every=2), seed=3
+        sp.SlidingWindowPCA(n_components=2, epsilon=1.0, center=False, window=20, release_every=2), row_norm=1.0, seed=3
     ),
     "tumbling": lambda: sp.Stream(
-        sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=6, keep_short=True),
+        sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False), release_every=6, keep_short=True),
+        row_norm=1.0,
         seed=3,
     ),
-    "users": lambda: sp.UserStream(fpl(horizon=30_000, max_rows_per_user=6), features=NAMES, seed=3),
+    "users": lambda: sp.UserStream(fpl(horizon=30_000, max_rows_per_user=6), row_norm=1.0, features=NAMES, seed=3),
 }
 
 
@@ -201,7 +204,10 @@ def test_every_call_that_changes_a_stream_refuses_a_push_inside_it(opcodes: bool
         feed = Feed(MAKE["tumbling"]())
         for _ in range(8):
             feed.push()
-        other, source = Feed(sp.Stream(feed.stream.algorithm, seed=3)), SimpleNamespace(features=None, bounds=None)
+        other, source = (
+            Feed(sp.Stream(feed.stream.algorithm, row_norm=1.0, seed=3)),
+            SimpleNamespace(features=None, bounds=None),
+        )
         copied: list[Any] = []
 
         def call(feed: Feed = feed, other: Feed = other, source: Any = source, copied: list[Any] = copied) -> None:
@@ -230,7 +236,7 @@ def test_every_call_that_changes_a_stream_refuses_a_push_inside_it(opcodes: bool
 
 @pytest.mark.parametrize("on_bad_row", ["raise", "zero"])
 def test_the_error_of_a_cell_that_pushes_is_not_taken_for_a_bad_cell(on_bad_row: Any) -> None:
-    stream = sp.Stream(fpl(), features=NAMES, on_bad_row=on_bad_row)
+    stream = sp.Stream(fpl(), row_norm=1.0, features=NAMES, on_bad_row=on_bad_row)
     stream.push(ROWS[0])
     cells = [0.1, 0.2, Number(lambda: stream.push(ROWS[1])), 0.1]
     for row in (cells, tuple(cells), np.array(cells, dtype=object), dict(zip(NAMES, cells, strict=True))):
@@ -244,8 +250,8 @@ def test_the_error_of_a_cell_that_pushes_is_not_taken_for_a_bad_cell(on_bad_row:
 
 def test_what_may_be_done_inside_a_push() -> None:
     """Read the stream; push to another stream of the same algorithm; push from what `run` iterates."""
-    stream = sp.Stream(fpl(), features=NAMES, seed=3)
-    other = Feed(sp.Stream(stream.algorithm, features=NAMES, seed=3))
+    stream = sp.Stream(fpl(), row_norm=1.0, features=NAMES, seed=3)
+    other = Feed(sp.Stream(stream.algorithm, row_norm=1.0, features=NAMES, seed=3))
     seen: list[Any] = []
 
     def read() -> None:
@@ -297,7 +303,9 @@ def test_a_push_inside_a_reading_spoils_no_figure() -> None:
 
 def test_an_account_and_finalizers_that_push() -> None:
     """Pushes from `debit`, `__del__`, a weak reference and the collector of cycles, all inside pushes."""
-    feed = Feed(sp.Stream(fpl(), features=NAMES, ledger=SimpleNamespace(debit=lambda *given: feed.inside())))
+    feed = Feed(
+        sp.Stream(fpl(), row_norm=1.0, features=NAMES, ledger=SimpleNamespace(debit=lambda *given: feed.inside()))
+    )
     feed.push()
     assert (feed.refused, feed.stream.t) == (1, 1)
 
@@ -326,7 +334,7 @@ def test_an_account_and_finalizers_that_push() -> None:
 def durable(commit_every: int | str) -> Iterator[Feed]:
     """A durable stream; at the end, its store holds what was handed out."""
     store = sp.Store(":memory:", commit_every=commit_every)
-    feed = Feed(sp.Stream(fpl(), store=store))
+    feed = Feed(sp.Stream(fpl(), row_norm=1.0, store=store))
     yield feed
     store.close()
     feed.check()
@@ -376,7 +384,7 @@ def test_a_store_that_is_closed_inside_a_push() -> None:
     refused = closed = 0
     for place in range(1, 10_000, 11):
         store = sp.Store(":memory:", commit_every="1h")
-        feed = Feed(sp.Stream(fpl(release_every=2), store=store))
+        feed = Feed(sp.Stream(fpl(release_every=2), row_norm=1.0, store=store))
         feed.push_many()
 
         close = Counted(store.close)
@@ -397,7 +405,7 @@ def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
     taken = refused = 0
     for place in range(1, 10_000, 5):
         store = sp.Store(":memory:", commit_every="1h")
-        feed = Feed(sp.Stream(fpl(release_every=4), store=store))
+        feed = Feed(sp.Stream(fpl(release_every=4), row_norm=1.0, store=store))
         feed.push_many()
 
         push = Counted(feed.push, StreamBusyError, StoreLockedError)
@@ -417,7 +425,7 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
 
         def begin(store: sp.Store = store) -> None:
             try:
-                others.append(sp.Stream(fpl(), store=store))
+                others.append(sp.Stream(fpl(), row_norm=1.0, store=store))
             except StreamPCAError as problem:
                 others.append(problem)
 
@@ -429,7 +437,7 @@ def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
         assert isinstance(one if isinstance(two, sp.Stream) else two, (StreamBusyError, UsageError))
     assert sum(isinstance(one, StreamBusyError) for one in others) > 5
     store = sp.Store(":memory:")
-    stream = sp.Stream(fpl(), store=store)
+    stream = sp.Stream(fpl(), row_norm=1.0, store=store)
     with store.in_one_commit({"number": 1}):
         stream.push(ROWS[0])
         with pytest.raises(StreamBusyError, match="epoch"), store.in_one_commit({"number": 2}):
@@ -464,7 +472,7 @@ def test_estimators_learn_from_each_row_once(
 ) -> None:
     estimator, refused = pytest.importorskip(f"streampca.{room}").PrivatePCA, 0
     for place in range(1, 100_000, step):
-        model = estimator(n_components=1)
+        model = estimator(n_components=1, row_norm=1.0)
         learn = Counted(partial(getattr(model, method), rows))
         if not first:
             learn()
@@ -476,7 +484,7 @@ def test_estimators_learn_from_each_row_once(
 
 
 def test_threads_wait_while_calls_inside_are_refused() -> None:
-    feed = Feed(sp.Stream(fpl(release_every=2), features=NAMES))
+    feed = Feed(sp.Stream(fpl(release_every=2), row_norm=1.0, features=NAMES))
 
     def act() -> None:
         with pytest.raises(StreamBusyError):
@@ -496,11 +504,11 @@ def test_no_two_threads_wait_for_each_other(kind: str) -> None:
     """One ends a stream and waits for a push of the other, which ends it inside that push."""
     if kind == "store":
         store = sp.Store(":memory:")
-        stream = sp.Stream(fpl(), features=NAMES, store=store)
+        stream = sp.Stream(fpl(), row_norm=1.0, features=NAMES, store=store)
         end: Callable[[], object] = store.close
         stream.push(ROWS[0])
     else:
-        users = copy.deepcopy(sp.UserStream(fpl(horizon=100, max_rows_per_user=6), features=NAMES))
+        users = copy.deepcopy(sp.UserStream(fpl(horizon=100, max_rows_per_user=6), row_norm=1.0, features=NAMES))
         stream, end = users.stream, users.finish
         users.push(ROWS[0], user=1)
     waiting, ended = threading.Event(), threading.Event()
@@ -536,7 +544,7 @@ def test_a_push_that_is_under_way_in_the_child_of_a_fork_is_refused_there() -> N
         def debit(self, guarantee: Any, start: bytes) -> None:
             paid.append(start)
 
-    stream = sp.Stream(fpl(), features=NAMES, ledger=Account())
+    stream = sp.Stream(fpl(), row_norm=1.0, features=NAMES, ledger=Account())
     stream.push(ROWS[0])
     parent, children = os.getpid(), []
 

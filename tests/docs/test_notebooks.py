@@ -14,7 +14,7 @@ CARDS = [
     """
     import numpy as np, streampca as sp
     rows = np.random.default_rng(0).normal(size=(2_000, 4)) * 0.3
-    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100))
+    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100), row_norm=1.0)
     with stream.watch(total=4_000, every=0.01):
         stream.push_many(rows)
     """,

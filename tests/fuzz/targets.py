@@ -51,7 +51,9 @@ FILE = FOLDER / "input"
 
 def stream(on_bad_row: Any = "raise", features: Sequence[str] | None = None) -> Stream:
     log = RegretLog(every=1000)
-    return Stream(Oja(n_components=1, release_every=3), regret=log, seed=1, on_bad_row=on_bad_row, features=features)
+    return Stream(
+        Oja(n_components=1, release_every=3), row_norm=1.0, regret=log, seed=1, on_bad_row=on_bad_row, features=features
+    )
 
 
 #: Most characters of a message, without the name of the file, and of the data in it.
@@ -190,7 +192,7 @@ def _column_files() -> None:
 
 
 _FILES: list[bytes] = []
-_DEBIT = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)
+_DEBIT = PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False)
 
 #: Stores as they were closed, as a crash leaves them, and with statements of SQL run on them: folder, and the files by
 #: their names. Ledgers in the same way.
@@ -206,7 +208,9 @@ def _made_stores() -> None:
     for crashed in (False, True):
         folder = Path(tempfile.mkdtemp(dir=FOLDER))
         store = Store(folder / "run.db", commit_every=10, snapshot_every="1h")
-        fed = Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=4), seed=1, store=store)
+        fed = Stream(
+            PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=4), row_norm=1.0, seed=1, store=store
+        )
         for start in range(0, 40, 10):
             fed.push_many(rows[start : start + 10])
         if not crashed:
@@ -405,7 +409,7 @@ def _made_once() -> None:
             (entry_of, entry),
         ]
     )
-    fed = Stream(_DEBIT, seed=1, features=("a", "b"))
+    fed = Stream(_DEBIT, row_norm=1.0, seed=1, features=("a", "b"))
     steps = fed.push_many(np.random.default_rng(0).normal(size=(3, 2)) / 3.0)
     lines = [release.to_json() for release in steps.releases]
     head = Header(steps.releases[0].terms, {"k": 1}).to_json()

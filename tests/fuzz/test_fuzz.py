@@ -34,7 +34,7 @@ def test_a_million_random_changes(name: str) -> None:
 
 
 def fresh(**options: Any) -> sp.Stream:
-    return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=2), **options)
+    return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=2), row_norm=1.0, **options)
 
 
 Pair, Block = namedtuple("Pair", ["a", "b"]), namedtuple("Block", ["kind", "values"])

@@ -7,6 +7,7 @@ moved, as long as the run remains the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ BY_LAPACK = frozenset({"gaussian-psd", "subspace-perturbation-fallback"})
 RANGES = (np.full(D, -1.5), np.array([2.5, *[1.5] * (D - 1)]))
 
 Algorithm = Callable[[], Any]
-FPL, WINDOW, TUMBLING = sp.PrivateFPL, sp.SlidingWindowPCA, sp.Tumbling
+#: Cases are of the form of the papers where they do not say otherwise: not centered, a release after every row.
+PLAIN: dict[str, Any] = {"center": False, "release_every": 1}
+FPL, WINDOW, TUMBLING = partial(sp.PrivateFPL, **PLAIN), partial(sp.SlidingWindowPCA, **PLAIN), sp.Tumbling
+GAUSSIAN = partial(sp.GaussianCovariance, center=False)
 
 #: Algorithms, and keywords of the stream.
 STREAMS: dict[str, tuple[Algorithm, dict[str, Any]]] = {}
@@ -48,7 +52,7 @@ def plane(n: int) -> np.ndarray:
 
 
 def stream(name: str, algorithm: Algorithm, **options: Any) -> None:
-    STREAMS[name] = algorithm, options
+    STREAMS[name] = algorithm, options if {"bounds", "row_norm"} & options.keys() else {"row_norm": 1.0} | options
 
 
 def mechanism(name: str, made: Callable[[], Any], rows: np.ndarray) -> None:
@@ -82,14 +86,16 @@ stream("fpl-no-regret", lambda: FPL(**BUDGET, horizon=400), regret=None)
 stream("fpl-warmup", lambda: FPL(**RICH, horizon=400, release_every=5), bounds="private", warmup=64)
 stream("fpl-warmup-replace", lambda: FPL(**RICH, release_every=5, adjacency="replace"), bounds="private", warmup=64)
 stream("fpl-warmup-center", lambda: FPL(**RICH, horizon=400, release_every=5, center=True), bounds="private", warmup=64)
-stream("fpl-doubling", lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400))
+stream(
+    "fpl-doubling", lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, release_every=1)
+)
 # -- users: three rows of each of 110 people in turn, of which two count ---------------------------
 stream("users", lambda: FPL(**BUDGET, horizon=400, release_every=5, max_rows_per_user=2))
 stream("users-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=5, adjacency="replace",
        max_rows_per_user=2, center=True))  # fmt: skip
 stream("users-tree", lambda: FPL(**BUDGET, horizon=400, release_every=5, noise="tree", max_rows_per_user=2))
 # -- other algorithms -----------------------------------------------------------------------------
-stream("perturbed-leader", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4))
+stream("perturbed-leader", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=False))
 stream("perturbed-leader-center", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=True))
 stream("window-histogram", lambda: WINDOW(**BUDGET, window=32, release_every=5))
 stream("window-histogram-center", lambda: WINDOW(**BUDGET, window=32, release_every=5, center=True))
@@ -106,11 +112,11 @@ stream("oja", lambda: sp.Oja(n_components=K, release_every=9))
 stream("private-oja", lambda: sp.PrivateOja(**BUDGET, batch_size=16))
 stream("private-oja-replace-clip", lambda: sp.PrivateOja(**RICH, batch_size=8, clip=0.5, adjacency="replace"))
 stream("dp-pca", lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=N, batch_size=55))
-stream("tumbling", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40))
-stream("tumbling-short", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40, horizon=N,
+stream("tumbling", lambda: TUMBLING(GAUSSIAN(**BUDGET), release_every=40))
+stream("tumbling-short", lambda: TUMBLING(GAUSSIAN(**BUDGET), release_every=40, horizon=N,
        keep_short=True))  # fmt: skip
-stream("tumbling-center", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET, center=True), release_every=40))
-stream("tumbling-warmup", lambda: TUMBLING(sp.GaussianCovariance(**RICH), release_every=40), bounds="private",
+stream("tumbling-center", lambda: TUMBLING(GAUSSIAN(**BUDGET, center=True), release_every=40))
+stream("tumbling-warmup", lambda: TUMBLING(GAUSSIAN(**RICH), release_every=40), bounds="private",
        warmup=80)  # fmt: skip
 stream("tumbling-wishart", lambda: TUMBLING(sp.papers.WishartCovariance(**BUDGET), release_every=25, horizon=N))
 stream("tumbling-laplace", lambda: TUMBLING(sp.papers.LaplaceCovariance(n_components=K, epsilon=1.0), release_every=40))
@@ -119,8 +125,8 @@ PURE: dict[str, Any] = {"n_components": K, "epsilon": 1.0}
 for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
     _near: dict[str, Any] = {"adjacency": _adjacency}
     for _name, _made in {
-        "gaussian": lambda near=_near: sp.GaussianCovariance(**BUDGET, **near),
-        "gaussian-discrete": lambda near=_near: sp.GaussianCovariance(**BUDGET, **near, discrete_noise=True),
+        "gaussian": lambda near=_near: GAUSSIAN(**BUDGET, **near),
+        "gaussian-discrete": lambda near=_near: GAUSSIAN(**BUDGET, **near, discrete_noise=True),
         "wishart": lambda near=_near: sp.papers.WishartCovariance(**BUDGET, **near),
         "laplace": lambda near=_near: sp.papers.LaplaceCovariance(**PURE, **near),
         "matrix-laplace": lambda near=_near: sp.MatrixLaplaceCovariance(**PURE, **near),
@@ -129,7 +135,7 @@ for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
     mechanism(f"adaptive{_suffix}", lambda near=_near: sp.AdaptiveCovariance(**BUDGET, **near), 0.4 * ball(3000))
     mechanism(f"adaptive-laplace{_suffix}", lambda near=_near: sp.AdaptiveLaplaceCovariance(**PURE, **near),
               0.4 * ball(3000))  # fmt: skip
-mechanism("gaussian-center", lambda: sp.GaussianCovariance(**BUDGET, center=True), ball(N))
+mechanism("gaussian-center", lambda: GAUSSIAN(**BUDGET, center=True), ball(N))
 mechanism("subspace-perturbation", lambda: sp.papers.SubspacePerturbation(**BUDGET), np.eye(D)[np.arange(3000) % 2])
 mechanism("subspace-perturbation-fallback", lambda: sp.papers.SubspacePerturbation(**BUDGET), ball(N))
 mechanism("exact-subspace-blocks", lambda: sp.ExactSubspace(**BUDGET), plane(300))

@@ -49,7 +49,7 @@ def released(name: str, *, interrupted: bool = False) -> list[sp.Release]:
     with labelled(name):
         if name in cases.MECHANISMS:
             made, rows = cases.MECHANISMS[name]
-            return [made().release(rows, seed=cases.SEED)]
+            return [made().release(rows, seed=cases.SEED, row_norm=1.0)]
         algorithm, options = cases.STREAMS[name]
         rows, half = cases.rows(), cases.HALF
         if name.startswith("users"):

@@ -19,7 +19,7 @@ EVERY = 1000
 
 
 def new_stream(features: int, store: sp.Store | None) -> sp.Stream:
-    algorithm = sp.PrivateFPL(n_components=5, epsilon=1.0, delta=1e-6, horizon=2**21, release_every=EVERY)
+    algorithm = sp.PrivateFPL(n_components=5, epsilon=1.0, center=False, horizon=2**21, release_every=EVERY)
     return sp.Stream(algorithm, features=[f"x{j}" for j in range(features)], row_norm=2.0, seed=1, store=store)
 
 

@@ -48,11 +48,11 @@ def learnt(model: Any) -> int:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: PrivatePCA(seed=1, release_every=2, ledger="ledger.db", data_set="people"),
-        lambda: PrivateWindowPCA(seed=1, window=4, release_every=2),
-        lambda: PrivateOjaPCA(seed=1, batch_size=2),
+        lambda: PrivatePCA(seed=1, release_every=2, ledger="ledger.db", data_set="people", row_norm=1.0),
+        lambda: PrivateWindowPCA(seed=1, window=4, release_every=2, row_norm=1.0),
+        lambda: PrivateOjaPCA(seed=1, batch_size=2, row_norm=1.0),
         lambda: PrivatePCA(seed=1, center=True, bounds=(-3.0, 3.0), features=list("abc"), on_bad_row="zero"),
-        lambda: SklearnPCA(random_state=1, ledger="ledger.db", data_set="people"),
+        lambda: SklearnPCA(row_norm=1.0, random_state=1, ledger="ledger.db", data_set="people"),
     ],
     ids=["fpl", "window", "oja", "centered", "partial_fit"],
 )
@@ -98,7 +98,7 @@ def test_a_row_or_batch_is_learnt_once_or_not_at_all(
 
 @STEPS
 def test_learn_many_stops_between_releases(step: int) -> None:
-    whole = PrivatePCA(seed=1, release_every=2)
+    whole = PrivatePCA(seed=1, release_every=2, row_norm=1.0)
     table, expected = pd.DataFrame(ROWS), {0: None}
     for t in range(2, 13, 2):
         whole.learn_many(table[t - 2 : t])
@@ -107,17 +107,17 @@ def test_learn_many_stops_between_releases(step: int) -> None:
     def work() -> None:
         model.learn_many(table)
 
-    model, line = PrivatePCA(seed=1, release_every=2), 0
+    model, line = PrivatePCA(seed=1, release_every=2, row_norm=1.0), 0
     for line in every_line(work, *FILES, step=8 * step):  # noqa: B007
         assert shown(model) == expected[model.t]
         model.learn_many(table[model.t :])
         assert shown(model) == expected[12]
-        model = PrivatePCA(seed=1, release_every=2)
+        model = PrivatePCA(seed=1, release_every=2, row_norm=1.0)
     assert line > 30
 
 
 def test_scores_do_not_jump_after_an_interrupt() -> None:
-    models = [PrivatePCA(seed=1), PrivatePCA(seed=1)]
+    models = [PrivatePCA(seed=1, release_every=1, row_norm=1.0) for _ in range(2)]
     for x in ROWS[:6]:
         for model in models:
             model.learn_one(x)

@@ -21,6 +21,7 @@ pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampc
 pq = pytest.importorskip("pyarrow.parquet")
 
 D, N = 5, 3210
+BUDGET = {"n_components": 2, "epsilon": 1.0}
 NAMES = [f"x{j}" for j in range(D)]
 
 
@@ -30,7 +31,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def stream(**options) -> sp.Stream:
-    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=100, horizon=N)
     return sp.Stream(algorithm, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
 
 
@@ -64,8 +65,8 @@ def test_it_continues_after_any_block(files: list[Path], monkeypatch) -> None:
 
 
 def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: list[Path]) -> None:
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
-    out, other = (sp.Stream(algorithm, features=["x3", "x1"], seed=5) for _ in range(2))
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=100)
+    out, other = (sp.Stream(algorithm, row_norm=1.0, features=["x3", "x1"], seed=5) for _ in range(2))
     first, second = (next(from_parquet(path, columns=["x3", "x1"]).blocks()) for path in files)
     for made in (out, other):
         made.push_many(first)
@@ -78,9 +79,9 @@ def test_rows_from_elsewhere_may_come_first_and_columns_are_read_by_name(files: 
 @pytest.mark.parametrize(
     ("out", "paths", "options", "error", "message"),
     [
-        (lambda: sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=3000), features=D), None, {},
+        (lambda: sp.Stream(sp.PrivateFPL(**BUDGET, horizon=3000), row_norm=1.0, features=D), None, {},
          HorizonReachedError, "3210 rows given"),
-        (lambda: sp.Stream(sp.Oja(n_components=2), features=D), None, {}, UsageError, "needs rows"),
+        (lambda: sp.Stream(sp.Oja(n_components=2), row_norm=1.0, features=D), None, {}, UsageError, "needs rows"),
         (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),
         (lambda: stream(), [], {}, BadParameterError, "at least one file"),
         (lambda: stream(), "s3://bucket/a.parquet", {}, UsageError, "Spark's own reader"),
@@ -111,7 +112,7 @@ from streampca import pool
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.stream.stream import Stream
 if __name__ == "__main__":
-    stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100), features=5)
+    stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100), row_norm=1.0, features=5)
     pool.TASK_ROWS = 200
     steps = pool.absorb_parquet(stream, sys.argv[1:], processes=2)
     next(steps)

@@ -36,7 +36,7 @@ class Topic:
 
 
 def made(readers: int, store: sp.Store | None = None, **options) -> sp.Stream:
-    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-9, release_every=readers * M)
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-9, release_every=readers * M, center=False)
     return sp.Stream(algorithm, features=NAMES, row_norm=2.0, seed=4, store=store, **options)
 
 

@@ -20,7 +20,7 @@ def releases(seed: int, turn: float, n: int) -> list[sp.Release]:
     last, (c, s) = X[-n:].copy(), (np.cos(turn), np.sin(turn))
     X[-n:, 0], X[-n:, 7] = c * last[:, 0] - s * last[:, 7], s * last[:, 0] + c * last[:, 7]
     mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6, center=True)
-    stream = sp.Stream(sp.Tumbling(mechanism, release_every=n), regret=None, seed=seed)
+    stream = sp.Stream(sp.Tumbling(mechanism, release_every=n), row_norm=1.0, regret=None, seed=seed)
     return stream.push_many(X).releases
 
 
@@ -38,12 +38,12 @@ class Unchanged:
     def count(self, runs: int, false_alarm: float, simulations: int) -> int:
         found, size = 0, (2 * self.n, self.d)
         scales = np.where(np.arange(self.d) < self.k, 1.0, self.ratio**-0.5)
-        mechanism = sp.GaussianCovariance(n_components=self.k, epsilon=self.epsilon, delta=1e-6)
+        mechanism = sp.GaussianCovariance(n_components=self.k, epsilon=self.epsilon, center=False)
         for seed in range(runs):
             rng = np.random.default_rng(seed)
             X = rng.normal(size=size) if self.law == "gaussian" else rng.uniform(-(3.0**0.5), 3.0**0.5, size=size)
             detector = SubspaceDrift(false_alarm, simulations=simulations, seed=seed)
-            stream = sp.Stream(sp.Tumbling(mechanism, release_every=self.n), regret=None, seed=seed)
+            stream = sp.Stream(sp.Tumbling(mechanism, release_every=self.n), row_norm=1.0, regret=None, seed=seed)
             for release in stream.push_many(X * (0.6 * scales / np.linalg.norm(scales))).releases:
                 detector.update(release)
             found += detector.drift_detected
@@ -104,7 +104,7 @@ def test_after_an_alarm_the_new_rows_are_the_reference() -> None:
 def test_what_cannot_be_tested_is_refused() -> None:
     with pytest.raises(BadParameterError, match="Increase simulations="):
         SubspaceDrift(0.01, simulations=50)
-    detector, model = SubspaceDrift(), PrivatePCA(n_components=1)
+    detector, model = SubspaceDrift(), PrivatePCA(n_components=1, row_norm=1.0, release_every=1)
     detector.update(model.release)  # nothing yet
     model.learn_one({"a": 0.5, "b": 0.1})
     with pytest.raises(UsageError, match="disjoint blocks"):

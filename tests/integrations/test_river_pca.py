@@ -31,20 +31,20 @@ def learn(model: Any, records: list[Any]) -> str | None:
 @pytest.mark.parametrize(
     ("model", "algorithm"),
     [
-        (PrivatePCA(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, horizon=900, seed=3),
+        (PrivatePCA(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, horizon=900, seed=3, row_norm=1.0),
          sp.PrivateFPL(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, horizon=900)),
-        (PrivatePCA(n_components=1, center=False, seed=3), sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)),
-        (PrivateWindowPCA(n_components=1, window=80, seed=3), sp.SlidingWindowPCA(
-            n_components=1, epsilon=1.0, delta=1e-6, window=80, release_every=10)),
-        (PrivateOjaPCA(n_components=1, batch_size=9, seed=3), sp.PrivateOja(
+        (PrivatePCA(n_components=1, center=False, seed=3, row_norm=1.0), sp.PrivateFPL(n_components=1, epsilon=1.0,
+            center=False)),
+        (PrivateWindowPCA(n_components=1, window=80, seed=3, row_norm=1.0, release_every=10), sp.SlidingWindowPCA(
+            n_components=1, epsilon=1.0, window=80, release_every=10)),
+        (PrivateOjaPCA(n_components=1, batch_size=9, seed=3, row_norm=1.0), sp.PrivateOja(
             n_components=1, epsilon=1.0, delta=1e-6, batch_size=9)),
-        (PrivateBlockPCA(n_components=2, block=100, seed=3), sp.Tumbling(
-            sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6, center=True), release_every=100)),
+        (PrivateBlockPCA(n_components=2, block=100, seed=3, row_norm=1.0), sp.Tumbling(
+            sp.GaussianCovariance(n_components=2, epsilon=1.0), release_every=100)),
     ],
 )  # fmt: skip
 def test_the_same_releases_as_a_stream(model: Any, algorithm: Any) -> None:
-    centered = algorithm.centered() if getattr(model, "center", False) else algorithm
-    plain = sp.Stream(centered, features=sorted(NAMES), seed=3)
+    plain = sp.Stream(algorithm, row_norm=1.0, features=sorted(NAMES), seed=3)
     for x in rows():
         plain.push(x)
     assert learn(model, rows()) == plain.release.to_json()  # type: ignore[union-attr]
@@ -72,7 +72,7 @@ def test_tables_and_rows_give_the_same_bits(adapter: Any) -> None:
 
 def test_polars_tables() -> None:
     table = pl.DataFrame(rows())
-    one, two = PrivatePCA(seed=5), PrivatePCA(seed=5)
+    one, two = PrivatePCA(seed=5, row_norm=1.0, release_every=1), PrivatePCA(seed=5, row_norm=1.0, release_every=1)
     for model, given in ((one, table), (two, table.to_pandas(use_pyarrow_extension_array=False))):
         assert type(model.transform_many(given[:3])) is type(given)
         model.learn_many(given)
@@ -93,8 +93,11 @@ def test_pipelines_and_text_of_numbers(tmp_path: Path) -> None:
     assert model["PrivatePCA"].t == 1_001
     path = tmp_path / "rows.csv"
     pd.DataFrame(rows(60)).assign(name="x").to_csv(path, index=False)
-    text = learn(PrivatePCA(seed=1, features=sorted(NAMES)), [x for x, _ in stream.iter_csv(str(path))])
-    numbers_only = compose.SelectType(float) | PrivatePCA(seed=1)
+    text = learn(
+        PrivatePCA(seed=1, features=sorted(NAMES), row_norm=1.0, release_every=1),
+        [x for x, _ in stream.iter_csv(str(path))],
+    )
+    numbers_only = compose.SelectType(float) | PrivatePCA(seed=1, row_norm=1.0, release_every=1)
     for x, _ in stream.iter_csv(str(path), converters=dict.fromkeys(NAMES, float)):
         numbers_only.learn_one(x)
     assert text == numbers_only["PrivatePCA"].release.to_json()
@@ -106,17 +109,19 @@ def test_features_come_and_go() -> None:
     ]
     with_new = [x | ({"new": 1e9} if i % 3 else {}) for i, x in enumerate(some)]
     filled = [{name: x.get(name, 0.0) for name in NAMES} for x in some]
-    assert learn(PrivatePCA(seed=1), with_new) == learn(PrivatePCA(seed=1), filled)
+    assert learn(PrivatePCA(seed=1, row_norm=1.0, release_every=1), with_new) == learn(
+        PrivatePCA(seed=1, row_norm=1.0, release_every=1), filled
+    )
     # A missing feature of a range counts as its middle.
     ranges, first = {"a": (0.0, 10.0), "b": (-4.0, 2.0), "c": (5.0, 6.0)}, {"a": 1.0, "b": 1.0, "c": 5.0}
-    model = PrivatePCA(seed=1, bounds=ranges)
-    middle = learn(PrivatePCA(seed=1, bounds=ranges), [first, {"a": 3.0, "b": -1.0, "c": 5.5}])
+    model = PrivatePCA(seed=1, bounds=ranges, release_every=1)
+    middle = learn(PrivatePCA(seed=1, bounds=ranges, release_every=1), [first, {"a": 3.0, "b": -1.0, "c": 5.5}])
     assert learn(model, [first, {"a": 3.0, "c": 5.5}]) == middle
     assert model.transform_one({}) == {"pc0": 0.0, "pc1": 0.0}
 
 
 def test_a_bad_first_row_leaves_no_trace() -> None:
-    model = PrivatePCA()
+    model = PrivatePCA(row_norm=1.0, release_every=1)
     model.learn_one({})
     model.learn_many(pd.DataFrame({"u": []}))
     for bad in ({"x": float("nan"), "y": 1.0}, {"x": "one", "y": 1.0}, {"x": None, "y": 0.0}):
@@ -142,7 +147,9 @@ def test_a_bad_first_row_leaves_no_trace() -> None:
 def test_a_refused_record_is_a_zero_row_the_first_one_too(bad: Any) -> None:
     good = [{"a": 0.1 * i, "b": -0.2} for i in range(6)]
     for at in (0, 3):
-        models = [PrivatePCA(on_bad_row="zero", features=["a", "b"], seed=1) for _ in range(2)]
+        models = [
+            PrivatePCA(on_bad_row="zero", features=["a", "b"], seed=1, row_norm=1.0, release_every=1) for _ in range(2)
+        ]
         one, two = (
             learn(model, [*good[:at], record, *good[at:]])
             for model, record in zip(models, (bad, {"a": float("nan"), "b": 0.0}), strict=True)
@@ -166,17 +173,17 @@ def test_a_refused_record_is_a_zero_row_the_first_one_too(bad: Any) -> None:
 )
 def test_bad_parameters(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        PrivatePCA(**options)
+        PrivatePCA(**options, release_every=1)
 
 
 def test_names_and_bounds_keep_their_order() -> None:
     with pytest.raises(UsageError, match="need features="):
-        PrivatePCA(bounds=([0, 0], [1, 2])).learn_one({"a": 1.0, "b": 1.0})
+        PrivatePCA(bounds=([0, 0], [1, 2]), release_every=1).learn_one({"a": 1.0, "b": 1.0})
     for options, x, columns in (
         ({"bounds": ([0, 0], [1, 2]), "features": ["b", "a"]}, {"a": 2.0, "b": 0.5}, ["b", "a"]),
         ({"bounds": {7: (0, 1), 10: (0, 2)}}, {10: 1.0, 7: 0.5}, [10, 7]),
     ):
-        one, many = (PrivatePCA(n_components=1, seed=1, **options) for _ in range(2))  # type: ignore[arg-type]
+        one, many = (PrivatePCA(n_components=1, seed=1, release_every=1, **options) for _ in range(2))  # type: ignore[arg-type]
         many.learn_many(pd.DataFrame([x]))
         assert learn(one, [x]) == many.release.to_json()  # type: ignore[union-attr]
         assert list(one.components.columns) == columns
@@ -185,7 +192,7 @@ def test_names_and_bounds_keep_their_order() -> None:
 def test_aligned_scores_jump_less() -> None:
     jumps = {}
     for align in (True, False):
-        model = PrivatePCA(n_components=2, epsilon=1.0, seed=2, align=align)
+        model = PrivatePCA(n_components=2, epsilon=1.0, seed=2, align=align, row_norm=1.0, release_every=1)
         bases = []
         for x in rows(200):
             model.learn_one(x)

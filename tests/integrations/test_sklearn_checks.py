@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from streampca.sklearn import PrivatePCA
 
-ESTIMATORS = [PrivatePCA(), PrivatePCA(n_components=1, bounds=(-10.0, 10.0), center=False)]
+ESTIMATORS = [PrivatePCA(row_norm=1.0), PrivatePCA(n_components=1, bounds=(-10.0, 10.0), center=False)]
 #: Checks that scikit-learn keeps for its own estimators.
 MORE = [
     "check_dataframe_column_names_consistency", "check_do_not_raise_errors_in_init_or_set_params",
@@ -35,4 +35,4 @@ def test_sklearn_check(
 @pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
 @pytest.mark.parametrize("name", MORE)
 def test_sklearn_check_not_run_by_default(name: str) -> None:
-    getattr(estimator_checks, name)("PrivatePCA", PrivatePCA())
+    getattr(estimator_checks, name)("PrivatePCA", PrivatePCA(row_norm=1.0))

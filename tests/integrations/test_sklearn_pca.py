@@ -38,7 +38,7 @@ def rows(n: int = 20_000, seed: int = 0) -> Any:
 def test_close_to_the_exact_one() -> None:
     X = rows()
     exact = PCA(n_components=2).fit(X)
-    found = PrivatePCA(n_components=2, random_state=0).fit(X)
+    found = PrivatePCA(n_components=2, random_state=0, row_norm=1.0).fit(X)
     assert np.allclose(np.abs(np.einsum("ij,ij->i", exact.components_, found.components_)), 1.0, atol=1e-3)
     assert np.allclose(found.mean_, exact.mean_, atol=5e-3)
     assert np.allclose(found.explained_variance_, exact.explained_variance_, atol=2e-3)
@@ -53,14 +53,14 @@ def test_close_to_the_exact_one() -> None:
 
 def test_a_share_chooses_the_number_of_components() -> None:
     X = rows()
-    shares = PrivatePCA(n_components=None, random_state=0).fit(X).explained_variance_ratio_
+    shares = PrivatePCA(n_components=None, random_state=0, row_norm=1.0).fit(X).explained_variance_ratio_
     assert shares.shape == (5,)
     for share in (0.3, 0.8, 0.99):
-        found = PrivatePCA(n_components=share, random_state=0).fit(X)
+        found = PrivatePCA(n_components=share, random_state=0, row_norm=1.0).fit(X)
         k = found.n_components_
         assert k == found.components_.shape[0] == found.release_.n_components == found.transform(X[:3]).shape[1]
         assert shares[:k].sum() >= share > shares[: k - 1].sum()
-    batches = PrivatePCA(n_components=0.9, random_state=0).partial_fit(X[:50])
+    batches = PrivatePCA(n_components=0.9, random_state=0, row_norm=1.0).partial_fit(X[:50])
     numbers = set()
     for i in range(20):
         before = batches.components_
@@ -70,15 +70,15 @@ def test_a_share_chooses_the_number_of_components() -> None:
         numbers.add(len(after))
     assert len(numbers) > 1  # fifty rows are mostly noise
     with pytest.raises(ValueError, match="n_components"):
-        PrivatePCA(n_components=1.5).fit(X)
+        PrivatePCA(n_components=1.5, row_norm=1.0).fit(X)
     with pytest.raises(ValueError, match="whiten"):
-        PrivatePCA(whiten="yes").fit(X)  # type: ignore[arg-type]
+        PrivatePCA(whiten="yes", row_norm=1.0).fit(X)  # type: ignore[arg-type]
 
 
 def test_the_model_is_that_of_scikit_learn() -> None:
     X = rows()
     for k in (2, 5):
-        exact, found = PCA(n_components=k).fit(X), PrivatePCA(n_components=k, random_state=0).fit(X)
+        exact, found = PCA(n_components=k).fit(X), PrivatePCA(n_components=k, random_state=0, row_norm=1.0).fit(X)
         # Entries of the noise: at most 5 sd.
         assert np.allclose(found.get_covariance(), exact.get_covariance(), atol=5 * found.explained_variance_std_[0])
         assert np.allclose(found.get_precision() @ found.get_covariance(), np.eye(5), atol=1e-9)
@@ -87,40 +87,43 @@ def test_the_model_is_that_of_scikit_learn() -> None:
         density = multivariate_normal(found.mean_, found.get_covariance())
         assert np.allclose(found.score_samples(X[:50]), density.logpdf(X[:50]))
     # Mostly noise: still a density.
-    hidden = PrivatePCA(n_components=2, epsilon=0.01, random_state=0).fit(X[:20])
+    hidden = PrivatePCA(n_components=2, epsilon=0.01, random_state=0, row_norm=1.0).fit(X[:20])
     assert np.linalg.eigvalsh(hidden.get_covariance())[0] > 0.0
     assert np.isfinite(hidden.score(X))
     # A change of units by public bounds changes the density by its volume, and the covariance by its squares.
     units = np.array([1.0, 10.0, 1.0, 1.0, 0.1])
-    same = PrivatePCA(n_components=2, epsilon=1e6, bounds=(-units, units), row_norm=5**0.5).fit(X * units)
-    plain = PrivatePCA(n_components=2, epsilon=1e6, row_norm=5**0.5).fit(X)
+    same = PrivatePCA(n_components=2, epsilon=1e6, bounds=(-units, units)).fit(X * units)
+    plain = PrivatePCA(n_components=2, epsilon=1e6, bounds=(-1.0, 1.0)).fit(X)
     assert np.allclose(same.get_covariance() / np.outer(units, units), plain.get_covariance(), atol=1e-5)
     assert same.score(X * units) == pytest.approx(plain.score(X) - np.log(units).sum(), abs=1e-2)
 
 
 def test_whitened_scores_have_unit_variance_and_come_back() -> None:
     X = rows()
-    found = PrivatePCA(n_components=2, whiten=True, random_state=0).fit(X)
+    found = PrivatePCA(n_components=2, whiten=True, random_state=0, row_norm=1.0).fit(X)
     scores = found.transform(X)
     assert np.allclose(scores.std(axis=0), 1.0, atol=0.02)
-    plain = PrivatePCA(n_components=2, random_state=0).fit(X)
+    plain = PrivatePCA(n_components=2, random_state=0, row_norm=1.0).fit(X)
     assert np.allclose(found.inverse_transform(scores), plain.inverse_transform(plain.transform(X)), atol=1e-12)
-    hidden = PrivatePCA(n_components=2, epsilon=0.01, whiten=True, random_state=0).fit(X[:20])
+    hidden = PrivatePCA(n_components=2, epsilon=0.01, whiten=True, random_state=0, row_norm=1.0).fit(X[:20])
     assert np.isfinite(hidden.transform(X)).all()
 
 
 def test_sparse_rows_and_float32() -> None:
     X = np.where(rows(3_000) > 0.1, rows(3_000), 0.0)
     sparse = csr_array(X)
-    dense, from_sparse = PrivatePCA(random_state=0).fit(X), PrivatePCA(random_state=0).fit(sparse)
+    dense, from_sparse = (
+        PrivatePCA(random_state=0, row_norm=1.0).fit(X),
+        PrivatePCA(random_state=0, row_norm=1.0).fit(sparse),
+    )
     assert from_sparse.release_.to_json() == dense.release_.to_json()
     assert np.array_equal(from_sparse.transform(sparse), dense.transform(X))
     assert np.allclose(from_sparse.score_samples(sparse), dense.score_samples(X))
-    one, two = PrivatePCA(random_state=0), PrivatePCA(random_state=0)
+    one, two = PrivatePCA(random_state=0, row_norm=1.0), PrivatePCA(random_state=0, row_norm=1.0)
     for part in (slice(0, 10), slice(10, 3_000)):
         assert one.partial_fit(X[part]).release_.to_json() == two.partial_fit(sparse[part]).release_.to_json()
     narrow = X.astype(np.float32)
-    scores = PrivatePCA(random_state=0).fit(narrow).transform(narrow)
+    scores = PrivatePCA(random_state=0, row_norm=1.0).fit(narrow).transform(narrow)
     assert scores.dtype == dense.inverse_transform(scores).dtype == np.float32
     assert dense.transform(X).dtype == np.float64
 
@@ -132,8 +135,8 @@ def test_the_noise_is_that_of_one_release_a_batch() -> None:
         assert release.is_centered == center
         one = factor * 9.0 / sp.Budget(1.0, 1e-6).mu
         assert one * (1.0 - 1e-5) <= found <= (np.inf if center else one * (1.0 + 1e-6))
-    pca = PrivatePCA(center=False)
-    plain = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6)
+    pca = PrivatePCA(center=False, row_norm=1.0)
+    plain = sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, center=False)
     for i, size in enumerate((1, 7, 30_000, 30, 1), 1):
         pca.partial_fit(rows(size, seed=i))
         assert pca.release_.noise_std == pytest.approx(plain.noise_std(i), rel=1e-12)
@@ -143,7 +146,7 @@ def test_the_noise_is_that_of_one_release_a_batch() -> None:
 
 def test_batches_add_up() -> None:
     X = rows(4_000)
-    pca = PrivatePCA(epsilon=1e6, random_state=1, center=False)
+    pca = PrivatePCA(epsilon=1e6, random_state=1, center=False, row_norm=1.0)
     for start in range(0, 4_000, 500):
         pca.partial_fit(X[start : start + 500])
     assert np.allclose(pca.release_.gram, X.T @ X, atol=0.05)
@@ -151,7 +154,7 @@ def test_batches_add_up() -> None:
 
 @pytest.mark.parametrize("center", [True, False])
 def test_intervals_are_those_of_the_release(center: bool) -> None:
-    pca = PrivatePCA(center=center, random_state=0).fit(rows(3_000))
+    pca = PrivatePCA(center=center, random_state=0, row_norm=1.0).fit(rows(3_000))
     expected = np.divide(queries.pca(pca.release_).interval(0.9), 3_000 - int(center))
     np.testing.assert_allclose(pca.explained_variance_interval(0.9), expected)
     assert (expected[0] > 0.0).all()
@@ -160,7 +163,7 @@ def test_intervals_are_those_of_the_release(center: bool) -> None:
 
 def test_the_error_of_a_variance_is_as_stated_though_the_mean_is_long() -> None:
     X = np.random.default_rng(0).normal(size=(1000, 3)) * [0.3, 0.1, 0.02] + [0.0, 0.0, 0.8]
-    models = [PrivatePCA(n_components=1, epsilon=5.0, random_state=seed).fit(X) for seed in range(80)]
+    models = [PrivatePCA(n_components=1, epsilon=5.0, random_state=seed, row_norm=1.0).fit(X) for seed in range(80)]
     stated = np.mean([model.explained_variance_std_[0] for model in models])
     assert np.std([model.explained_variance_[0] for model in models]) == pytest.approx(stated, rel=0.3)
     assert max(model.noise_variance_ for model in models) < 0.02
@@ -170,14 +173,14 @@ def test_bounds_scale_and_come_back() -> None:
     ranges = (np.array([0.0, 10.0, -1.0]), np.array([100.0, 20.0, 1.0]))
     X = np.random.default_rng(0).uniform(0.3, 0.7, size=(30_000, 3)) * (ranges[1] - ranges[0]) + ranges[0]
     X[:, 2] = (X[:, 0] - 50.0) / 50.0
-    pca = PrivatePCA(n_components=2, bounds=ranges, row_norm=2.0, random_state=0).fit(X)
-    assert np.allclose(pca.scale_, 2.0 / np.sqrt(3.0) / np.array([50.0, 5.0, 1.0]))
+    pca = PrivatePCA(n_components=2, bounds=ranges, random_state=0).fit(X)
+    assert np.allclose(pca.scale_, 1.0 / np.sqrt(3.0) / np.array([50.0, 5.0, 1.0]))
     assert np.allclose((pca.mean_ - X.mean(axis=0)) * pca.scale_, 0.0, atol=0.02)
     # The third is a copy of the first, so that two components have all there is.
     assert np.allclose((pca.inverse_transform(pca.transform(X)) - X) * pca.scale_, 0.0, atol=0.03)
     table = pd.DataFrame(X, columns=["u", "v", "w"])
     named = {name: (ranges[0][j], ranges[1][j]) for j, name in enumerate("uvw")}
-    same = PrivatePCA(n_components=2, bounds=named, row_norm=2.0, random_state=0).fit(table)
+    same = PrivatePCA(n_components=2, bounds=named, random_state=0).fit(table)
     assert np.array_equal(same.components_, pca.components_)
     assert list(same.feature_names_in_) == ["u", "v", "w"]
     assert same.release_.features == ("u", "v", "w")
@@ -192,7 +195,7 @@ def test_bounds_scale_and_come_back() -> None:
 
 def test_fit_discards_secrets() -> None:
     X = rows(300)
-    pca = PrivatePCA(random_state=0).partial_fit(X)
+    pca = PrivatePCA(random_state=0, row_norm=1.0).partial_fit(X)
     assert "_stream" in vars(pca)
     pca.fit(X)
     assert "_stream" not in vars(pca)
@@ -208,26 +211,39 @@ def test_fit_discards_secrets() -> None:
 def test_a_fresh_key_unless_seeded() -> None:
     X = rows(100)
     state, drawn = np.random.RandomState(0), []
-    for model in (PrivatePCA(), PrivatePCA(), PrivatePCA(random_state=state), PrivatePCA(random_state=state)):
+    for model in (
+        PrivatePCA(row_norm=1.0),
+        PrivatePCA(row_norm=1.0),
+        PrivatePCA(random_state=state, row_norm=1.0),
+        PrivatePCA(random_state=state, row_norm=1.0),
+    ):
         np.random.seed(0)  # noqa: NPY002  must not matter
         drawn.append(model.fit(X).components_.tobytes())
     assert len(set(drawn)) == 4
-    seeded = PrivatePCA(random_state=5)
+    seeded = PrivatePCA(random_state=5, row_norm=1.0)
     assert np.array_equal(seeded.fit(X).components_, clone(seeded).fit(X).components_)
     assert "seed" in seeded.guarantee_.caveat
-    assert PrivatePCA().fit(X).guarantee_.caveat == ""
+    assert PrivatePCA(row_norm=1.0).fit(X).guarantee_.caveat == ""
 
 
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (lambda: PrivatePCA(n_components=6).fit(rows(10)), UsageError, "n_components=6 exceeds n_features=5"),
-        (lambda: PrivatePCA(data_set="people").fit(rows(10)), UsageError, "the path of a ledger and the name"),
+        (
+            lambda: PrivatePCA(n_components=6, row_norm=1.0).fit(rows(10)),
+            UsageError,
+            "n_components=6 exceeds n_features=5",
+        ),
+        (
+            lambda: PrivatePCA(data_set="people", row_norm=1.0).fit(rows(10)),
+            UsageError,
+            "the path of a ledger and the name",
+        ),
         (lambda: PrivatePCA(bounds="private").partial_fit(rows(10)), UsageError, "needs all rows"),
-        (lambda: PrivatePCA().inverse_transform(rows(2)[:, :2]), NotFittedError, "not fitted"),
-        (lambda: PrivatePCA().explained_variance_interval(), NotFittedError, "not fitted"),
-        (lambda: PrivatePCA().fit([[np.nan, 1.0], [0.0, 1.0]]), ValueError, "NaN"),
-        (lambda: PrivatePCA().fit(rows(9)).inverse_transform(csr_array(np.eye(2))), TypeError, "toarray"),
+        (lambda: PrivatePCA(row_norm=1.0).inverse_transform(rows(2)[:, :2]), NotFittedError, "not fitted"),
+        (lambda: PrivatePCA(row_norm=1.0).explained_variance_interval(), NotFittedError, "not fitted"),
+        (lambda: PrivatePCA(row_norm=1.0).fit([[np.nan, 1.0], [0.0, 1.0]]), ValueError, "NaN"),
+        (lambda: PrivatePCA(row_norm=1.0).fit(rows(9)).inverse_transform(csr_array(np.eye(2))), TypeError, "toarray"),
     ],
 )
 def test_bad_input(act: Callable[[], Any], error: type[Exception], message: str) -> None:
@@ -241,12 +257,14 @@ def test_every_fit_of_a_grid_search_pays(tmp_path: Path) -> None:
         ledger.set_budget("people", sp.Budget(2.0, 1e-6))
         ledger.set_budget("few", sp.Budget(0.1, 1e-6))
     X = rows(400)
-    pipeline = make_pipeline(PrivatePCA(epsilon=0.25, ledger=str(path), data_set="people"), LinearRegression())
+    pipeline = make_pipeline(
+        PrivatePCA(epsilon=0.25, ledger=str(path), data_set="people", row_norm=1.0), LinearRegression()
+    )
     search = GridSearchCV(pipeline, {"privatepca__n_components": [1, 2]}, cv=3, error_score="raise")
     search.fit(X, X[:, 0])
     # Two values in three folds, and one more on all rows with the better of them.
     assert payments(path, "people") == 7
-    refused = PrivatePCA(epsilon=0.25, ledger=path, data_set="few")
+    refused = PrivatePCA(epsilon=0.25, ledger=path, data_set="few", row_norm=1.0)
     for fit in (refused.fit, refused.partial_fit):
         with pytest.raises(BudgetExhaustedError):
             fit(X)
@@ -262,7 +280,7 @@ def test_a_first_batch_that_is_interrupted_after_its_debit_pays_once(tmp_path: P
         debit(*given)
         raise KeyboardInterrupt
 
-    pca = PrivatePCA(ledger=path, data_set="people", random_state=np.random.RandomState(0))
+    pca = PrivatePCA(ledger=path, data_set="people", random_state=np.random.RandomState(0), row_norm=1.0)
     # The third has another parameter, and the fourth other features: each is another run.
     changes = [(5, {}), (5, {}), (5, {"epsilon": 2.0}), (4, {"epsilon": 2.0})]
     for (d, parameters), debits in zip(changes, (1, 1, 2, 3), strict=True):

@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def stream(store: sp.Store | None = None, horizon: int = N, **options) -> sp.Stream:
-    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=horizon)
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=250, horizon=horizon)
     return sp.Stream(algorithm, features=NAMES, row_norm=2.0, seed=3, store=store, **options)
 
 

@@ -14,7 +14,7 @@ CODE = """
 import numpy, scipy.linalg, threadpoolctl
 threadpoolctl.threadpool_limits(2)
 import streampca as sp
-stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), seed=0)
+stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1), row_norm=1.0, seed=0)
 stream.push([0.1, 0.2])
 threads = lambda: {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
 print(stream.release.t, threads())
@@ -65,7 +65,9 @@ def test_the_number_comes_back_after_an_error(library) -> None:
 @pytest.mark.parametrize("push", ["rows", "many", "block"])
 def test_streams_of_few_features_run_in_one_thread(library, push) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 5)) / 5
-    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=25), features=list("abcde"))
+    stream = sp.Stream(
+        sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=25), row_norm=1.0, features=list("abcde")
+    )
     if push == "rows":
         for row in rows:
             stream.push(row)

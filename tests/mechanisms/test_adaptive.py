@@ -37,7 +37,9 @@ def missed(mechanism, rows, seeds):
     rows = onto_ball(rows)
     gram = rows.T @ rows
     best = np.linalg.eigvalsh(gram)[-mechanism.n_components :].sum()
-    losses = [1.0 - mechanism.release(rows, seed=seed).subspace.captured(gram) / best for seed in range(seeds)]
+    losses = [
+        1.0 - mechanism.release(rows, seed=seed, row_norm=1.0).subspace.captured(gram) / best for seed in range(seeds)
+    ]
     return float(np.mean(losses)), float(np.std(losses, ddof=1) / math.sqrt(seeds))
 
 
@@ -56,7 +58,7 @@ def transcript(monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(Outlet, "release", noted)
-            return hidden, released, mechanism.release(rows, seed=0)
+            return hidden, released, mechanism.release(rows, seed=0, row_norm=1.0)
 
     return listed
 
@@ -117,7 +119,7 @@ def test_what_is_released_depends_on_rows_through_noisy_values_only(transcript):
 )
 def test_it_misses_less_than_the_gaussian_mechanism(rows, k, factor):
     adaptive = missed(sp.AdaptiveCovariance(n_components=k, **BUDGET), rows, 6)
-    plain = missed(sp.GaussianCovariance(n_components=k, **BUDGET), rows, 6)
+    plain = missed(sp.GaussianCovariance(n_components=k, center=False, **BUDGET), rows, 6)
     assert adaptive[0] < factor * plain[0]
 
 
@@ -125,7 +127,10 @@ def test_outliers_that_the_histogram_cannot_show_are_not_clipped_away():
     # 500 of 10 000 rows hold the subspace; at epsilon = 0.1 they do not stand out of the noise of their bin.
     rows = outliers(10_000, 20, 1)
     given = {"n_components": 1, "epsilon": 0.1, "delta": 1e-6}
-    adaptive, plain = missed(sp.AdaptiveCovariance(**given), rows, 10), missed(sp.GaussianCovariance(**given), rows, 10)
+    adaptive, plain = (
+        missed(sp.AdaptiveCovariance(**given), rows, 10),
+        missed(sp.GaussianCovariance(**given, center=False), rows, 10),
+    )
     assert adaptive[0] <= plain[0] + 2.0 * math.hypot(adaptive[1], plain[1])
     assert adaptive[0] < 0.25
 
@@ -136,7 +141,7 @@ def test_noise_seldom_looks_like_hidden_energy():
     mechanism = sp.AdaptiveCovariance(n_components=3, **BUDGET)
     rows = spikes(1000, 3, 3, height=1.0)
     rows *= np.where(np.arange(1000) < 100, 0.27, 0.06)[:, None] / np.linalg.norm(rows, axis=1)[:, None]
-    found = [mechanism.release(rows, seed=seed).details for seed in range(100)]
+    found = [mechanism.release(rows, seed=seed, row_norm=1.0).details for seed in range(100)]
     asked = [details for details in found if "lost_energy_radius" in details]
     assert len(asked) > 90
     assert sum(details["clip_radius"] == 1.0 for details in asked) <= 5
@@ -146,9 +151,9 @@ def test_noise_seldom_looks_like_hidden_energy():
 def test_it_does_not_adapt_to_what_it_cannot_see():
     rows = spikes(200, 6, 2)
     few = missed(sp.AdaptiveCovariance(n_components=2, **BUDGET), rows, 12)
-    plain = missed(sp.GaussianCovariance(n_components=2, **BUDGET), rows, 12)
+    plain = missed(sp.GaussianCovariance(n_components=2, center=False, **BUDGET), rows, 12)
     assert few[0] < plain[0] + 2.0 * math.hypot(few[1], plain[1])
-    zero = sp.AdaptiveCovariance(n_components=2, **BUDGET).release(np.zeros((5000, 6)), seed=0)
+    zero = sp.AdaptiveCovariance(n_components=2, **BUDGET).release(np.zeros((5000, 6)), seed=0, row_norm=1.0)
     assert (zero.details["clip_radius"], zero.details["map"]) == (1.0, "radius 1")
     assert zero.details["predicted_loss"] is None  # no histogram, no model
 
@@ -164,7 +169,7 @@ def test_a_direction_that_the_combination_lacks_is_seen():
 
 def test_the_release_says_what_was_done_and_claims_no_error_bar():
     rows = 0.25 * spikes(20_000, 10, 2)
-    release = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(rows, seed=0)
+    release = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(rows, seed=0, row_norm=1.0)
     details = release.details
     assert release.noise_std is None
     assert 0.1 < details["clip_radius"] < 0.5
@@ -183,7 +188,7 @@ def test_the_whole_space(d, k):
     rows = 0.3 * spikes(20_000, d, 1)
     gram, radii = onto_ball(rows).T @ onto_ball(rows), []
     for seed in range(15):
-        release = sp.AdaptiveCovariance(n_components=k, epsilon=1.0, delta=1e-6).release(rows, seed=seed)
+        release = sp.AdaptiveCovariance(n_components=k, epsilon=1.0, delta=1e-6).release(rows, seed=seed, row_norm=1.0)
         assert release.subspace.basis.shape == (d, k)
         assert np.linalg.norm(release.gram - gram) < 0.3 * np.linalg.norm(gram)
         radii.append(release.details["clip_radius"])
@@ -259,19 +264,19 @@ def test_short_rows_get_less_noise_and_long_ones_hardly_more():
 
 def test_long_rows_that_hold_the_subspace_are_not_clipped_away():
     rows, mechanism = long_rows(), sp.AdaptiveLaplaceCovariance(**PURE)
-    found = [mechanism.release(rows, seed=i).details for i in range(20)]
+    found = [mechanism.release(rows, seed=i, row_norm=1.0).details for i in range(20)]
     # The histogram, whose noise has a standard deviation of 47, shows 70 rows in some of the releases only.
     unseen = [made for made in found if made.get("lost_energy_radius", 1.0) < 0.5]
     assert len(unseen) > 5
     assert sum(made["clip_radius"] == 1.0 for made in unseen) > 0.7 * len(unseen)
-    others = [mechanism.release(0.05 * np.sign(rows), seed=i).details["clip_radius"] for i in range(20)]
+    others = [mechanism.release(0.05 * np.sign(rows), seed=i, row_norm=1.0).details["clip_radius"] for i in range(20)]
     assert sum(radius == 1.0 for radius in others) <= 2  # false alarms
 
 
 def test_details_say_what_was_clipped():
     rows = short()
     rows[:300] *= 3.0
-    details = sp.AdaptiveLaplaceCovariance(**PURE).release(rows, seed=0).details
+    details = sp.AdaptiveLaplaceCovariance(**PURE).release(rows, seed=0, row_norm=1.0).details
     squares = np.vecdot(onto_ball(rows), onto_ball(rows))
     exact = np.maximum(squares - details["lost_energy_radius"] ** 2, 0.0).sum()
     assert abs(details["lost_energy"] - exact) < 6.0 * details["lost_energy_std"]
@@ -286,6 +291,6 @@ def test_the_rule_compares_variances_and_reads_no_row(adjacency, most):
             taken = sp.adaptive_mechanism(d, delta=1e-6, **given)
             assert isinstance(taken, sp.AdaptiveLaplaceCovariance if d <= limit else sp.AdaptiveCovariance)
             laplace = sp.MatrixLaplaceCovariance(**given).noise_std(d)
-            gaussian = sp.GaussianCovariance(delta=1e-6, **given).noise_std(d)
+            gaussian = sp.GaussianCovariance(center=False, **given).noise_std(d)
             assert (d <= limit) == (laplace < math.sqrt(2.0 / 3.0) * gaussian)
     assert isinstance(sp.adaptive_mechanism(100, delta=0.0, **given), sp.AdaptiveLaplaceCovariance)

@@ -75,7 +75,7 @@ def test_votes_are_certain_at_the_stated_number_of_rows(outliers, k, known, adja
     # Each outlier spoils a block of its own.
     rows[: outliers * size : size], rows[n - outliers :] = rows[n - outliers :].copy(), rows[: outliers * size : size]
     for seed in range(5):
-        release = mechanism.release(rows, Randomness.from_seed(seed))
+        release = mechanism.release(rows, Randomness.from_seed(seed), row_norm=1.0)
         assert (basis_of(release), release.details["null"]) == (span, False)
     # For every noise, not only for these: what is left of the votes passes at the bound.
     assert n // size - outliers - mechanism.noise.bound > mechanism.threshold
@@ -84,15 +84,15 @@ def test_votes_are_certain_at_the_stated_number_of_rows(outliers, k, known, adja
 @pytest.mark.parametrize(("count", "released"), [(1, False), (2, True)])
 def test_the_largest_noise_never_releases_what_one_row_brought_in(count, released, monkeypatch):
     monkeypatch.setattr(TruncatedLaplace, "draw", lambda self, draws, count: np.full(count, self.bound))
-    release = ExactSubspace(n_components=1, **BUDGET).release(np.eye(3)[[0] * count], seed=1)
+    release = ExactSubspace(n_components=1, **BUDGET).release(np.eye(3)[[0] * count], seed=1, row_norm=1.0)
     assert release.details["null"] is not released
 
 
 def test_zero_rows_and_equal_rows_span_nothing_new():
     mechanism = ExactSubspace(n_components=2, **BUDGET)
-    assert mechanism.release(np.zeros((200, 3))).details["null"]
-    assert mechanism.release(np.tile([1, 2, 3], (200, 1))).details["null"]
-    assert ExactSubspace(n_components=1, **BUDGET).release(np.tile([1, 2, 3], (60, 1))).n_components == 1
+    assert mechanism.release(np.zeros((200, 3)), row_norm=1.0).details["null"]
+    assert mechanism.release(np.tile([1, 2, 3], (200, 1)), row_norm=1.0).details["null"]
+    assert ExactSubspace(n_components=1, **BUDGET).release(np.tile([1, 2, 3], (60, 1)), row_norm=1.0).n_components == 1
 
 
 def test_rows_through_the_lattice_survive_a_power_of_two():
@@ -100,9 +100,9 @@ def test_rows_through_the_lattice_survive_a_power_of_two():
     rows = np.array([[i, 1] for i in range(1, 81)]) @ np.array(span)
     norm = 2.0 ** np.ceil(np.log2(np.linalg.norm(rows, axis=1).max()))
     mechanism = ExactSubspace(n_components=2, epsilon=2.0, delta=1e-6)
-    assert basis_of(mechanism.release(onto_ball(rows / norm), seed=1)) == span
+    assert basis_of(mechanism.release(onto_ball(rows / norm), seed=1, row_norm=1.0)) == span
     # Any other scale moves the rows off the subspace, and then nothing is released.
-    assert mechanism.release(onto_ball(rows / (0.7 * norm)), seed=1).details["null"]
+    assert mechanism.release(onto_ball(rows / (0.7 * norm)), seed=1, row_norm=1.0).details["null"]
 
 
 def test_every_full_block_votes():
@@ -138,7 +138,7 @@ def test_rows_needed():
 )
 def test_bad_parameters_and_rows_are_named(arguments, rows, error, names):
     with pytest.raises(error, match=names):
-        ExactSubspace(**(BUDGET | arguments)).release(rows)
+        ExactSubspace(**(BUDGET | arguments)).release(rows, row_norm=1.0)
 
 
 def draws(noise, count=20000):

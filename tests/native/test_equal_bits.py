@@ -100,9 +100,9 @@ def test_smoothed_sums(horizon, every):
 
     def make():
         algorithm = sp.PrivateFPL(
-            n_components=2, epsilon=1.0, delta=1e-6, horizon=horizon, release_every=every, solver="smoothed"
+            n_components=2, epsilon=1.0, center=False, horizon=horizon, release_every=every, solver="smoothed"
         )
-        stream = sp.Stream(algorithm, seed=1, regret=None)
+        stream = sp.Stream(algorithm, row_norm=1.0, seed=1, regret=None)
         sums = np.array([r.smoothed for r in stream.push_many(rows).releases])
         state = stream.engine.processor.snapshot()["reading"]["sums"]
         return np.concatenate([sums.ravel(), *(state[name].ravel() for name in ("covariance", "response", "buffers"))])

@@ -44,8 +44,8 @@ from streampca.sources import NumberedRows, csv_rows, from_csv, from_kafka, from
 from streampca.sources.csv_cells import CellParser
 
 EVERY = 6
-ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=EVERY)
-CENTERED = ALGORITHM.centered()
+ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=EVERY)
+CENTERED = replace(ALGORITHM, center=True)
 OF_USERS = replace(ALGORITHM, horizon=1000, max_rows_per_user=1)
 SEED = 5
 
@@ -80,6 +80,8 @@ class Run:
 
     def streaming(self, features: Any = CHOSEN, *, center: bool = False, **options: Any) -> sp.Stream:
         options = {"features": features, "on_bad_row": self.mode, "seed": SEED, "regret": None, **options}
+        if options.get("bounds") is None:
+            options["row_norm"] = 1.0
         self.stream = sp.Stream(CENTERED if center else ALGORITHM, **options)
         return self.stream
 
@@ -546,7 +548,7 @@ def _python(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str, *
 
 def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
     users, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
-    stream = sp.UserStream(OF_USERS, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
+    stream = sp.UserStream(OF_USERS, row_norm=1.0, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
     run.stream = stream.stream
     if way == "push":
         for user, record in zip(users, records, strict=True):
@@ -557,7 +559,8 @@ def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
 
 def _river(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
     model = RiverPCA(
-        n_components=1, features=CHOSEN, on_bad_row=run.mode, seed=SEED, release_every=EVERY, center=way == "many"
+        n_components=1, row_norm=1.0, features=CHOSEN, on_bad_row=run.mode, seed=SEED, release_every=EVERY,
+        center=way == "many",
     )  # fmt: skip
     run.t = lambda: model.t
     if way == "one":
@@ -666,7 +669,7 @@ def command(run: Run, words: list[str], data: bytes | None = None, *, then: list
     run.said += [out.getvalue(), timeless(err.getvalue()), files]
 
 
-_MODEL = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--seed", str(SEED)]
+_MODEL = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--seed", str(SEED)]
 #: Of each command, after the file.
 WORDS = {"run": [*_MODEL, "--release-every", str(EVERY), "--no-live"], "release": [*_MODEL, "--mechanism", "gaussian"]}
 
@@ -682,7 +685,8 @@ def cli_door(
         path = "-" if file == "-" else str(run.path(file, data))
         for old in run.folder.glob("run.db*"):
             old.unlink()
-        words_ = [verb, path, *WORDS[verb], "--on-bad-row", run.mode, "--out", str(out), *words]
+        scale = () if any(word.startswith("--bounds") for word in words) else ("--row-norm", "1")
+        words_ = [verb, path, *WORDS[verb], *scale, "--on-bad-row", run.mode, "--out", str(out), *words]
         database, then = str(run.folder / "run.db"), None
         if "--store" in words:
             then = ["export", database, "--out", str(run.folder / "exported.jsonl")]

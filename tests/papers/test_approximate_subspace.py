@@ -43,7 +43,7 @@ def test_the_stated_error_is_met_close_to_a_subspace(gamma, known):
     bounds = []
     for seed in range(4):
         rows, basis = near(gamma, seed, mechanism.rows_needed())
-        release = mechanism.release(rows, Randomness.from_seed(seed))
+        release = mechanism.release(rows, Randomness.from_seed(seed), row_norm=1.0)
         assert not release.details["null"]
         assert release.n_components == 2
         assert angle(release, basis) <= release.details["error_bound"]
@@ -57,7 +57,7 @@ def test_the_stated_error_is_met_close_to_a_subspace(gamma, known):
 def test_it_says_nothing_far_from_any_subspace(gamma):
     mechanism = ApproximateSubspace(n_components=2, **BUDGET)
     for seed in range(4):
-        release = mechanism.release(near(gamma, seed, 4312)[0], Randomness.from_seed(seed))
+        release = mechanism.release(near(gamma, seed, 4312)[0], Randomness.from_seed(seed), row_norm=1.0)
         assert release.details["null"]
         assert (release.n_components, release.subspace.basis.shape) == (0, (20, 0))
 
@@ -66,15 +66,15 @@ def test_unknown_dimension_is_found():
     mechanism = ApproximateSubspace(max_components=4, widths=(2e-3,), **BUDGET)
     for k in (1, 2, 3, 4):
         rows, basis = near(1e-7, k, mechanism.rows_needed(), k=k, d=12)
-        release = mechanism.release(rows, Randomness.from_seed(k))
+        release = mechanism.release(rows, Randomness.from_seed(k), row_norm=1.0)
         assert release.n_components == k
         assert angle(release, basis) <= release.details["error_bound"]
 
 
 def test_too_few_rows_and_zero_rows_give_null_or_a_constant():
     mechanism = ApproximateSubspace(n_components=1, widths=(0.01,), **BUDGET)
-    assert mechanism.release(np.ones((3, 4))).details["null"]
-    zeros = mechanism.release(np.zeros((400, 4)), Randomness.from_seed(1))
+    assert mechanism.release(np.ones((3, 4)), row_norm=1.0).details["null"]
+    zeros = mechanism.release(np.zeros((400, 4)), Randomness.from_seed(1), row_norm=1.0)
     assert zeros.n_components == 1  # the fixed subspace that a zero block stands for
 
 
@@ -82,7 +82,7 @@ def test_scale_and_extreme_floats_do_not_matter():
     mechanism = ApproximateSubspace(n_components=1, widths=(0.01,), **BUDGET)
     rows, basis = near(0.0, 4, 400, k=1, d=5)
     for scale in (1e-300, 1e250):
-        assert angle(mechanism.release(rows * scale, Randomness.from_seed(1)), basis) < 0.02
+        assert angle(mechanism.release(rows * scale, Randomness.from_seed(1), row_norm=1.0), basis) < 0.02
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_bad_parameters_are_named(arguments, names):
 def test_a_cell_too_wide_to_bound_an_angle_gives_the_bound_one():
     mechanism = ApproximateSubspace(n_components=1, widths=(100.0,), **BUDGET)
     rows = np.random.default_rng(0).normal(size=(mechanism.rows_needed(), 3))
-    assert mechanism.release(rows, seed=1).details["error_bound"] == 1.0
+    assert mechanism.release(rows, seed=1, row_norm=1.0).details["error_bound"] == 1.0
 
 
 def test_one_row_moves_one_vote():
@@ -132,5 +132,5 @@ def test_a_solver_that_fails_shows_nothing(monkeypatch):
         return plain(a, **keywords)
 
     monkeypatch.setattr(np.linalg, "svd", failing)
-    release = mechanism.release(rows, Randomness.from_seed(1))  # failed blocks vote for the first axis
+    release = mechanism.release(rows, Randomness.from_seed(1), row_norm=1.0)  # failed blocks vote for the first axis
     assert abs(release.subspace.basis[0, 0]) > 0.9

@@ -34,7 +34,7 @@ def test_sensitivity_is_attained_and_not_exceeded(d, adjacency):
 
 def test_every_entry_is_laplace_of_the_stated_scale():
     mechanism, randomness = LaplaceCovariance(n_components=1, epsilon=0.5), Randomness.from_seed(5)
-    drawn = np.array([mechanism.release(np.zeros((1, 3)), randomness, t=1 + i).gram for i in range(700)])
+    drawn = np.array([mechanism.release(np.zeros((1, 3)), randomness, t=1 + i, row_norm=1.0).gram for i in range(700)])
     assert mechanism.scale(3) == 4.0
     for i, j in ((0, 0), (0, 1), (2, 1), (2, 2)):  # false alarm 4e-3 in all, at a fixed seed
         for factor in (1.0, 2 / 3, 1.5):
@@ -93,11 +93,14 @@ def test_spectral_norm_is_that_of_the_design_and_the_release_is_psd():
     mechanism = WishartCovariance(n_components=2, epsilon=1.0, delta=1e-6)
     randomness = Randomness.from_seed(1)
     values = np.array(
-        [np.linalg.eigvalsh(mechanism.release(np.zeros((1, 50)), randomness, t=1 + i).gram) for i in range(50)]
+        [
+            np.linalg.eigvalsh(mechanism.release(np.zeros((1, 50)), randomness, t=1 + i, row_norm=1.0).gram)
+            for i in range(50)
+        ]
     )
     assert values[:, -1].mean() == pytest.approx(147.0, rel=0.05)  # sd of the mean is 0.3
     assert values.min() > 0.0
-    details = mechanism.release(np.zeros((1, 50)), randomness).details
+    details = mechanism.release(np.zeros((1, 50)), randomness, row_norm=1.0).details
     assert details["degrees"] * details["scale"] == pytest.approx(values.mean(), rel=0.01)
 
 

@@ -76,8 +76,8 @@ def spiked(n, gap_share):
 
 def test_small_gap_falls_back_and_large_gap_does_not():
     randomness = Randomness.from_seed(0)
-    small = [MECHANISM.release(spiked(400, 0.01), randomness, t=400 + i) for i in range(50)]
-    large = [MECHANISM.release(spiked(4000, 0.45), randomness, t=4000 + i) for i in range(50)]
+    small = [MECHANISM.release(spiked(400, 0.01), randomness, t=400 + i, row_norm=1.0) for i in range(50)]
+    large = [MECHANISM.release(spiked(4000, 0.45), randomness, t=4000 + i, row_norm=1.0) for i in range(50)]
     assert {r.details["released"] for r in small} == {"gram"}
     assert {r.details["released"] for r in large} == {"projector"}
     assert all(r.packed is not None for r in small)
@@ -91,7 +91,7 @@ def test_small_gap_falls_back_and_large_gap_does_not():
 def test_a_gap_that_replacing_a_row_may_close_falls_back():
     # A gap of 2 and next to no noise: the lower bound is between 1 and 2, the projector might turn by any angle.
     mechanism = SubspacePerturbation(n_components=1, epsilon=1e4, delta=1e-6, adjacency="replace")
-    assert mechanism.release(np.eye(3)[[0, 0, 0, 1]], seed=0).details["released"] == "gram"
+    assert mechanism.release(np.eye(3)[[0, 0, 0, 1]], seed=0, row_norm=1.0).details["released"] == "gram"
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
@@ -118,7 +118,7 @@ def test_the_projector_is_taken_only_where_it_loses_no_more_whatever_the_spectru
 
 def test_the_whole_space_is_refused():
     with pytest.raises(BadParameterError, match="expected less than n_features=2"):
-        SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6).release(np.zeros((3, 2)))
+        SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6).release(np.zeros((3, 2)), row_norm=1.0)
 
 
 @pytest.mark.parametrize("k", [1, 2])
@@ -126,7 +126,7 @@ def test_the_whole_space_is_refused():
 def test_the_allowance_for_rounding_widens_the_noise_on_the_projector(k, n):
     rows = np.tile(np.eye(40)[:k], (n // k, 1))
     mechanism = replace(MECHANISM, n_components=k)
-    details = mechanism.release(rows, seed=0).details
+    details = mechanism.release(rows, seed=0, row_norm=1.0).details
     rounding = 16.0 * 40 * n * 2.0**-52
     bound = details["gap"] - (norm.isf(1e-7) + 2.0**-19) * details["gap_std"] - rounding
     without = projector_shift(bound) / mechanism._mu2

@@ -33,7 +33,7 @@ def measured(prediction: Prediction, n: int, window: int | None = None) -> tuple
         made = prediction.algorithm
         if isinstance(made, Mechanism):
             made = sp.processors.tumbling.Tumbling(made, release_every=window or n)
-        stream = sp.Stream(made, seed=run, regret=sp.RegretLog(every=n))
+        stream = sp.Stream(made, row_norm=1.0, seed=run, regret=sp.RegretLog(every=n))
         stream.push_many(rows)
         assert stream.release is not None
         errors.append(np.linalg.norm(stream.release.gram - gram, 2) if stream.release.packed is not None else np.nan)
@@ -88,7 +88,7 @@ def test_everything_that_applies_is_there() -> None:
 
 def test_the_recommended_one_runs_and_is_explained() -> None:
     found = plan(**ASKED)
-    stream = sp.Stream(found.algorithm, seed=0)
+    stream = sp.Stream(found.algorithm, row_norm=1.0, seed=0)
     stream.push_many(rows_of(100))
     assert found.recommended.name == "PrivateFPL"
     assert found.recommended.settings["noise"] == "blt"
@@ -152,7 +152,7 @@ def test_advice_on_row_norm_delta_and_epsilon() -> None:
     ):
         assert advice in " ".join(plan(**(ASKED | changes)).advice)
     odd = " ".join(plan(**(ASKED | {"delta": 0.01, "epsilon": 20.0})).warnings)
-    assert "delta=0.01 exceeds" in odd
+    assert "delta=0.01 is too large" in odd
     assert "epsilon=20" in odd
 
 

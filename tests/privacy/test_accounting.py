@@ -62,7 +62,7 @@ def test_a_delta_outside_its_range_is_refused(delta):
 
 
 def test_events_say_what_ran():
-    fpl = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=100)
+    fpl = sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, horizon=100, center=False)
     event = Event.of(fpl)
     assert (event.mu, event.adjacency, event.unit) == (fpl.guarantee.mu, "zero-out", "one row")
     assert "100 rows" in event.what

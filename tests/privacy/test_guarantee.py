@@ -134,8 +134,8 @@ def test_pure_mechanisms_state_what_floating_point_adds() -> None:
     assert "for each number that is released" in str(mechanism.guarantee)
     added = laplace_delta(10, 1.0)
     assert added == 2.0**-32 * (19.0 + math.e)
-    one = mechanism.release(np.eye(4), seed=0)
-    stream = Stream(Tumbling(mechanism, release_every=2), regret=None)
+    one = mechanism.release(np.eye(4), seed=0, row_norm=1.0)
+    stream = Stream(Tumbling(mechanism, release_every=2), row_norm=1.0, regret=None)
     assert stream.guarantee.floating_delta is None
     stream.push_many(np.eye(4))
     assert stream.release is not None

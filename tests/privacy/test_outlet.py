@@ -216,7 +216,7 @@ def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):
     assert taken == [16] * 7
 
 
-BASE = sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=5)
+BASE = sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False), release_every=5)
 
 
 def first_name(algorithm=BASE, n_features=D, label=(), randomness=KEY, start=bytes(16), x=0.0):

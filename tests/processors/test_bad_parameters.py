@@ -22,7 +22,7 @@ VALUES = (
               "delta": [0.0]}),
     (OJA, {"epsilon": [0.0], "delta": [0.0], "clip": [1.5, 0.0], "batch_size": [0, EXACT_ROWS + 1],
            "adjacency": ["near"], "horizon": [0]}),
-    (sp.Oja, {"learning_rate": ["fast", 0.0, -1.0, (1.0, -1.0), (1.0,), np.nan]}),
+    (partial(sp.Oja, n_components=1), {"learning_rate": ["fast", 0.0, -1.0, (1.0, -1.0), (1.0,), np.nan]}),
     (sp.Smoothed, {"drift": [-1.0, np.nan, np.inf, True, "1"]}),
 )  # fmt: skip
 #: Values that are refused beside others, and in which words.

@@ -42,7 +42,7 @@ def last(processor: sp.Processor, rows: np.ndarray) -> sp.Release:
 
 
 def make(d: int = D, seed: int = 1, **kw: object) -> DPPCAProcessor:
-    algorithm = DPPCA(**{"epsilon": EPSILON, "delta": DELTA, **kw})  # type: ignore[arg-type]
+    algorithm = DPPCA(**{"n_components": 1, "epsilon": EPSILON, "delta": DELTA, **kw})  # type: ignore[arg-type]
     processor = algorithm.start(d, sp.Randomness.from_seed(seed))
     assert isinstance(processor, DPPCAProcessor)
     return processor
@@ -65,7 +65,9 @@ def test_error_falls_with_sigma_and_that_of_private_oja_does_not() -> None:
         logs: dict[str, list[float]] = {name: [] for name in found}
         for seed in range(3):
             rows, v = signal_noise(20_000, sigma, seed)
-            oja = sp.PrivateOja(epsilon=EPSILON, delta=DELTA, horizon=20_000).start(D, sp.Randomness.from_seed(seed))
+            oja = sp.PrivateOja(n_components=1, epsilon=EPSILON, delta=DELTA, horizon=20_000).start(
+                D, sp.Randomness.from_seed(seed)
+            )
             release = last(make(seed=seed, horizon=20_000), rows)
             logs["dp_pca"].append(math.log(sine(release, v)))
             logs["private_oja"].append(math.log(sine(last(oja, rows), v)))
@@ -99,21 +101,21 @@ def test_two_components() -> None:
 
 def test_refuses_before_any_row_is_spent() -> None:
     with pytest.raises(UsageError, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
-        sp.Stream(DPPCA(epsilon=1.0, delta=1e-5, horizon=5000), features=D)
+        sp.Stream(DPPCA(n_components=1, epsilon=1.0, delta=1e-5, horizon=5000), row_norm=1.0, features=D)
     with pytest.raises(UsageError, match="horizon=5000"):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=5000).start(D)
+        DPPCA(n_components=1, epsilon=1.0, delta=1e-5, horizon=5000).start(D)
     with pytest.raises(BadParameterError, match="expected at most"):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=2**27 + 1)
+        DPPCA(n_components=1, epsilon=1.0, delta=1e-5, horizon=2**27 + 1)
     with pytest.raises(BadParameterError, match="batch_size=100: expected at least"):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, batch_size=100).check(D)
+        DPPCA(n_components=1, epsilon=1.0, delta=1e-5, horizon=50_000, batch_size=100).check(D)
     with pytest.raises(TypeError):
-        DPPCA(epsilon=1.0, delta=1e-5)  # type: ignore[call-arg]
+        DPPCA(n_components=1, epsilon=1.0, delta=1e-5)  # type: ignore[call-arg]
 
 
 def test_too_few_rows_to_be_sure_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short rows: at 100 features and 12 000 rows one run in four fails; from the least horizon on none of 5 does."""
     monkeypatch.setattr(dp_pca, "MARGIN", MARGIN)
-    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+    given: dict[str, Any] = {"n_components": 1, "epsilon": 1.0}
     with pytest.raises(UsageError, match=r"need (\d+) for fewer than 1 run in 100 to fail.*batch_size") as refusal:
         DPPCA(horizon=12_000, **given).check(20)
     numbers = re.findall(r"need (\d+) for|batch_size=(\d+) it needs (\d+)", str(refusal.value))
@@ -152,7 +154,7 @@ def test_hostile_rows_fall_back_and_count() -> None:
 
 
 def test_constants_hold_every_scale() -> None:
-    algorithm = DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000)
+    algorithm = DPPCA(n_components=1, epsilon=1.0, delta=1e-5, horizon=50_000)
     plan, constants = algorithm.plan(D), algorithm.constants(D)
     expected = plan.votes.scale, plan.inside_std, plan.across(0.5).std
     assert set(expected) <= set(constants)
@@ -165,7 +167,7 @@ def test_memory_has_no_d_by_d_array() -> None:
     algorithm = DPPCA(n_components=5, epsilon=8.0, delta=1e-5, horizon=60_000)
     rows = np.zeros((64, d))
     rows[:, 0] = 0.5
-    oja = sp.PrivateOja(epsilon=1.0, delta=1e-5, batch_size=64).start(d, sp.Randomness.from_seed(1))
+    oja = sp.PrivateOja(n_components=1, epsilon=1.0, delta=1e-5, batch_size=64).start(d, sp.Randomness.from_seed(1))
     feed(oja, rows, 64)  # imports on first use are not its memory
     tracemalloc.start()
     processor, releases = algorithm.start(d, sp.Randomness.from_seed(1)), []

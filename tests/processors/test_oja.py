@@ -33,7 +33,7 @@ FIVE = PrivateOja(n_components=5, epsilon=1.0, delta=1e-6)
 
 
 def make(d: int = 6, seed: int = 1, **kw: object) -> PrivateOjaProcessor:
-    algorithm = PrivateOja(**{"epsilon": 1.0, "delta": 1e-6, **kw})  # type: ignore[arg-type]
+    algorithm = PrivateOja(**{"n_components": 1, "epsilon": 1.0, "delta": 1e-6, **kw})  # type: ignore[arg-type]
     processor = algorithm.start(d, sp.Randomness.from_seed(seed))
     assert isinstance(processor, PrivateOjaProcessor)
     return processor
@@ -94,9 +94,9 @@ def test_what_is_hidden_is_the_exact_sum_of_clipped_gradients(clip: float | None
 
 
 def test_steps_are_never_longer_than_sums_are_exact() -> None:
-    endless = PrivateOja(epsilon=1.0, delta=1e-6)
+    endless = PrivateOja(n_components=1, epsilon=1.0, delta=1e-6)
     assert [endless.step_end(t) - t for t in (0, 256, 1000, 10**9)] == [256, 256, 500, EXACT_ROWS]
-    known = PrivateOja(epsilon=1.0, delta=1e-6, horizon=10**9)
+    known = PrivateOja(n_components=1, epsilon=1.0, delta=1e-6, horizon=10**9)
     ends = [0]
     while ends[-1] < 10**9:
         ends.append(known.step_end(ends[-1]))

@@ -6,7 +6,7 @@ from streampca.errors import BadParameterError
 
 
 def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
+    defaults = {"center": False, "release_every": 1, "n_components": 1, "epsilon": 1.0, "delta": 1e-6}
     return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
 
 
@@ -14,7 +14,7 @@ def test_the_last_short_block_is_released() -> None:
     processor = fpl(horizon=25, release_every=10)
     assert processor.noise_std(25) == fpl(horizon=3).noise_std(3)
     assert processor.noise_std(24) == processor.noise_std(20)
-    stream = sp.Stream(processor, seed=0)
+    stream = sp.Stream(processor, row_norm=1.0, seed=0)
     assert [r.t for r in stream.push_many(np.zeros((25, 3))).releases] == [10, 20, 25]
 
 

@@ -24,7 +24,9 @@ METHODS = {
 
 
 def make(name, **given):
-    return SlidingWindowPCA(**{"window": W, "n_components": 2, **BUDGET, **METHODS[name], **given})
+    return SlidingWindowPCA(
+        **{"window": W, "n_components": 2, "center": False, "release_every": 1, **BUDGET, **METHODS[name], **given}
+    )
 
 
 def rows(n=130, d=D, seed=0):
@@ -98,3 +100,14 @@ def test_noise_and_errors_are_known_before_any_row(name):
         assert algorithm.noise_std(release.t) == pytest.approx(release.noise_std, rel=1e-12)
         assert algorithm.multiplicative_error == 0.0
         assert algorithm.additive_error(D) == algorithm.noise_bound(D)
+
+
+@pytest.mark.parametrize(
+    ("method", "window", "every"),
+    [("histogram", 50, 50), ("histogram", 1000, 100), ("ring", 40, 40), ("ring", 250, 50), ("ring", 101, 1),
+     ("forgetting", 1000, 100), ("smoothed", 20_000, 200), ("smoothed", 101, 101)],
+)  # fmt: skip
+def test_a_release_every_100_rows_or_what_the_window_allows(method, window, every):
+    made = SlidingWindowPCA(window=window, n_components=1, epsilon=1.0, method=method)
+    assert made.release_every == every
+    assert f"release_every={every}" in repr(made)

@@ -9,7 +9,7 @@ from streampca.errors import BadParameterError, HorizonReachedError, UsageError
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.base import Setting
 
-GAUSSIAN = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
+GAUSSIAN = sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False)
 ROWS = onto_ball(np.random.default_rng(0).normal(size=(25, 4)))
 SEED = sp.Randomness.from_seed(1)
 

@@ -53,8 +53,8 @@ def test_planted_sparse_supports_are_recovered_from_a_private_release():
     directions[0, [2, 7, 11, 30]] = [0.6, -0.5, 0.45, 0.43]
     directions[1, [5, 19, 20, 33]] = [0.5, 0.5, -0.5, 0.5]
     directions *= np.array([[1.5], [1.0]])
-    release = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(
-        planted(4, 6000, directions), sp.Randomness.from_seed(11)
+    release = sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False).release(
+        planted(4, 6000, directions), sp.Randomness.from_seed(11), row_norm=1.0
     )
     found = queries.sparse_pca(release, 4, n_components=2)
     assert found.support(0).tolist() == [2, 7, 11, 30]

@@ -36,8 +36,8 @@ def test_the_errors_of_coefficients_are_as_stated():
     a[:, -1] += 0.5 * a[:, 0] - 0.25 * a[:, 1]
     a[:, 0] += 0.2
     rows = onto_ball(np.hstack([a * 0.9, np.full((6000, 1), 0.5)]))
-    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
-    made = [mechanism.release(rows, seed=1000 + i) for i in range(200)]
+    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False)
+    made = [mechanism.release(rows, seed=1000 + i, row_norm=1.0) for i in range(200)]
     truth, *found = (queries.regression(each, [5], predictors=[0, 1, 2, 3, 4]) for each in (release_of(rows), *made))
     assert min(each.signal_to_noise for each in found) > 2.0
     z = np.array([(each.coefficients - truth.coefficients) / each.std for each in found])[:, :, 0]
@@ -49,7 +49,9 @@ def test_the_errors_of_coefficients_are_as_stated():
 def test_joint_clipping_keeps_a_noiseless_relation():
     rows, beta = joint_rows(n=4000)
     rows *= 3.0  # most rows are clipped
-    release = sp.GaussianCovariance(n_components=1, epsilon=50.0, delta=1e-6).release(rows, sp.Randomness.from_seed(3))
+    release = sp.GaussianCovariance(n_components=1, epsilon=50.0, center=False).release(
+        rows, sp.Randomness.from_seed(3), row_norm=1.0
+    )
     np.testing.assert_allclose(queries.regression(release, [3, 4]).coefficients, beta, atol=0.01)
 
 

@@ -34,7 +34,7 @@ def test_one_row_is_told_0_999_to_0_001():
 def test_the_corrected_mechanism_refuses_and_passes():
     corrected = SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6)
     told, mistaken = (
-        points_at_first_axis(lambda rows, i: corrected.release(rows, seed=i).subspace.basis, rows)
+        points_at_first_axis(lambda rows, i: corrected.release(rows, seed=i, row_norm=1.0).subspace.basis, rows)
         for rows in (FIRST, SECOND)
     )
     # mu-GDP plus delta1 bounds the advantage of any test

@@ -18,7 +18,14 @@ FEWEST = 178
 
 
 def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"n_components": 2, "epsilon": 2.0, "delta": delta_at(1.5, 2.0), "publish_regret": True}
+    defaults = {
+        "release_every": 1,
+        "n_components": 2,
+        "center": False,
+        "epsilon": 2.0,
+        "delta": delta_at(1.5, 2.0),
+        "publish_regret": True,
+    }
     return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
 
 
@@ -33,7 +40,7 @@ SPECTRUM = [0.4, 0.25, 0.01, 0.005]
 def test_intervals_cover_at_their_nominal_rate() -> None:
     runs, given = [], rows_with(SPECTRUM, 300)
     for run in range(SEEDS):
-        stream = sp.Stream(fpl(horizon=300, release_every=15), seed=run, regret=sp.RegretLog(every=300))
+        stream = sp.Stream(fpl(horizon=300, release_every=15), row_norm=1.0, seed=run, regret=sp.RegretLog(every=300))
         release = stream.push_many(given).releases[-1]
         runs.append((stream.regret.now(), release))
 
@@ -69,7 +76,7 @@ def test_rows_that_look_at_releases_need_adaptive_intervals() -> None:
     fixed = adaptive = 0
     for run in range(40):
         logs = {"regret": sp.RegretLog(every=80), "private_regret": sp.PrivateRegret(every=80)}
-        stream = sp.Stream(fpl(n_components=1, horizon=80), features=12, seed=run, **logs)  # type: ignore[arg-type]
+        stream = sp.Stream(fpl(n_components=1, horizon=80), row_norm=1.0, features=12, seed=run, **logs)  # type: ignore[arg-type]
         rng = np.random.default_rng(run)
         known = np.zeros((12, 12))
         row = rng.standard_normal(12)
@@ -125,7 +132,7 @@ def test_records_say_what_they_are_and_survive_json() -> None:
 
 
 def test_what_cannot_be_done_is_said() -> None:
-    plain = sp.Stream(fpl(publish_regret=False), seed=0)
+    plain = sp.Stream(fpl(publish_regret=False), row_norm=1.0, seed=0)
     plain.push([0.1, 0.2, 0.3])
     with pytest.raises(UsageError, match=r"publish_regret=True"):
         _ = plain.private_regret
@@ -133,9 +140,9 @@ def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(UsageError, match="has no rewards"):
         sp.PrivateRegretRecord.of(plain.release)
     with pytest.raises(UsageError, match="the algorithm releases no rewards"):
-        sp.Stream(fpl(publish_regret=False), private_regret=sp.PrivateRegret())
+        sp.Stream(fpl(publish_regret=False), row_norm=1.0, private_regret=sp.PrivateRegret())
     with pytest.raises(NoReleaseError, match="nothing has been released"):
-        sp.Stream(fpl()).private_regret.now()
+        sp.Stream(fpl(), row_norm=1.0).private_regret.now()
     for keywords, message in (
         ({"confidence": 1.0}, "confidence=1.0"),
         ({"every": 0}, "every=0"),

@@ -11,8 +11,8 @@ from streampca.stream import replay
 
 
 def stream(every: int | None = None, release_every: int = 1, **keywords: object) -> sp.Stream:
-    processor = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=release_every)
-    return sp.Stream(processor, seed=0, regret=sp.RegretLog(every=every), **keywords)  # type: ignore[arg-type]
+    processor = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=release_every)
+    return sp.Stream(processor, seed=0, regret=sp.RegretLog(every=every), **{"row_norm": 1.0} | keywords)  # type: ignore[arg-type]
 
 
 def some_rows(n: int) -> np.ndarray:
@@ -106,7 +106,7 @@ def test_sketches_bound_what_they_are_of() -> None:
 def test_many_features_have_an_interval() -> None:
     d = 301
     rows = onto_ball(np.random.default_rng(2).normal(size=(90, d)) * np.r_[2.0, 1.0, np.full(d - 2, 0.02)] / 4.0)
-    one, many, again = (sp.Stream(sp.Oja(n_components=1), seed=1) for _ in range(3))
+    one, many, again = (sp.Stream(sp.Oja(n_components=1), row_norm=1.0, seed=1) for _ in range(3))
     for row in rows[:50]:
         one.push(row)
     replay.restore(again.engine, replay.saved(one.engine)["state"], one.release, copied=False)
@@ -123,14 +123,14 @@ def test_many_features_have_an_interval() -> None:
     assert many.regret.history[0].slack == 0.0
     with pytest.raises(UsageError, match="sketch"):
         many.regret.exact_gram()
-    exact = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50), seed=1)
+    exact = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50), row_norm=1.0, seed=1)
     exact.push_many(rows[:3])
     assert exact.regret.now().slack == 0.0  # the processor holds the matrix
 
 
 @pytest.mark.parametrize(("d", "times"), [(499, [1, 2, 4, 8]), (500, [])])
 def test_records_of_many_features_wait(d: int, times: list[int]) -> None:
-    made = sp.Stream(sp.Oja(n_components=1), seed=1)
+    made = sp.Stream(sp.Oja(n_components=1), row_norm=1.0, seed=1)
     made.push_many(np.full((10, d), 0.01))
     assert [record.t for record in made.regret.history] == times
     assert made.regret.now().t == 10
@@ -148,13 +148,13 @@ def test_nothing_is_known_before_the_first_row() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, solver="smoothed"),
-        sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, solver="tracking"),
+        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="smoothed", center=False),
+        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="tracking", center=False),
         sp.Oja(n_components=2),
     ],
 )
 def test_no_bound_is_stated_where_none_is_proved(algorithm: sp.Algorithm) -> None:
-    s = sp.Stream(algorithm, seed=0, regret=sp.RegretLog(every=10))
+    s = sp.Stream(algorithm, row_norm=1.0, seed=0, regret=sp.RegretLog(every=10))
     s.push_many(some_rows(60))
     records = s.regret.history
     assert [record.bound for record in records] == [None] * 6

@@ -12,13 +12,15 @@ import streampca as sp
 from streampca.errors import UsageError
 from streampca.release.file import Header, ReleaseLines
 
-ALGORITHM = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=20)
+ALGORITHM = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=20)
 BOUNDS = ([-1.0, -2.0, 0.0, -3.0], [1.0, 2.0, 5.0, 3.0])
 
 
 def made(**options: object) -> list[sp.Release]:
     algorithm = replace(ALGORITHM, center=options.pop("center", False))
-    stream = sp.Stream(algorithm, seed=1, **({"features": list("abcd"), "row_norm": 3.0} | options))  # type: ignore[arg-type]
+    stream = sp.Stream(
+        algorithm, seed=1, **({"features": list("abcd"), "row_norm": None if "bounds" in options else 3.0} | options)
+    )  # type: ignore[arg-type]
     return stream.push_many(np.random.default_rng(0).normal(size=(100, 4))).releases
 
 

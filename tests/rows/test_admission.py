@@ -146,6 +146,7 @@ def stream(**options: object) -> sp.Stream:
     algorithm = sp.PrivateFPL(
         n_components=1, epsilon=1.0, delta=1e-6, release_every=every, center=options.pop("center", False)
     )  # type: ignore[arg-type]
+    options.setdefault("row_norm", None if "bounds" in options else 1.0)
     return sp.Stream(algorithm, seed=0, on_bad_row="zero", **{"features": 2} | options)  # type: ignore[arg-type]
 
 
@@ -230,7 +231,9 @@ def test_a_report_before_the_first_row_and_of_one_bad_cell() -> None:
 
 @pytest.mark.parametrize("first", [[0.1], np.zeros(3), {"a": 1.0}, None, "abc"], ids=repr)
 def test_no_first_row_says_which_features_there_are_where_bad_rows_are_absorbed(first: object) -> None:
-    fed = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), on_bad_row="zero")
+    fed = sp.Stream(
+        sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0, on_bad_row="zero"
+    )
     with pytest.raises(UsageError, match="the first row would determine the features"):
         fed.push(first)
     with pytest.raises(UsageError, match="the first row would determine"):

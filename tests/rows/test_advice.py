@@ -11,7 +11,9 @@ from streampca.rows.advice import size_warnings
 
 
 def fpl(**changes: object) -> sp.PrivateFPL:
-    return sp.PrivateFPL(**{"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 60} | changes)  # type: ignore[arg-type]
+    return sp.PrivateFPL(
+        **{"n_components": 1, "epsilon": 1.0, "center": False, "release_every": 1, "horizon": 60} | changes
+    )  # type: ignore[arg-type]
 
 
 def rows_of(spikes: bool) -> np.ndarray:
@@ -23,22 +25,22 @@ def rows_of(spikes: bool) -> np.ndarray:
     ("changes", "message"),
     [
         ({"epsilon": 10.5}, "epsilon=10.5: the guarantee is weak"),
-        ({"delta": 0.02}, r"delta=0.02 exceeds 1/60, one over the number of rows"),
+        ({"delta": 0.02}, r"delta=0.02 is too large for 60 rows.* Choose at most 0.001."),
     ],
 )
 def test_weak_guarantees_are_told_when_a_stream_is_made(changes: dict[str, float], message: str) -> None:
     with pytest.warns(StreamPCAWarning, match=message) as told:
-        sp.Stream(fpl(**changes))
+        sp.Stream(fpl(**changes), row_norm=1.0)
     assert [one.filename for one in told] == [__file__]
 
 
 def test_good_settings_and_no_promise_are_not_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stream = sp.Stream(fpl(epsilon=10.0, delta=1.0 / 60.0))
+        stream = sp.Stream(fpl(epsilon=10.0, delta=0.1 / 60.0), row_norm=1.0)
         stream.push_many(rows_of(spikes=True)[:59])
-        sp.Stream(sp.Oja(n_components=1), features=3)
-        list(sp.Stream(sp.Oja(n_components=1), features=3).run(rows_of(spikes=True)))
+        sp.Stream(sp.Oja(n_components=1), row_norm=1.0, features=3)
+        list(sp.Stream(sp.Oja(n_components=1), row_norm=1.0, features=3).run(rows_of(spikes=True)))
 
 
 def whole(stream: sp.Stream) -> tuple[object, ...]:
@@ -47,7 +49,7 @@ def whole(stream: sp.Stream) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("every", [1, 7, 60])
 def test_warnings_that_are_errors_leave_a_stream_whole(every: int) -> None:
-    rows, quiet = rows_of(spikes=False), sp.Stream(fpl(release_every=every), features=3, seed=0)
+    rows, quiet = rows_of(spikes=False), sp.Stream(fpl(release_every=every), row_norm=1.0, features=3, seed=0)
     quiet.push_many(rows)
     for feed in (
         lambda stream: stream.push_many(rows),
@@ -55,13 +57,13 @@ def test_warnings_that_are_errors_leave_a_stream_whole(every: int) -> None:
         lambda stream: [stream.push_block(block) for block in stream.leaves().blocks([rows], 0)],
         lambda stream: list(stream.run(rows)),
     ):
-        stream = sp.Stream(fpl(release_every=every), features=3, seed=0)
+        stream = sp.Stream(fpl(release_every=every), row_norm=1.0, features=3, seed=0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with pytest.raises(StreamPCAWarning, match=r"too few rows .* in the release after 60 rows"):
                 feed(stream)
         assert whole(stream) == whole(quiet)
-    stream = sp.Stream(fpl(n_components=3), seed=0)
+    stream = sp.Stream(fpl(n_components=3), row_norm=1.0, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for push in (lambda: stream.push(rows[0]), lambda: stream.push_many(rows)):
@@ -71,11 +73,11 @@ def test_warnings_that_are_errors_leave_a_stream_whole(every: int) -> None:
 
 
 def test_a_stream_without_end_is_warned_of_where_the_rows_end() -> None:
-    stream = sp.Stream(fpl(horizon=None), seed=0)
+    stream = sp.Stream(fpl(horizon=None), row_norm=1.0, seed=0)
     with pytest.warns(StreamPCAWarning, match="in the release after 60 rows"):
         list(stream.run(rows_of(spikes=False)))
-    stream = sp.Stream(fpl(horizon=None, delta=0.02, epsilon=3.0), seed=0)
-    with pytest.warns(StreamPCAWarning, match=r"delta=0.02 exceeds 1/60"):
+    stream = sp.Stream(fpl(horizon=None, delta=0.02, epsilon=3.0), row_norm=1.0, seed=0)
+    with pytest.warns(StreamPCAWarning, match=r"delta=0.02 is too large for 60 rows"):
         list(stream.run(rows_of(spikes=True)))
 
 
@@ -85,9 +87,9 @@ PARAMETERS = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 @pytest.mark.parametrize(
     "algorithm",
     [
-        sp.PrivateFPL(**PARAMETERS),  # type: ignore[arg-type]
-        sp.Tumbling(sp.GaussianCovariance(**PARAMETERS), release_every=2),  # type: ignore[arg-type]
-        sp.SlidingWindowPCA(window=8, release_every=2, **PARAMETERS),  # type: ignore[arg-type]
+        sp.PrivateFPL(center=False, **PARAMETERS, release_every=1),  # type: ignore[arg-type]
+        sp.Tumbling(sp.GaussianCovariance(**PARAMETERS, center=False), release_every=2),  # type: ignore[arg-type]
+        sp.SlidingWindowPCA(window=8, release_every=2, center=False, **PARAMETERS),  # type: ignore[arg-type]
     ],
 )
 def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
@@ -95,7 +97,7 @@ def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
 ) -> None:
     with sp.Ledger(tmp_path / "ledger.db") as ledger:
         ledger.set_budget("rows", sp.Budget(9.0, 1e-5))
-        stream = sp.Stream(algorithm, ledger=ledger.account("rows"))
+        stream = sp.Stream(algorithm, row_norm=1.0, ledger=ledger.account("rows"))
         with pytest.raises(UsageError, match=r"400000 features: .* GB of memory, and .* PrivateOja"):
             stream.push_many(np.zeros((2, 400_000)))
         assert not ledger.balance("rows").entries
@@ -105,5 +107,7 @@ def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
 def test_large_matrices_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advice, "_LARGE_MEMORY", 1e4)
     with pytest.warns(StreamPCAWarning, match=r"100 features: .* require about 0.0013 GB"):
-        sp.Stream(sp.PrivateFPL(**PARAMETERS), regret=None).push(np.zeros(100))  # type: ignore[arg-type]
+        sp.Stream(sp.PrivateFPL(center=False, **PARAMETERS, release_every=1), row_norm=1.0, regret=None).push(
+            np.zeros(100)
+        )  # type: ignore[arg-type]
     assert size_warnings(2, 10**6, sp.PrivateOja(**PARAMETERS, horizon=9).square_bytes) == []  # type: ignore[arg-type]

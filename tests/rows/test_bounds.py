@@ -16,7 +16,9 @@ D, WARMUP = 3, 40
 
 
 def fpl(**changes: object) -> sp.PrivateFPL:
-    return sp.PrivateFPL(**{"n_components": 1, "epsilon": 8.0, "delta": 1e-2, "release_every": 7} | changes)  # type: ignore[arg-type]
+    return sp.PrivateFPL(
+        **{"n_components": 1, "epsilon": 8.0, "delta": 1e-2, "center": False, "release_every": 7} | changes
+    )  # type: ignore[arg-type]
 
 
 def stream(**options: object) -> sp.Stream:

@@ -28,7 +28,7 @@ FRAME = pd.DataFrame([ROW] * 4)
 
 
 def stream(**options: Any) -> sp.Stream:
-    return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), **options)
+    return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0, **options)
 
 
 def written(folder: Path, name: str) -> str:
@@ -57,8 +57,8 @@ DOORS: dict[str, Callable[[Path, Any], Any]] = {
     "query": lambda folder, names: sources.from_query(
         f"sqlite:///{written(folder, 'x.db')}", "SELECT * FROM t", "id", columns=names
     ),
-    "river": lambda _, names: RiverPCA(n_components=1, features=names).learn_one(ROW),
-    "scikit-learn": lambda _, names: SklearnPCA(n_components=1).fit(FRAME.to_numpy() if names else FRAME),
+    "river": lambda _, names: RiverPCA(n_components=1, row_norm=1.0, features=names, release_every=1).learn_one(ROW),
+    "scikit-learn": lambda _, names: SklearnPCA(n_components=1, row_norm=1.0).fit(FRAME.to_numpy() if names else FRAME),
     "ndjson": lambda _, names: sources.from_ndjson(io.BytesIO(b'{"41017": 1, "170.5": 2}\n'), columns=names),
 }
 

@@ -68,7 +68,10 @@ def ndjson(record: bytes | None) -> bytes:
 
 def releases(source: Any, bad: int | None = None) -> list[str]:
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20), seed=5, on_bad_row="zero"
+        sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=20),
+        row_norm=1.0,
+        seed=5,
+        on_bad_row="zero",
     )
     made = [step.release.to_json() for step in stream.run(source) if step.release is not None]
     if bad is not None:
@@ -115,6 +118,7 @@ def test_standard_input_is_the_file(
     found = []
     for source in (tmp_path / "rows.csv", "-", through_a_pipe(tmp_path, csv(None))):
         options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--seed", "5", "--out", "-"]
+        options += ["--horizon", str(csv(None).count(b"\n") - 1)]  # that of the file is counted
         assert main(["run", str(source), *options]) == 0
         found.append(capsys.readouterr().out)
     assert len(found[0].splitlines()) == 4
@@ -136,7 +140,7 @@ def test_a_damaged_file_stops_at_its_end_with_an_error(tmp_path: Path, monkeypat
     monkeypatch.setattr(csv_rows, "_BLOCK", 1000)
     whole = gzip.compress(csv(b"x"))
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) - 9])
-    stream = sp.Stream(sp.Oja(n_components=1, release_every=100), on_bad_row="zero")
+    stream = sp.Stream(sp.Oja(n_components=1, release_every=100), row_norm=1.0, on_bad_row="zero")
     with pytest.raises(SourceError, match=r"cut.csv.gz: cannot be read"):
         list(stream.run(from_csv(tmp_path / "cut.csv.gz", on_bad_row="zero")))
     assert stream.t > 100
@@ -255,7 +259,9 @@ def test_bad_rows_are_counted_by_reason(tmp_path: Path, name: str, bad: list[str
     head = ["a,b"] if name.endswith("csv") else []
     (tmp_path / name).write_text("\n".join([*head, good, *bad, good]) + "\n")
     rows = open_rows(tmp_path / name, columns=["a", "b"], on_bad_row="zero")
-    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), row_norm=3.0, on_bad_row="zero")
+    stream = sp.Stream(
+        sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=3.0, on_bad_row="zero"
+    )
     list(stream.run(rows))
     reasons = {"not a number": 1, "missing value": 1, "unreadable record": 2}
     assert stream.admission.zero_rows_by_reason == reasons

@@ -88,7 +88,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path):
 
 
 def algorithm() -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+    return sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
 
 
 def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path) -> None:
@@ -96,11 +96,11 @@ def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path)
     source = from_query(url, QUERY, "id", chunk_rows=64)
     assert source.features == ("x", "y")
     assert np.array_equal(np.concatenate(list(source.blocks())), ROWS)
-    expected = sp.Stream(algorithm(), seed=1, features=["x", "y"])
+    expected = sp.Stream(algorithm(), row_norm=1.0, seed=1, features=["x", "y"])
     expected.push_many(ROWS)
     path = tmp_path / "run.db"
     with sp.Store(path, commit_every=7) as store:  # commits that end nowhere near a page
-        run = sp.Stream(algorithm(), seed=1, store=store).run(source)
+        run = sp.Stream(algorithm(), row_norm=1.0, seed=1, store=store).run(source)
         assert [next(run).t for _ in range(100)][-1] == 100
         run.close()
     with sp.Store(path) as store:
@@ -129,8 +129,8 @@ def test_what_is_no_number_is_a_zero_row_or_an_error_after_the_rows_before_it(da
     url, write = database
     write(f"UPDATE rows SET y = NULL WHERE id = {IDS[40]}")
     with pytest.raises(SourceError, match=f"id {IDS[40]} has a value that is no number"):
-        list(sp.Stream(algorithm(), seed=1).run(from_query(url, QUERY, "id")))
-    lenient = sp.Stream(algorithm(), seed=1, on_bad_row="zero")
+        list(sp.Stream(algorithm(), row_norm=1.0, seed=1).run(from_query(url, QUERY, "id")))
+    lenient = sp.Stream(algorithm(), row_norm=1.0, seed=1, on_bad_row="zero")
     list(lenient.run(from_query(url, QUERY, "id", on_bad_row="zero")))
     assert (lenient.t, lenient.admission.bad_rows) == (N, 1)
     first = next(from_query(url, QUERY, "id").blocks())

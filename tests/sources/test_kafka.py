@@ -127,10 +127,10 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
     for value in (b"poison", None):
         producer.produce("poisoned", value, partition=2)
     assert producer.flush(30) == 0
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-9, release_every=4)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-9, release_every=4, center=False)
     source = from_kafka("poisoned", "g", servers=servers, features=FEATURES, value="block")
     with pytest.raises(SourceError, match="topic poisoned of blocks, partition 2, offset 0: this is no block"):
-        list(collect(sp.Stream(algorithm, features=FEATURES), source, readers=2, rows=2))
+        list(collect(sp.Stream(algorithm, row_norm=1.0, features=FEATURES), source, readers=2, rows=2))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ from streampca.store.store import Store
 from streampca.stream.stream import Stream
 servers, path = sys.argv[1:]
 topic = from_kafka("rows", "crash", servers=servers, features=["a", "b", "c"], on_bad_row="zero", turn=100)
-algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+algorithm = PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
 with Store(path, commit_every=40, snapshot_every="20ms") as store:
     try:
         stream = Stream.resume(store)
@@ -212,7 +212,7 @@ def test_each_row_counts_once_after_any_kill(tmp_path: Path, kills: int) -> None
             child.kill()
         child.communicate()
         assert child.returncode == (-9 if kill < kills else 0)
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
     whole = sp.Stream(algorithm, features=FEATURES, row_norm=3.0, on_bad_row="zero", seed=1)
     expected = [release.to_json() for release in whole.push_many(in_turns(parts, 100)).releases]
     with sp.Store(path) as store:

@@ -21,7 +21,7 @@ RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--re
 
 
 def algorithm() -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+    return sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
 
 
 def releases(path: Path) -> list[str]:
@@ -49,7 +49,7 @@ def test_only_durable_rows_are_reported_and_the_store_encrypts_positions(tmp_pat
             reported.append(int(at.split()[1]))
             assert reported[-1] <= store.durable - 30
 
-    stream = sp.Stream(algorithm(), seed=1, store=store)
+    stream = sp.Stream(algorithm(), row_norm=1.0, seed=1, store=store)
     list(stream.run(NumberedRows(Blocks(ROWS[:30]), "another")))  # whose positions are not for the next
     list(stream.run(Watched(Blocks(*ROWS[:70].reshape(10, 7, 2)), "watched"), new_source=True))
     assert reported
@@ -62,7 +62,7 @@ def test_only_durable_rows_are_reported_and_the_store_encrypts_positions(tmp_pat
 def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: Path) -> None:
     first, second = (NumberedRows(Blocks(ROWS[:30]), name) for name in ("first", "second"))
     with sp.Store(tmp_path / "run.db") as store:
-        stream = sp.Stream(algorithm(), seed=1, store=store)
+        stream = sp.Stream(algorithm(), row_norm=1.0, seed=1, store=store)
         list(stream.run(first))
         stream.push(ROWS[0])  # it waits
         with pytest.raises(UsageError, match="came otherwise"):
@@ -81,7 +81,7 @@ def test_an_interrupt_between_two_commits_leaves_position_and_rows_together(tmp_
         return Position("s", m)
 
     store = sp.Store(tmp_path / "run.db", commit_every="1h")
-    stream = sp.Stream(algorithm(), seed=1, store=store)
+    stream = sp.Stream(algorithm(), row_norm=1.0, seed=1, store=store)
     stream.engine.push_many(ROWS[:60], position=lambda m: Position("s", m))
     with pytest.raises(KeyboardInterrupt):
         stream.engine.push_many(ROWS[60:200], position=breaks_at_40)

@@ -144,7 +144,7 @@ def test_a_bad_row_is_named_after_those_before_it_or_is_nan(name: str, value: An
         before.extend(row.tolist() for row in make(path, rows))
     assert before == ROWS[:30]
     path.with_suffix(".db").unlink(missing_ok=True)
-    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6))
+    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, center=False), row_norm=1.0)
     with pytest.raises(SourceError, match=place):
         list(stream.run(make(path, rows)))
     assert stream.t == 30

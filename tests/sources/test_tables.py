@@ -26,8 +26,8 @@ ARROW = pa.Table.from_pandas(FRAME)
 
 
 def make(**options: Any) -> sp.Stream:
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
-    return sp.Stream(algorithm, seed=1, **{"row_norm": 1.0} | options)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
+    return sp.Stream(algorithm, seed=1, **options if "bounds" in options else {"row_norm": 1.0} | options)
 
 
 def releases(stream: sp.Stream, rows: Any) -> list[bytes]:
@@ -83,9 +83,11 @@ def test_columns_go_by_name() -> None:
 
 
 def test_features_and_bounds_of_a_source_are_those_of_the_stream(tmp_path: Path) -> None:
-    path, stream = tmp_path / "rows.csv", make()
+    path = tmp_path / "rows.csv"
     path.write_text("a,b,c\n" + "1,2,3\n4,5,6\n" * 50)
-    found = releases(stream, from_csv(path, columns=["c", "a"], bounds={"c": (0, 10), "a": (0, 5)}))
+    source = from_csv(path, columns=["c", "a"], bounds={"c": (0, 10), "a": (0, 5)})
+    stream = make(bounds=source.bounds)
+    found = releases(stream, source)
     assert stream.features == ("c", "a")
     plain = make(bounds=([0, 0], [10, 5]), features=("c", "a"))
     assert found == releases(plain, [[3, 1], [6, 4]] * 50)

@@ -42,7 +42,7 @@ How = Literal["kill", "full", "int", "begin", "stop", "fsync"]
 
 
 def algorithm() -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=EVERY)
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=EVERY)
 
 
 def data(count: int) -> np.ndarray:
@@ -71,7 +71,12 @@ class Run:
             return sp.Stream.resume(store)
         except UsageError:
             return sp.Stream(
-                algorithm(), features=FEATURES, seed=SEED, store=store, ledger=sp.Ledger(self.ledger).account("rows")
+                algorithm(),
+                row_norm=1.0,
+                features=FEATURES,
+                seed=SEED,
+                store=store,
+                ledger=sp.Ledger(self.ledger).account("rows"),
             )
 
     def feed(self, stream: sp.Stream, pieces: random.Random) -> None:
@@ -264,7 +269,10 @@ def break_off(
 ) -> dict[str, int]:
     draw = random.Random(seed)
     rows = data(count)
-    expected = {release.t: digest(release) for release in sp.Stream(algorithm(), seed=SEED).push_many(rows).releases}
+    expected = {
+        release.t: digest(release)
+        for release in sp.Stream(algorithm(), row_norm=1.0, seed=SEED).push_many(rows).releases
+    }
     done = runs = 0
     while done < times:
         with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ class Blocks(sp.RowSource):
 
 
 def fpl(**options: Any) -> sp.PrivateFPL:
-    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "delta": 1e-6, "release_every": 10} | options)
+    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "center": False, "release_every": 10} | options)
 
 
 def texts(releases: Iterable[sp.Release]) -> list[str]:
@@ -41,13 +41,13 @@ def of_steps(steps: Iterable[Any]) -> list[str]:
 @cache
 def whole() -> list[str]:
     """Return the releases of all rows, without a store."""
-    return texts(sp.Stream(fpl(), seed=5).push_many(ROWS).releases)
+    return texts(sp.Stream(fpl(), row_norm=1.0, seed=5).push_many(ROWS).releases)
 
 
 def begin(path: str | Path, rows: int = 0, *, stream: Any = (), **options: Any) -> tuple[sp.Store, sp.Stream]:
     """Begin the run, by default with commits on demand only."""
     store = sp.Store(path, **{"commit_every": "1h", "snapshot_every": "1h"} | options)
-    made = sp.Stream(fpl(), store=store, **{"seed": 5} | dict(stream))
+    made = sp.Stream(fpl(), store=store, **{"seed": 5, "row_norm": 1.0} | dict(stream))
     made.push_many(ROWS[:rows])
     return store, made
 

@@ -209,7 +209,7 @@ def test_a_store_that_other_kernels_wrote_is_continued(tmp_path: Path, written_c
     try:
         _native.use(written_compiled)
         store = sp.Store(path, commit_every="1h", snapshot_every="1h")
-        stream = sp.Stream(replace(fpl(), solver="tracking", release_every=3), store=store)
+        stream = sp.Stream(replace(fpl(), solver="tracking", release_every=3), row_norm=1.0, store=store)
         stream.push_many(ROWS[:300])
         store.flush()
         store._let_go()

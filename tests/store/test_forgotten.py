@@ -153,7 +153,9 @@ def collected_in(place: str, path: Path, own: WritingThread) -> None:
         with logging.StreamHandler().lock or threading.RLock():
             gc.collect()
     elif place == "a stream's lock":
-        with sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).engine.guard.lock:
+        with sp.Stream(
+            sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0
+        ).engine.guard.lock:
             gc.collect()
     elif place == "its writing thread":
         own.wait(own.begin(lambda: print(gc.collect())))
@@ -229,7 +231,7 @@ import numpy as np, streampca as sp
 from streampca.store import log
 log._PATIENCE = 0.1
 store = sp.Store(sys.argv[1], commit_every="1h")
-stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=7), store=store)
+stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=7), row_norm=1.0, store=store)
 for row in np.full((40, 3), 0.1):
     stream.push(row)
 def collect():

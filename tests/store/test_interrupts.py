@@ -34,7 +34,9 @@ def check(path: Path, t: int) -> None:
 @pytest.mark.parametrize(("commit_every", "single"), [(1, False), ("1h", True), ("1ms", True), ("1ms", False)])
 def test_feeding_and_reading(tmp_path: Path, commit_every: int | str, single: bool) -> None:
     path, rows = tmp_path / "run.db", [*ROWS, *ROWS, *ROWS]
-    expected = {release.t: release.to_json() for release in sp.Stream(fpl(), seed=5).push_many(rows).releases}
+    expected = {
+        release.t: release.to_json() for release in sp.Stream(fpl(), row_norm=1.0, seed=5).push_many(rows).releases
+    }
     options: Any = {"commit_every": commit_every, "snapshot_every": "1ms"}
     store, stream = begin(path, stream={"regret": None}, **options)
     read: set[int] = set()
@@ -70,7 +72,7 @@ def fed(path: Path) -> None:
     """Begin a run, or resume one that had been begun to the end, and feed it."""
     with sp.Store(path) as store:
         try:
-            stream = sp.Stream(fpl(), seed=5, store=store)
+            stream = sp.Stream(fpl(), row_norm=1.0, seed=5, store=store)
         except UsageError:
             stream = sp.Stream.resume(store)
         stream.push_many(ROWS[stream.t : 50])
@@ -85,7 +87,7 @@ def test_beginning(tmp_path: Path, step: int) -> None:
 
     def work() -> None:
         opened.append(sp.Store(path))
-        sp.Stream(fpl(), seed=5, store=opened[0])
+        sp.Stream(fpl(), row_norm=1.0, seed=5, store=opened[0])
         opened[0].close()
 
     path = tmp_path / "first.db"

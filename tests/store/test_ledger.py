@@ -43,7 +43,9 @@ HUNDRED = sp.Budget(epsilon_of([SMALL] * 100, 1e-6), 1e-6)
 
 
 def fpl(epsilon=1.0, **options):
-    return sp.PrivateFPL(n_components=1, epsilon=epsilon, delta=1e-6, horizon=3, **options)
+    return sp.PrivateFPL(
+        **{"n_components": 1, "epsilon": epsilon, "center": False, "release_every": 1, "horizon": 3} | options
+    )
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def runs(ledger, data_set="patients"):
 
 def test_a_stream_is_booked_before_its_first_row_and_once(ledger):
     for number in (1, 2):  # of one name
-        stream = sp.Stream(fpl(), features=3, ledger=ledger.account("many", run="nightly"))
+        stream = sp.Stream(fpl(), row_norm=1.0, features=3, ledger=ledger.account("many", run="nightly"))
         for refused, error in (([[1.0, np.nan, 0.0]], BadRowError), (np.zeros((4, 3)), HorizonReachedError)):
             with pytest.raises(error):
                 stream.push_many(refused)
@@ -85,7 +87,7 @@ def test_a_stream_is_booked_before_its_first_row_and_once(ledger):
 def test_refusal_before_anything_changes(ledger, feed, features):
     ledger.debit("patients", fpl(1.9))
     before = ledger.balance("patients")
-    stream = sp.Stream(fpl(1.0), features=features, ledger=ledger.account("patients"))
+    stream = sp.Stream(fpl(1.0), row_norm=1.0, features=features, ledger=ledger.account("patients"))
     for _ in range(2):
         with pytest.raises(
             BudgetExhaustedError, match=r"data set 'patients' has spent epsilon=1.9 of 2 at delta=1e-06"
@@ -98,19 +100,27 @@ def test_refusal_before_anything_changes(ledger, feed, features):
 @pytest.mark.parametrize(
     ("algorithm", "rows", "problem"),
     [
-        (sp.PrivateFPL(n_components=5, horizon=30, **FEW), MANY, UsageError),
-        (sp.PrivateFPL(n_components=2, horizon=20, **FEW), MANY, HorizonReachedError),
+        (sp.PrivateFPL(n_components=5, horizon=30, release_every=1, center=False, **FEW), MANY, UsageError),
+        (sp.PrivateFPL(n_components=2, horizon=20, release_every=1, center=False, **FEW), MANY, HorizonReachedError),
         (sp.DPPCA(n_components=2, horizon=30, **FEW), MANY, UsageError),
-        (sp.SlidingWindowPCA(window=5, n_components=5, **FEW), MANY, UsageError),
+        (sp.SlidingWindowPCA(window=5, n_components=5, release_every=1, center=False, **FEW), MANY, UsageError),
         (sp.PrivateOja(n_components=5, **FEW), MANY, UsageError),
-        (sp.Tumbling(sp.GaussianCovariance(n_components=5, **FEW), release_every=5), MANY, UsageError),
-        (sp.PrivateFPL(n_components=2, horizon=30, **FEW), [*MANY.tolist(), ["x", 0, 0, 0]], BadRowError),
-        (sp.PrivateFPL(n_components=2, horizon=40, **FEW), np.full((1, 4), np.nan), BadRowError),
+        (sp.Tumbling(sp.GaussianCovariance(n_components=5, center=False, **FEW), release_every=5), MANY, UsageError),
+        (
+            sp.PrivateFPL(n_components=2, horizon=30, release_every=1, center=False, **FEW),
+            [*MANY.tolist(), ["x", 0, 0, 0]],
+            BadRowError,
+        ),
+        (
+            sp.PrivateFPL(n_components=2, horizon=40, release_every=1, center=False, **FEW),
+            np.full((1, 4), np.nan),
+            BadRowError,
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_refused_costs_nothing(ledger, algorithm, rows, problem):
-    refused = sp.Stream(algorithm, ledger=ledger.account("patients"))
+    refused = sp.Stream(algorithm, row_norm=1.0, ledger=ledger.account("patients"))
     with pytest.raises(problem):
         refused.push_many(rows)
     assert not runs(ledger)
@@ -125,7 +135,7 @@ def test_what_is_refused_costs_nothing(ledger, algorithm, rows, problem):
 @pytest.mark.parametrize("seed", [None, 7])
 def test_copies_and_children_of_streams_pay_again(ledger, in_child, how, seed):
     """The budget covers two runs, not three."""
-    stream = sp.Stream(fpl(1.2), ledger=ledger.account("patients"), seed=seed)
+    stream = sp.Stream(fpl(1.2), row_norm=1.0, ledger=ledger.account("patients"), seed=seed)
     stream.push(ROWS[0])
     twin, third = how(stream), how(stream)
     assert twin.release.to_json() == stream.release.to_json()
@@ -145,17 +155,17 @@ def test_copies_and_children_of_streams_pay_again(ledger, in_child, how, seed):
 
 
 def test_one_shots_check_pay_and_start_in_this_order(ledger):
-    small = sp.GaussianCovariance(n_components=1, epsilon=0.1, delta=1e-6)
+    small = sp.GaussianCovariance(n_components=1, epsilon=0.1, center=False)
     account = ledger.account("many", run="by hand")
     for rows in (ROWS, ROWS, np.zeros(3), [[1.0, math.nan, 0.0]]):
         with suppress(sp.errors.UsageError, BadRowError):
-            small.release(rows, ledger=account)
+            small.release(rows, ledger=account, row_norm=1.0)
     assert [entry.event.what for entry in ledger.balance("many").entries] == [Event.of(small).what] * 2
     with pytest.raises(BudgetExhaustedError):
-        replace(small, epsilon=5.0).release(ROWS, ledger=ledger.account("patients"))
-    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
+        replace(small, epsilon=5.0).release(ROWS, ledger=ledger.account("patients"), row_norm=1.0)
+    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, release_every=1, center=False)
     with pytest.raises(BudgetExhaustedError, match="without a guarantee"):
-        sp.Stream(leader, ledger=ledger.account("patients")).push(ROWS[0])
+        sp.Stream(leader, row_norm=1.0, ledger=ledger.account("patients")).push(ROWS[0])
     assert not runs(ledger)
 
 
@@ -205,14 +215,14 @@ def test_heads_go_on_from_where_they_are(path, ledger):
 
 
 def test_what_is_refused(ledger):
-    one_shot = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6)
+    one_shot = sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False)
     ledger.set_budget("patients", sp.Budget(2.0, 1e-6))  # again
     for message, act in {
         "budgets are set once": lambda: ledger.set_budget("patients", sp.Budget(3.0, 1e-6)),
         r"budget=2\.0: expected a budget": lambda: ledger.set_budget("flights", 2.0, 1e-6),
         "expected a name": lambda: ledger.set_budget("", sp.Budget(2.0, 1e-6)),
-        "ledger=.*: expected an account": lambda: sp.Stream(fpl(), ledger=ledger),
-        "=<.*: expected an account": lambda: one_shot.release(ROWS, ledger=ledger),
+        "ledger=.*: expected an account": lambda: sp.Stream(fpl(), row_norm=1.0, ledger=ledger),
+        "=<.*: expected an account": lambda: one_shot.release(ROWS, ledger=ledger, row_norm=1.0),
         "'flights' has no budget": lambda: ledger.debit("flights", fpl()),
         "Calibrate it for the same": lambda: ledger.debit("patients", fpl(adjacency="replace")),
     }.items():

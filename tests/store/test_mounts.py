@@ -19,7 +19,7 @@ MANY = np.vstack([ROWS] * 5)
 
 @pytest.fixture(scope="module")
 def whole() -> list[str]:
-    return texts(sp.Stream(fpl(), seed=5).push_many(MANY).releases)
+    return texts(sp.Stream(fpl(), row_norm=1.0, seed=5).push_many(MANY).releases)
 
 
 @pytest.fixture

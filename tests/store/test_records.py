@@ -31,7 +31,7 @@ from streampca.store.records import (
 )
 from streampca.stream.blocks import BlockGram, Entry
 
-PROMISE = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6).guarantee
+PROMISE = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False).guarantee
 NAMES = ("a", "b", "c")
 
 
@@ -202,7 +202,8 @@ def test_a_durable_run_loads_no_other_algorithms(tmp_path: Path) -> None:
         import streampca as sp
 
         def stream(**more):
-            return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, horizon=9), seed=1, **more)
+            algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, horizon=9, release_every=1)
+            return sp.Stream(algorithm, row_norm=1.0, seed=1, **more)
 
         stream().push([0.5, 0.5])
         with sp.Store({str(tmp_path / "run.db")!r}) as store:

@@ -75,9 +75,11 @@ def test_noise_from_the_system_is_played_again_from_the_fresh_bytes(case: str, t
 
 def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
+    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False)
     store = sp.Store(path, commit_every="1h")
-    stream = sp.Stream(sp.Tumbling(mechanism, release_every=40, horizon=400, keep_short=True), store=store)
+    stream = sp.Stream(
+        sp.Tumbling(mechanism, release_every=40, horizon=400, keep_short=True), row_norm=1.0, store=store
+    )
     stream.push_many(ROWS[:90])
     last = stream.finish()
     assert last is not None
@@ -101,9 +103,9 @@ def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
 )
 def test_any_order_of_pushes_commits_and_resumes(acts: list[int | str], commit_every: int | str) -> None:
     algorithm = fpl(release_every=6)
-    whole = sp.Stream(algorithm, seed=1, features=D, on_bad_row="zero")
+    whole = sp.Stream(algorithm, row_norm=1.0, seed=1, features=D, on_bad_row="zero")
     store = sp.Store(":memory:", commit_every=commit_every, snapshot_every="1ms" if commit_every == 2 else "1h")
-    stream = sp.Stream(algorithm, seed=1, features=D, on_bad_row="zero", store=store)
+    stream = sp.Stream(algorithm, row_norm=1.0, seed=1, features=D, on_bad_row="zero", store=store)
     rows = ROWS.copy()
     rows[5::17, 2] = np.nan
     for act in acts:
@@ -143,9 +145,9 @@ def test_names_bounds_and_the_first_row_come_back() -> None:
 
 def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> None:
     store = sp.Store(":memory:")
-    stream = sp.Stream(fpl(), seed=987654321, store=store)
+    stream = sp.Stream(fpl(), row_norm=1.0, seed=987654321, store=store)
     with pytest.raises(UsageError, match="Continue it"):
-        sp.Stream(fpl(), store=store)
+        sp.Stream(fpl(), row_norm=1.0, store=store)
     stream.push_many(ROWS[:10])
     assert sp.Stream.resume(store).guarantee.caveat == stream.guarantee.caveat != ""  # says that there is a seed
     assert "987654321" not in "".join(store._open_database().db.iterdump())
@@ -154,11 +156,11 @@ def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> N
         pass
 
     with pytest.raises(UsageError, match="Own cannot be kept"):
-        sp.Stream(Own(n_components=1, epsilon=1.0, delta=1e-6), store=sp.Store(":memory:"))
+        sp.Stream(Own(n_components=1, epsilon=1.0, delta=1e-6), row_norm=1.0, store=sp.Store(":memory:"))
     with pytest.raises(UsageError, match="holds no run"):
         sp.Stream.resume(sp.Store(":memory:"))
     with pytest.raises(BadParameterError, match="store="):
-        sp.Stream(fpl(), store="run.db")  # type: ignore[arg-type]
+        sp.Stream(fpl(), row_norm=1.0, store="run.db")  # type: ignore[arg-type]
     for wrong in (0, True, 2.5, "soon", "0ms", "5rows", None):
         with pytest.raises(BadParameterError, match="commit_every"):
             sp.Store(":memory:", commit_every=wrong)  # type: ignore[arg-type]
@@ -166,9 +168,9 @@ def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> N
 
 def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:
     rows = np.tile(ROWS, (12, 1))
-    expected = texts(sp.Stream(fpl(release_every=3), seed=3).push_many(rows).releases)
+    expected = texts(sp.Stream(fpl(release_every=3), row_norm=1.0, seed=3).push_many(rows).releases)
     store = sp.Store(":memory:", commit_every="1h", snapshot_every="1ms")
-    stream = sp.Stream(fpl(release_every=3), seed=3, store=store)
+    stream = sp.Stream(fpl(release_every=3), row_norm=1.0, seed=3, store=store)
 
     def reads() -> int:
         found = 0

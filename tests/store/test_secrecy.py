@@ -34,7 +34,8 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
     key, path = bytes(range(7, 39)), tmp_path / "run.db"
     store = sp.Store(path, commit_every=10, passphrase=passphrase)
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20),
+        sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=20),
+        row_norm=1.0,
         features=3,
         key=key,
         store=store,

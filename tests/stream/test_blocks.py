@@ -24,11 +24,11 @@ def rows_of(seed: int, count: int) -> np.ndarray:
 
 
 def fpl(every: int = 50, **options: object) -> sp.PrivateFPL:
-    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=every, **options)
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, **{"center": False, "release_every": every} | options)
 
 
 def new(algorithm: sp.Algorithm, **options: Any) -> sp.Stream:
-    return sp.Stream(algorithm, features=D, **options)
+    return sp.Stream(algorithm, features=D, **options if "bounds" in options else {"row_norm": 1.0} | options)
 
 
 def same(one: list, other: list) -> bool:
@@ -92,13 +92,13 @@ def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
 
 def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
-    users = sp.UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
+    users = sp.UserStream(fpl(max_rows_per_user=2, horizon=100), row_norm=1.0, user="who").stream
     for stream in (new(sp.Oja(n_components=2)), new(fpl(publish_regret=True)), users):
         with pytest.raises(UsageError, match="needs rows, not Gram matrices"):
             stream.push_block(block)
         assert stream.t == 0
-    perturbed = sp.papers.PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10)
-    leader, other = sp.Stream(perturbed, seed=3), sp.Stream(perturbed, seed=3)
+    perturbed = sp.papers.PerturbedLeader(n_components=2, epsilon=1.0, center=False, release_every=10)
+    leader, other = sp.Stream(perturbed, row_norm=1.0, seed=3), sp.Stream(perturbed, row_norm=1.0, seed=3)
     step = leader.push_block(block)
     assert same([step.release], other.push_many(rows_of(1, 10)).releases)
 
@@ -152,7 +152,7 @@ def test_blocks_are_of_this_admission_and_version_and_of_the_size_that_is_due(mo
     assert marks[0] == marks[1]
     assert len(set(marks)) == 4
     with pytest.raises(UsageError, match="features must be known"):
-        sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
+        sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0).leaves()
     stream = new(fpl())
     leaves, rows = stream.leaves(), rows_of(1, 25_000)
     cutter = BlockCutter(leaves.admission, release_every=10_000, horizon=25_000)

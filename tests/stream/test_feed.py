@@ -11,7 +11,9 @@ from streampca.stream import feed
 
 
 def stream(**more):
-    return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100, **more), seed=1)
+    return sp.Stream(
+        sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=100, **more), row_norm=1.0, seed=1
+    )
 
 
 def test_rows_come_in_batches_of_bounded_size_in_order():

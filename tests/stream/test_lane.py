@@ -22,9 +22,15 @@ def rows_of(n, d, seed=0):
 
 def stream(lane=True, d=5, k=2, solver="tracking", center=False, horizon=300, published=False, **keywords):
     algorithm = sp.PrivateFPL(
-        n_components=k, epsilon=1.0, delta=1e-6, horizon=horizon, solver=solver, center=center, publish_regret=published
+        n_components=k,
+        epsilon=1.0,
+        release_every=1,
+        horizon=horizon,
+        solver=solver,
+        center=center,
+        publish_regret=published,
     )
-    made = sp.Stream(algorithm, seed=7, **keywords)
+    made = sp.Stream(algorithm, seed=7, **keywords if "bounds" in keywords else {"row_norm": 1.0} | keywords)
     if not lane:
         made.engine._has_lanes = False
     return made
@@ -172,7 +178,7 @@ def test_streams_of_one_algorithm_do_not_share_the_scales_of_their_noise():
     """One stream is a chunk of 64 scales ahead of the other, so that each replaces the chunk in which the other is."""
     rows, algorithm = rows_of(200, 5), stream().algorithm
     expected = [step.release.to_json() for step in map(stream(lane=False).push, rows)]
-    ahead, behind = (sp.Stream(algorithm, seed=7) for _ in range(2))
+    ahead, behind = (sp.Stream(algorithm, row_norm=1.0, seed=7) for _ in range(2))
     found = [ahead.push(row).release.to_json() for row in rows[:70]]
     for t in range(130):
         assert behind.push(rows[t]).release.to_json() == expected[t]

@@ -7,7 +7,7 @@ from streampca.stream import replay
 
 
 def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
+    defaults = {"center": False, "release_every": 1, "n_components": 2, "epsilon": 1.0, "delta": 1e-6}
     return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
 
 
@@ -17,7 +17,7 @@ def some_rows(n: int, d: int = 4, seed: int = 0) -> np.ndarray:
 
 def test_steps_are_a_sequence() -> None:
     """That they are those of single rows is held by `test_blocks_and_single_rows_give_the_same_bits`."""
-    stream = sp.Stream(fpl(release_every=4))
+    stream = sp.Stream(fpl(release_every=4), row_norm=1.0)
     stream.push_many(some_rows(3))
     steps = stream.push_many(some_rows(8))
     assert [s.t for s in steps if s.release] == [r.t for r in steps.releases] == [4, 8]
@@ -28,7 +28,7 @@ def test_steps_are_a_sequence() -> None:
 
 def test_rewards_are_those_of_the_subspace_played_before() -> None:
     with pytest.raises(UsageError, match="number of features is not known"):
-        _ = sp.Stream(fpl()).engine.subspace()
+        _ = sp.Stream(fpl(), row_norm=1.0).engine.subspace()
     stream = sp.Stream(fpl(), features=4, row_norm=2.0, seed=0)
     played = stream.engine.subspace().basis
     assert np.array_equal(played, np.eye(4, 2))
@@ -47,7 +47,7 @@ def unchanged(stream: sp.Stream) -> tuple[object, ...]:
 @pytest.mark.parametrize("bad", [[0.1, 0.2], [0.1, 0.2, 0.3, np.nan], [0, 0, 0, np.inf], ["x", 0, 0, 0], None, "abcd"])
 @pytest.mark.parametrize("before", [0, 5])
 def test_a_bad_row_changes_nothing(bad: object, before: int) -> None:
-    stream, clean = sp.Stream(fpl(), seed=0), sp.Stream(fpl(), seed=0)
+    stream, clean = sp.Stream(fpl(), row_norm=1.0, seed=0), sp.Stream(fpl(), row_norm=1.0, seed=0)
     stream.push_many(some_rows(before))
     state = unchanged(stream)
     if before or not (isinstance(bad, list) and len(bad) == 2):
@@ -64,7 +64,7 @@ def test_a_bad_row_changes_nothing(bad: object, before: int) -> None:
 
 @pytest.mark.parametrize("every", [1, 3, 7])
 def test_past_the_horizon_nothing_changes(every: int) -> None:
-    stream = sp.Stream(fpl(horizon=20, release_every=every), seed=0)
+    stream = sp.Stream(fpl(horizon=20, release_every=every), row_norm=1.0, seed=0)
     stream.push_many(some_rows(18))
     state = unchanged(stream)
     with pytest.raises(HorizonReachedError, match="horizon of 20 rows leaves room for 2"):
@@ -92,14 +92,14 @@ def test_settings_outside_their_domain() -> None:
         ({"ledger": "budget.db"}, r"Pass Ledger\(file\).account"),
     ):
         with pytest.raises(UsageError, match=message):
-            sp.Stream(**({"algorithm": fpl()} | keywords))  # type: ignore[arg-type]
+            sp.Stream(**({"algorithm": fpl(), "row_norm": 1.0} | keywords))  # type: ignore[arg-type]
 
 
 def test_names_of_features_that_are_no_text() -> None:
-    stream = sp.Stream(fpl(), seed=0)
+    stream = sp.Stream(fpl(), row_norm=1.0, seed=0)
     for row in some_rows(4):
         stream.push(dict(enumerate(row.tolist())))
-    plain = sp.Stream(fpl(), seed=0, features=[str(i) for i in range(some_rows(1).shape[1])])
+    plain = sp.Stream(fpl(), row_norm=1.0, seed=0, features=[str(i) for i in range(some_rows(1).shape[1])])
     plain.push_many(some_rows(4))
     assert stream.features == plain.features
     assert np.array_equal(stream.regret.exact_gram(), plain.regret.exact_gram())
@@ -108,7 +108,7 @@ def test_names_of_features_that_are_no_text() -> None:
 
 
 def test_a_stream_without_regret() -> None:
-    stream = sp.Stream(fpl(), regret=None, seed=0)
+    stream = sp.Stream(fpl(), row_norm=1.0, regret=None, seed=0)
     assert np.isnan(stream.push(some_rows(1)[0]).reward)
     assert stream.engine.regret_log is None
     with pytest.raises(UsageError, match="keeps no regret"):
@@ -116,15 +116,17 @@ def test_a_stream_without_regret() -> None:
 
 
 def test_finishing_releases_what_is_held() -> None:
-    mechanism = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6)
-    kept = sp.Stream(sp.Tumbling(mechanism, release_every=10, keep_short=True), seed=0, features=list("abcd"))
+    mechanism = sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False)
+    kept = sp.Stream(
+        sp.Tumbling(mechanism, release_every=10, keep_short=True), row_norm=1.0, seed=0, features=list("abcd")
+    )
     assert kept.finish() is None
     kept.push_many(some_rows(14))
     last = kept.finish()
     assert last is not None
     assert (last.t, last.features, kept.release) == (14, ("a", "b", "c", "d"), last)
     for algorithm in (sp.Tumbling(mechanism, release_every=10), fpl(release_every=10)):
-        stream = sp.Stream(algorithm, seed=0)
+        stream = sp.Stream(algorithm, row_norm=1.0, seed=0)
         for row in some_rows(14):
             stream.push(row)
         assert (stream.finish(), stream.t) == (None, 14)

@@ -12,9 +12,9 @@ from streampca.stream import replay
 
 def stream(every: int = 1, solver: str = "tracking", n: int = 1000, **options: object) -> sp.Stream:
     algorithm = sp.PrivateFPL(
-        n_components=2, epsilon=1.0, delta=1e-6, horizon=n, release_every=every, solver=solver,  # type: ignore[arg-type]
+        n_components=2, epsilon=1.0, center=False, horizon=n, release_every=every, solver=solver,  # type: ignore[arg-type]
     )  # fmt: skip
-    return sp.Stream(algorithm, **({"seed": 3, "regret": sp.RegretLog(every=n)} | options))  # type: ignore[arg-type]
+    return sp.Stream(algorithm, row_norm=1.0, **({"seed": 3, "regret": sp.RegretLog(every=n)} | options))  # type: ignore[arg-type]
 
 
 ROWS = np.random.default_rng(0).normal(size=(400, 6))
@@ -53,11 +53,11 @@ def test_reading_absorbs_nothing(look) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("algorithm", [
-    sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=50),
-    sp.SlidingWindowPCA(window=60, n_components=2, epsilon=1.0, delta=1e-6, release_every=50),
+    sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=50),
+    sp.SlidingWindowPCA(window=60, n_components=2, epsilon=1.0, center=False, release_every=50),
 ])  # fmt: skip
 def test_regret_now_is_the_same_with_rows_that_wait(algorithm: sp.Algorithm) -> None:
-    single, block = (sp.Stream(algorithm, seed=3, regret=sp.RegretLog(every=7)) for _ in range(2))
+    single, block = (sp.Stream(algorithm, row_norm=1.0, seed=3, regret=sp.RegretLog(every=7)) for _ in range(2))
     for t, row in enumerate(ROWS[:120], start=1):
         single.push(row)
         block.push_many(row[None])

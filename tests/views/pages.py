@@ -32,7 +32,7 @@ class Run:
         algorithm = sp.PrivateFPL(
             n_components=2, epsilon=1.0, delta=1e-6, horizon=100_000, release_every=50, publish_regret=True
         )
-        self.stream = sp.Stream(algorithm, features=FEATURES, regret=sp.RegretLog(every=50), seed=seed)
+        self.stream = sp.Stream(algorithm, row_norm=1.0, features=FEATURES, regret=sp.RegretLog(every=50), seed=seed)
 
     def push(self, rows: int) -> list[sp.Release]:
         block = self.rng.normal(size=(rows, len(FEATURES))) * np.array([0.5, 0.3, 0.1, 0.05, 0.05])

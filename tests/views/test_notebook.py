@@ -22,7 +22,7 @@ CURATOR = "Curator only"
 
 def stream(**more: Any) -> sp.Stream:
     algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=50, publish_regret=True)
-    return sp.Stream(algorithm, regret=sp.RegretLog(every=100), seed=1, **more)
+    return sp.Stream(algorithm, row_norm=1.0, regret=sp.RegretLog(every=100), seed=1, **more)
 
 
 ROWS = np.random.default_rng(0).normal(size=(500, 4)) * [0.5, 0.3, 0.1, 0.1]

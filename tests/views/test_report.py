@@ -27,7 +27,7 @@ NASTY = ("</script><img src=x onerror=alert(1)>", "a$b$", '"&<b>', "plain", "x" 
 
 def a_stream(store=None, rows=1500):
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=50, publish_regret=True),
+        sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=50, publish_regret=True), row_norm=1.0,
         features=NASTY, regret=sp.RegretLog(every=50), seed=None if store else 5, store=store,
     )  # fmt: skip
     block = np.random.default_rng(0).normal(size=(rows, 5)) * np.array([0.6, 0.4, 0.1, 0.1, 0.1])

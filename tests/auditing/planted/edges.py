@@ -101,7 +101,7 @@ add("edge-doubling", sp.papers.DoublingFPL, n_components=1, **BUDGET, horizon=60
 
 
 def _named_by_a_row(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    stream = sp.Stream(subject, regret=None, on_bad_row="zero")
+    stream = sp.Stream(subject, row_norm=1.0, regret=None, on_bad_row="zero")
     try:
         out: list[Any] = released(*(stream.push(row) for row in rows))
     except StreamPCAError as problem:
@@ -125,7 +125,7 @@ add("names", FPL, n_components=1, feed=_named_by_a_row, d=3, rows=4, horizon=4, 
 
 
 def _watched(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    stream = sp.Stream(subject, features=names_of(rows))
+    stream = sp.Stream(subject, row_norm=1.0, features=names_of(rows))
     out: list[Any] = released(*(stream.push(row) for row in rows[:6]))
     return [*out, *stream.push_many(np.array(rows[6:])).releases, stream]
 
@@ -150,9 +150,13 @@ def _paid(budget: Any, runs: Any) -> Any:
 
 def _run_of(subject: Any, rows: list[Row], account: Any) -> list[Any]:
     if subject.max_rows_per_user is None:
-        return sp.Stream(subject, regret=None, ledger=account).push_many(np.array(rows)).releases
+        return sp.Stream(subject, row_norm=1.0, regret=None, ledger=account).push_many(np.array(rows)).releases
     users = ["she" if i < 2 else f"user {i}" for i in range(len(rows))]
-    return sp.UserStream(subject, regret=None, ledger=account).push_many(np.array(rows), users=users).releases
+    return (
+        sp.UserStream(subject, row_norm=1.0, regret=None, ledger=account)
+        .push_many(np.array(rows), users=users)
+        .releases
+    )
 
 
 def _for_rows(subject: Any) -> Any:

@@ -46,7 +46,7 @@ def add(name: str, kind: Callable[..., Any], **given: Any) -> None:
 
 # -- PrivateFPL -----------------------------------------------------------------------------------
 
-FPL = partial(sp.PrivateFPL, n_components=2, horizon=12, **BUDGET)
+FPL = partial(sp.PrivateFPL, n_components=2, horizon=12, release_every=1, center=False, **BUDGET)
 _FEEDS = ("many", "push", "chunks", "past")
 add("PrivateFPL", FPL, feeds=_FEEDS)
 add("PrivateFPL-one-feature", FPL, n_components=1, d=1)
@@ -60,7 +60,9 @@ add("PrivateFPL-rewards", FPL, publish_regret=True)
 add("PrivateFPL-rewards-replace", FPL, publish_regret=True, adjacency="replace", quick=False)
 add("PrivateFPL-tracking", FPL, solver="tracking")
 add("PrivateFPL-smoothed", FPL, solver="smoothed")
-add("DoublingFPL", partial(sp.papers.DoublingFPL, n_components=2, horizon=12, **BUDGET), slack=DOUBLING)
+add(
+    "DoublingFPL", partial(sp.papers.DoublingFPL, n_components=2, horizon=12, release_every=1, **BUDGET), slack=DOUBLING
+)
 
 
 _zeroed = partial(feed_stream, on_bad_row="zero")
@@ -84,7 +86,7 @@ add("PrivateFPL-users", FPL, noise="tree", max_rows_per_user=2, positions=(0,), 
 
 # -- windows, Oja, DP-PCA -------------------------------------------------------------------------
 
-WINDOW = partial(sp.SlidingWindowPCA, n_components=1, window=4, **BUDGET)
+WINDOW = partial(sp.SlidingWindowPCA, n_components=1, window=4, release_every=1, center=False, **BUDGET)
 for _method in ("histogram", "ring", "forgetting"):
     add(f"SlidingWindowPCA-{_method}", WINDOW, method=_method)
 add("SlidingWindowPCA-replace", WINDOW, method="ring", adjacency="replace")
@@ -123,7 +125,7 @@ def mechanism(name: str, kind: Callable[..., Mechanism], *, quick_replace: bool 
         add(f"{name}{suffix}", kind, **case)
 
 
-GAUSSIAN = partial(sp.GaussianCovariance, n_components=1, **BUDGET)
+GAUSSIAN = partial(sp.GaussianCovariance, n_components=1, center=False, **BUDGET)
 mechanism("GaussianCovariance", GAUSSIAN)
 mechanism("GaussianCovariance-discrete", GAUSSIAN, discrete_noise=True)
 _entries = partial(sp.papers.LaplaceCovariance, n_components=1, epsilon=1.0)

@@ -57,7 +57,7 @@ def fed(stream: sp.Stream, rows: FloatArray) -> list[Any]:
 
 
 def begin(subject: Any, rows: FloatArray, **options: Any) -> tuple[sp.Stream, list[Any]]:
-    stream = sp.Stream(subject, features=names_of(list(rows)), regret=None, **options)
+    stream = sp.Stream(subject, row_norm=1.0, features=names_of(list(rows)), regret=None, **options)
     return stream, fed(stream, rows[:2])
 
 
@@ -71,7 +71,7 @@ def _interrupted(subject: Any, rows: FloatArray) -> list[Any]:
     log: Any = SimpleNamespace(
         room=None, check=lambda: False, append=append, appended=lambda: None, hold=lambda t: None
     )  # fmt: skip
-    stream = sp.Stream(subject, regret=None)
+    stream = sp.Stream(subject, row_norm=1.0, regret=None)
     stream.engine.attach(log, None, copied=False)
     return fed(stream, rows)
 
@@ -85,7 +85,9 @@ def fork(stream: sp.Stream) -> sp.Stream:
 
 
 def _restored(stream: sp.Stream) -> sp.Stream:
-    other = sp.Stream(stream.algorithm, features=stream.features, regret=None, key=stream.engine.randomness.key)
+    other = sp.Stream(
+        stream.algorithm, row_norm=1.0, features=stream.features, regret=None, key=stream.engine.randomness.key
+    )
     replay.restore(other.engine, replay.saved(stream.engine)["state"], stream.release)
     return other
 
@@ -101,7 +103,7 @@ def _copied(make: Callable[[Any], Any]) -> Life:
 
 def _one_key(subject: Any, rows: FloatArray) -> list[Any]:
     key = sp.Randomness().key
-    return [text for _ in range(2) for text in fed(sp.Stream(subject, regret=None, key=key), rows)]
+    return [text for _ in range(2) for text in fed(sp.Stream(subject, row_norm=1.0, regret=None, key=key), rows)]
 
 
 def _stored(way: str) -> Life:
@@ -175,7 +177,7 @@ def _two(subject: sp.PrivateFPL) -> tuple[sp.PrivateFPL, sp.PrivateFPL]:
 
 def _two_configurations(subject: Any, rows: FloatArray) -> list[Any]:
     seed = int.from_bytes(sp.Randomness().key)
-    return [text for one in _two(subject) for text in fed(sp.Stream(one, regret=None, seed=seed), rows)]
+    return [text for one in _two(subject) for text in fed(sp.Stream(one, row_norm=1.0, regret=None, seed=seed), rows)]
 
 
 def _law_of_two(subject: sp.PrivateFPL, kind: str) -> Law:
@@ -192,7 +194,7 @@ life("two-configurations", _two_configurations, law=_law_of_two, guarantee=_clai
 
 def _one_key_mechanism(subject: Any, rows: list[Row], how: str) -> list[Any]:
     randomness = sp.Randomness()
-    return [subject.release(np.array(some), randomness) for some in (rows, rows[:-1])]
+    return [subject.release(np.array(some), randomness, row_norm=1.0) for some in (rows, rows[:-1])]
 
 
 add("life-mechanism-one-key", GAUSSIAN, d=6, rows=4, positions=(0, 3), feed=_one_key_mechanism, feeds=("twice",),
