@@ -346,9 +346,11 @@ def _blocks(X: Any) -> Iterator[FloatArray]:
     return sparse_blocks(X) if hasattr(X, "tocsr") else iter((X,))
 
 
-def _divisor(release: Release, n: int) -> int:
-    """Return the divisor of the sums of squares of n rows, without a warm-up. Public."""
-    return max(1, release.terms.count(1, n) - int(release.is_centered))
+def _divisor(release: Release, n: int) -> float:
+    """Return the divisor of the sums of squares of n rows, without a warm-up. Publishable."""
+    if release.is_centered:
+        return max(1.0, float(release.details["count"]) - 1.0)
+    return release.terms.count(1, n)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import UsageError
-from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_strategy
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
@@ -172,10 +171,6 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         else:
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
             details["rewards"] = {**noisy, "split": int(outlet.hide("split").words(1)[0] >> np.uint64(11))}
-        count = self.terms.count(1, t) if algorithm.center else t
-        if algorithm.center:
-            # The number of rows is public, so the entry of the constants is replaced without noise.
-            packed[-1] = count * CONSTANT**2
         last = t % algorithm.release_every  # rows of a short leaf before the horizon; else 0
         reading = self.reading.observe(packed, last / algorithm.release_every if last else 1.0)
         if reading.name is not None:
@@ -186,7 +181,7 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
             "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": reading.estimate,
         }  # fmt: skip
         if algorithm.center:
-            fields = centered_fields(packed, count, std, self.terms, details, reading.estimate)
+            fields = centered_fields(packed, self.terms.count(1, t), std, self.terms, details, reading.estimate)
         # Released rewards are computed on its span, so that it must have the same bits without compiled kernels.
         reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)
