@@ -74,7 +74,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     epsilon, delta : budget of one `fit`, or of all calls of `partial_fit` after it.
     row_norm, bounds : as in `streampca.Stream`; bounds by name are for tables. Components and variances are those of
         the mapped features. ``"private"`` bounds, for `fit` only, spend the budget of at most a quarter of the rows.
-    center : subtract a private mean, of the same release. Increases the noise by 11.8 %.
+    center : subtract a private mean, of the same release. Increases the noise by 12.5 %.
     adjacency : neighboring tables differ in one row, which is replaced by zero (``"zero-out"``; the number of rows is
         public) or by any row (``"replace"``).
     ledger, data_set : ledger file, and name of the data set whose budget pays before the first row. Every `fit`, every

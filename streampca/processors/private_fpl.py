@@ -51,9 +51,9 @@ class PrivateFPL(Leader):
     solver : method that computes the subspace from the released matrices: `Exact`, to which the regret bound applies;
         `Tracking`, in O(d^2 k) a release; `Smoothed`, with less regret where noise is large. ``"exact"``,
         ``"tracking"`` and ``"smoothed"`` are short for them. Post-processing.
-    center : release Gram matrices about the mean, with the sum of the rows released jointly (`linalg.centering`).
-        11.8 % more noise under zero-out, 12.5 % under replace. Without it, the first component of rows
-        far from 0 is close to the direction of their mean.
+    center : release Gram matrices about the mean, with the sum and the number of the rows released jointly
+        (`linalg.centering`). 12.5 % more noise, and more along the mean (`linalg.centering.MeanNoise`). Without it, the
+        first component of rows far from 0 is close to the direction of their mean.
     max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
         enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
 
@@ -71,9 +71,9 @@ class PrivateFPL(Leader):
 
     With ``publish_regret`` the inputs are pairs (svec(a a^T), c r), where r is the reward of the row on the scoring
     subspace and c = 1/2. Their sensitivity is sqrt(1 + c**2) or sqrt(2 + c**2) (`processors.rewards`), and `noise_std`
-    includes it. With ``center`` they are pairs (svec(a a^T), lambda a), lambda = 1/2, of sensitivity
-    sqrt(1 + lambda**2) or sqrt(2) (1 + lambda**2 / 2) (proof in `linalg.centering`), and the matrix about the mean is
-    post-processing of the two sums. The guarantee of users uses only these norms.
+    includes it. With ``center`` they are svec(b b^T) for b = (a, c), c**2 = 1/8, and 0 for an absent row: of
+    sensitivity 1.125 or 1.125 sqrt(2) (proof in `linalg.centering`). The matrix about the mean is post-processing. The
+    guarantee of users uses only these norms.
 
     *Differences from the paper.* DTTZ14 calibrate each tree node with variance 50 log^3(m/delta)/epsilon^2 over the
     upper triangle. The same tree calibrated exactly in svec coordinates has about 50 times less noise. The extra noise

@@ -57,7 +57,7 @@ class SlidingWindowPCA(Algorithm):
     overhang : for ``"histogram"``: largest number of rows before the window that a release covers, as a share of the
         window. About 1 / overhang more checkpoints are kept.
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
-    center : release Gram matrices about the mean of the window, as `PrivateFPL` does.
+    center : release Gram matrices about the mean of the window, as `PrivateFPL` does: 12.5 % more noise.
         `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
 
     Raises

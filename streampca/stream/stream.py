@@ -56,7 +56,7 @@ class Stream:
         its square.
     bounds : public ranges of the features, mapped into that ball: ``(lower, upper)`` or a mapping by name (see
         `Admission`). ``"private"`` estimates them from the first rows (`PrivateBounds`), which spend their whole budget
-        on the bounds: they count as zero rows in all releases and in the regret, and no release precedes their end.
+        on the bounds: they are absent from all releases and from the regret, and no release precedes their end.
     warmup : number of these rows for ``bounds="private"``. If None, chosen from epsilon, delta, the number of features
         and the horizon.
     features : names of the features, or their number. If None, the first row has them: names if it is a mapping or a
