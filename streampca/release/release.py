@@ -383,7 +383,7 @@ class Release:
 
     def _estimates(self, gram: FloatArray | None = None, noise_std: float = 0.0) -> Estimates:
         # A decayed sum has the mass of fewer rows than `t`, but `rows` must not be below it.
-        rows = max(1, self.t) if "decay_per_release" in self._details else rows_summed(self)
+        rows = max(1, self.t) if "decay_per_release" in self._details else _rows_covered(self)
         std, mean = (self.noise_law if gram is None else self._law(noise_std)) or (0.0, None)
         k, gram = max(1, self.n_components), self.gram if gram is None else gram
         return Estimates(gram=gram, noise_std=std, n_components=k, rows=rows, row_norm=self.row_norm, mean=mean)
@@ -529,15 +529,20 @@ class Release:
         return f"Release(t={self.t}, n_features={self.n_features}, n_components={self.n_components})"
 
 
-def rows_summed(release: Release) -> int:
-    """Return the number of rows in the sum of a release: of its window, block or stream; 1 for a decayed sum.
+def rows_summed(release: Release) -> float:
+    """Return the number of rows to divide the sums of a release by; 1 for a decayed sum.
 
-    Rows of the warm-up do not count.
+    Of a centered release, the released number of rows that are present. Of others, the public number of rows.
     """
-    # Public facts only: numbers of rows are public, unlike sums over them.
-    details, terms = release.details, release.terms
+    details = release.details
     if "decay_per_release" in details:
-        return 1
+        return 1.0
+    return float(details.get("count", 0.0)) or float(_rows_covered(release))
+
+
+def _rows_covered(release: Release) -> int:
+    """Return the public number of rows of the window, block or stream of a release, without those of a warm-up."""
+    details, terms = release.details, release.terms
     window, block = details.get("window"), details.get("rows")
     if isinstance(window, list) and len(window) == 2:
         return terms.count(int(window[0]), int(window[1]))
