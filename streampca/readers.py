@@ -163,7 +163,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     readers : number of readers, which are numbered from 0.
     rows : rows in a block.
     close : rounds before this one are absorbed at the end of the source even if blocks are missing. Their rows are
-        absent, and are dropped if they arrive later. When to close must not depend on rows.
+        absent, and the blocks are dropped if they arrive later. When to close must not depend on rows.
 
     Raises
     ------

@@ -606,7 +606,8 @@ static double NAME(center)(const double *raw, double constant, double count, dou
     square += mean[i] * mean[i];
   }
   if (square > 0.0) {
-    double left = 1.0 - (double)d * variance * per_count * per_count / square, most = 1.0 / sqrt(square), factor = left > 0.0 ? left : 0.0;
+    double left = 1.0 - (double)d * variance * per_count * per_count / square, most = 1.0 / sqrt(square);
+    double factor = left > 0.0 ? left : 0.0;
     if (!(factor <= most)) factor = most;
     for (int64_t i = 0; i < d; i++) mean[i] *= factor;
   }
