@@ -142,7 +142,7 @@ class Centered(NamedTuple):
     mean : (d,) private mean, shrunk by the contribution of its noise to its square, then clipped to the unit ball.
     sums : (d,) private sum of the rows; the standard deviation of the noise in each entry is sigma / lambda.
     noisy_count : estimated number of rows that are present, of standard deviation 8 sigma (`counted`).
-    count : number of rows that the sums were divided by.
+    divisor : number of rows that the sums were divided by.
     noise_std : bound on the standard deviation of the noise along any unit vector x, to first order: ``sigma (1 + 2
         (m . x)**2 / lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
     """
@@ -151,7 +151,7 @@ class Centered(NamedTuple):
     mean: FloatArray
     sums: FloatArray
     noisy_count: float
-    count: float
+    divisor: float
     noise_std: float
 
 

@@ -113,7 +113,7 @@ def centered_fields(
     if smoothed is not None:
         smoothed = centered(smoothed, rows, details["smoothed_noise_std"] / unit**2, debias=False).packed
     law = {
-        "mean": (about.mean * unit).tolist(), "count": about.count, "sums": (about.sums * unit).tolist(),
+        "mean": (about.mean * unit).tolist(), "count": about.divisor, "sums": (about.sums * unit).tolist(),
         "noisy_count": about.noisy_count, "joint_noise_std": std * unit**2,
     }  # fmt: skip
     return {
