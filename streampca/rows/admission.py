@@ -72,7 +72,7 @@ def _marks(rows: FloatArray) -> npt.NDArray[np.uint64]:
 class Counts(NamedTuple):
     """Counts of what admission did to rows. Curator only: exact functions of raw rows."""
 
-    zeroed: tuple[int, ...] = (0,) * len(REASONS)  # rows absorbed as zero rows, for each reason
+    zeroed: tuple[int, ...] = (0,) * len(REASONS)  # bad rows, which are absorbed as zero vectors, for each reason
     scaled: int = 0  # rows longer than row_norm
     clamped: npt.NDArray[np.int64] | None = None  # values outside their bounds, for each feature; None for none
     squares: int = 0  # sum of the squared norms of the admitted rows, in units of 2**-40 row_norm**2
@@ -92,7 +92,7 @@ class Counts(NamedTuple):
 
     @property
     def bad(self) -> int:
-        """Number of rows absorbed as zero rows."""
+        """Number of bad rows."""
         return sum(self.zeroed)
 
     def plain(self) -> list[Any]:

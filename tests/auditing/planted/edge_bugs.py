@@ -68,7 +68,7 @@ def _rows_twice(made: DPPCAProcessor, *_: Any) -> Any:
 
 
 def _twice(made: RewardSum, *_: Any) -> RewardSum:
-    return RewardSum(2 * made.total, made.scoring, made.scale, made.of_zeros)
+    return RewardSum(2 * made.total, made.scoring, made.scale)
 
 
 def _all_rows(made: Any, *_: Any) -> Any:
