@@ -162,8 +162,8 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     source : source of the blocks.
     readers : number of readers, which are numbered from 0.
     rows : rows in a block.
-    close : rounds before this one are absorbed at the end of the source even if blocks are missing. These count as zero
-        rows and are dropped if they arrive later. When to close must not depend on rows.
+    close : rounds before this one are absorbed at the end of the source even if blocks are missing. Their rows are
+        absent, and the blocks are dropped if they arrive later. When to close must not depend on rows.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
         if block.admission != mark or block.high.size != zeros.size:
             raise UsageError(f"reader {reader} admits rows with other settings; use stream.leaves()")
         if number < due:
-            return  # absorbed before, or closed: it counts as zero rows
+            return  # absorbed before, or closed: its rows are absent
         # The place before the first block of a round is where a restart reads again.
         one = rounds.setdefault(number, _Round(place))
         # A reader that restarts sends blocks again. Their bytes are equal, because sums are exact.
@@ -213,7 +213,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     def absorb_round() -> Step:
         nonlocal due
         found = rounds.pop(due).sum if due in rounds else None
-        # Blocks that have not arrived count as zero rows.
+        # The rows of blocks that have not arrived are absent.
         block = replace(found or BlockGram(zeros, zeros, 1, NO_COUNTS, None, mark), count=readers * rows)
         due += 1
         # A restart reads again from the first block of any open round.

@@ -323,7 +323,7 @@ class PrivatePCA(RiverAdapter):
     ----------
     horizon : number of rows for which the noise is calibrated; None for an endless stream, with about 20 % more noise.
     release_every : rows between releases. Noise and running time decrease as it increases.
-    center : subtract a private mean, which increases the noise by 11.8 %. Scores are of the uncentered row. False is
+    center : subtract a private mean, which increases the noise by 12.5 %. Scores are of the uncentered row. False is
         the form of the papers.
     """
 
@@ -364,7 +364,7 @@ class PrivateBlockPCA(RiverAdapter):
     Parameters
     ----------
     block : rows in a block.
-    center : subtract a private mean, which increases the noise by 11.8 %.
+    center : subtract a private mean, which increases the noise by 12.5 %.
     """
 
     _: KW_ONLY

@@ -109,8 +109,9 @@ class SubspaceDrift(base.DriftDetector):
     def _test(self, before: _Sum, block: _Sum, release: Release) -> None:
         k, both = release.n_components, before.plus(block)
         shrunk = Estimates(
-            gram=both.gram, noise_std=both.noise_std, n_components=k, rows=both.rows, row_norm=release.row_norm
-        ).shrunk_gram
+            gram=both.gram, noise_std=both.noise_std, n_components=k, rows=math.ceil(both.rows),
+            row_norm=release.row_norm,
+        ).shrunk_gram  # fmt: skip
         # The laws do not depend on the orthonormal basis: use the eigenvectors.
         variances = np.maximum(np.linalg.eigvalsh(shrunk)[::-1], 0.0) / both.rows
         noise, after = both.noise_std / both.rows, np.arange(variances.size) >= k
@@ -140,7 +141,7 @@ class _Sum:
 
     gram: FloatArray
     noise_std: float
-    rows: int
+    rows: float
 
     def plus(self, other: _Sum) -> _Sum:
         # The noise of the two is independent, so that variances add.

@@ -75,7 +75,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     bounds, row_norm : as in `streampca.Stream`; `fit` refuses unless exactly one is given. Bounds by name are for
         tables. Components and variances are those of the mapped features. ``"private"`` bounds, for `fit` only, spend
         the budget of at most a quarter of the rows.
-    center : subtract a private mean, of the same release. Increases the noise by 11.8 %.
+    center : subtract a private mean, of the same release. Increases the noise by 12.5 %.
     adjacency : neighboring tables differ in one row, which is replaced by zero (``"zero-out"``; the number of rows is
         public) or by any row (``"replace"``).
     ledger, data_set : ledger file, and name of the data set whose budget pays before the first row. Every `fit`, every
@@ -348,9 +348,11 @@ def _blocks(X: Any) -> Iterator[FloatArray]:
     return sparse_blocks(X) if hasattr(X, "tocsr") else iter((X,))
 
 
-def _divisor(release: Release, n: int) -> int:
-    """Return the divisor of the sums of squares of n rows, without a warm-up. Public."""
-    return max(1, release.terms.count(1, n) - int(release.is_centered))
+def _divisor(release: Release, n: int) -> float:
+    """Return the divisor of the sums of squares of n rows, without a warm-up. Publishable."""
+    if release.is_centered:
+        return max(1.0, float(release.details["count"]) - 1.0)
+    return release.terms.count(1, n)
 
 
 @dataclass(frozen=True, kw_only=True)

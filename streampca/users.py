@@ -14,6 +14,7 @@ from streampca.errors import BadParameterError, BadRowError, UsageError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.processors.base import Algorithm
 from streampca.release.release import Release
+from streampca.rows.admission import absent_values
 from streampca.rows.protocol import RowSource
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
@@ -39,8 +40,8 @@ def _is_name(user: Any) -> bool:
 class UserStream:
     """Stream whose guarantee covers all rows of a user together.
 
-    Rows of a user beyond the algorithm's ``max_rows_per_user`` become zero rows: they count as rows of the stream and
-    add nothing. `Stream` describes the attributes and methods without a description.
+    Rows of a user beyond the algorithm's ``max_rows_per_user`` are absent: they advance the stream by a row and add
+    nothing to any sum. `Stream` describes the attributes and methods without a description.
 
     Parameters
     ----------
@@ -65,10 +66,10 @@ class UserStream:
 
     Notes
     -----
-    *Guarantee.* That of the algorithm, for neighbors that differ in all rows of one user: against zero rows (zero-out),
-    or against other rows (replace). The number of rows and their users are as public as the positions of rows. A row is
-    capped by its number among its user's rows, which does not depend on the content of any row. Users are counted in
-    memory. Curator only. With ``center=True``, capped rows count as zero rows in the mean, too.
+    *Guarantee.* That of the algorithm, for neighbors that differ in all rows of one user: against absent rows
+    (zero-out), or against other rows (replace). The number of rows and their users are as public as the positions of
+    rows. A row is capped by its number among its user's rows, which does not depend on the content of any row. Users
+    are counted in memory. Curator only.
 
     *Interrupts and threads.* As for `Stream`: after any exception, the rows of a user are counted exactly as far as the
     stream has absorbed them.
@@ -106,7 +107,7 @@ class UserStream:
         # Privacy hazard: whether a row is capped must depend on users and positions only, never on its content.
         if self._numbers([user])[0] > self._cap:
             admission = self.stream.engine.now.admission
-            row = admission.neutral(admission.n_features or 0)
+            row = absent_values(admission.n_features or 0)
         return self.stream.push(row)
 
     def push_many(self, rows: Any, users: Iterable[Hashable] | None = None) -> Steps:
@@ -135,7 +136,7 @@ class UserStream:
             return self.stream.push_many(rows)
         # Rows over the cap are replaced before they are checked: their content has no effect, not even an error.
         admission = self.stream.engine.now.admission.fixed_by_block(rows)
-        zero = admission.neutral(admission.n_features or 0)
+        zero = absent_values(admission.n_features or 0)
         if is_frame(rows):
             values = admission.table(rows)
             values[over] = zero

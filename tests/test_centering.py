@@ -4,12 +4,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from golden_cases import STREAMS
+from hypothesis import given, settings, strategies as st
 
 import streampca as sp
 from streampca.errors import BadRowError
-from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT, MeanNoise, centered, joint_factor, with_constant
+from streampca.linalg.centering import (
+    CONSTANT,
+    JOINT_FACTOR,
+    MEAN_WEIGHT,
+    MeanNoise,
+    centered,
+    counted,
+    least_count,
+    with_constant,
+)
 from streampca.linalg.lattice import STEP, GramSum, onto_ball
 from streampca.linalg.svec import pack_entries, svec, svec_size, unpack_entries, unsvec
 from streampca.privacy.budget import Budget
@@ -26,33 +37,37 @@ def some_rows(n: int, d: int = 5) -> np.ndarray:
     return np.random.default_rng(3).normal(size=(n, d)) * np.array([0.3, 0.2, 0.1, 0.05, 0.05])[:d] + shift
 
 
-def moved(a: np.ndarray, b: np.ndarray, weight: float) -> float:
-    """How far replacing a row by another moves what is released jointly."""
-    return float(np.hypot(np.linalg.norm(np.outer(a, a) - np.outer(b, b)), weight * np.linalg.norm(a - b)))
+def outer(row: np.ndarray | None, c: float = CONSTANT) -> np.ndarray:
+    """svec of the outer product of a longer row; zeros for an absent one."""
+    longer = np.zeros(4) if row is None else np.append(row, c)
+    return svec(np.outer(longer, longer))
 
 
 # -- sensitivity ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weight", [0.1, MEAN_WEIGHT, 1.0, 2.0**0.5, 1.7, 3.0])
-def test_the_joint_sensitivity_is_met_and_never_exceeded(weight: float) -> None:
-    zero_out, replaced = joint_factor(replace=False, weight=weight), 2**0.5 * joint_factor(replace=True, weight=weight)
-    rng = np.random.default_rng(0)
-    for a, b in rng.normal(size=(2000, 2, 3)):
-        lengths = rng.uniform(size=2) ** 0.1
-        x, y = a / np.linalg.norm(a) * lengths[0], b / np.linalg.norm(b) * lengths[1]
-        assert moved(x, 0 * x, weight) <= zero_out + 1e-12
-        assert moved(x, y, weight) <= replaced + 1e-12
-    unit, cosine = np.array([1.0, 0.0]), max(-1.0, -0.5 * weight**2)
-    assert moved(unit, 0 * unit, weight) == pytest.approx(zero_out, rel=1e-12)
-    assert moved(unit, np.array([cosine, (1.0 - cosine**2) ** 0.5]), weight) == pytest.approx(replaced, rel=1e-12)
+def test_the_sensitivity_is_met_and_never_exceeded() -> None:
+    """By search over pairs of rows: absent, inside the ball and on it."""
+    rng, worst = np.random.default_rng(0), np.zeros(3)
+    for pair in rng.normal(size=(3000, 2, 3)):
+        x, y = (row / np.linalg.norm(row) * rng.uniform() ** 0.1 for row in pair)
+        moves = outer(x), outer(x) - outer(np.zeros(3)), outer(x) - outer(y)
+        worst = np.maximum(worst, [np.linalg.norm(move) for move in moves])
+    bounds = JOINT_FACTOR, (1.0 + 2.0 * CONSTANT**2) ** 0.5, 2.0**0.5 * JOINT_FACTOR
+    assert (worst <= np.array(bounds) + 1e-12).all()
+    first, other = np.array([1.0, 0.0, 0.0]), np.array([-(CONSTANT**2), (1.0 - CONSTANT**4) ** 0.5, 0.0])
+    met = outer(first), outer(first) - outer(np.zeros(3)), outer(first) - outer(other)
+    assert [np.linalg.norm(move) for move in met] == pytest.approx(bounds, rel=1e-12)
+    # A sensitivity without the share of the count is refuted: 1.118 for 1.125.
+    assert np.linalg.norm(outer(first)) > 1.006 * bounds[1]
 
 
 def test_algorithms_calibrate_for_it() -> None:
-    """The noise of rows with the constant, against that of rows alone; and the constant's own entry never moves."""
+    """The noise of rows with the constant, against that of rows alone."""
     assert pytest.approx(0.25, rel=1e-5) == MEAN_WEIGHT**2
+    assert pytest.approx(1.125, rel=1e-6) == JOINT_FACTOR
     assert int(CONSTANT / STEP) == CONSTANT / STEP
-    for adjacency, factor in (("zero-out", 1.25**0.5), ("replace", 1.125)):
+    for adjacency in ("zero-out", "replace"):
         given: dict[str, Any] = {**BUDGET, "adjacency": adjacency, "release_every": 1, "center": False}
         window = {**given, "window": 20, "release_every": 5}
         for algorithm in (
@@ -62,15 +77,137 @@ def test_algorithms_calibrate_for_it() -> None:
             *(sp.SlidingWindowPCA(**window, method=method) for method in ("ring", "histogram", "smoothed")),
         ):
             ratio = replace(algorithm, center=True).noise_std(20) / algorithm.noise_std(20)  # type: ignore[attr-defined]
-            assert ratio == pytest.approx(factor, rel=1e-5), algorithm
+            assert ratio == pytest.approx(JOINT_FACTOR, rel=1e-5), algorithm
         gaussian: dict[str, Any] = {**BUDGET, "adjacency": adjacency}
-        mechanism = sp.GaussianCovariance(**gaussian, center=False)
-        assert sp.GaussianCovariance(**gaussian, center=True).sigma == pytest.approx(factor * mechanism.sigma, rel=1e-5)
+        ratio = sp.GaussianCovariance(**gaussian).sigma / sp.GaussianCovariance(**gaussian, center=False).sigma
+        assert ratio == pytest.approx(JOINT_FACTOR, rel=1e-5)
         assert Budget(1.0, 1e-6, adjacency).sensitivity(center=False) == Budget(1.0, 1e-6, adjacency).sensitivity()
-    a, b = (with_constant(onto_ball(row[None])) for row in (np.array([0.6, 0.8]), np.zeros(2)))
-    change = svec(a.T @ a) - svec(b.T @ b)
-    assert np.linalg.norm(change) == pytest.approx(1.25**0.5, rel=1e-5)
-    assert change[-1] == 0.0
+
+
+# -- absent rows ------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    places=st.sets(st.integers(0, 59), max_size=59), cut=st.integers(1, 59), every=st.sampled_from([1, 3, 20]),
+    bad=st.sampled_from([np.nan, np.inf, -np.inf]),
+)  # fmt: skip
+def test_bad_rows_leave_the_sums_equal_to_the_bit(places: set[int], cut: int, every: int, bad: float) -> None:
+    """Anywhere among the rows, and under the same horizon: the exact sum is that of the others."""
+    rows = some_rows(60)
+    rows[sorted(places), 1] = bad
+    given: dict[str, Any] = {"seed": 1, "on_bad_row": "zero", "features": list("abcde")}
+    algorithm = sp.PrivateFPL(**BUDGET, horizon=60, release_every=every, center=True)
+    whole, others = sp.Stream(algorithm, **given), sp.Stream(algorithm, **given)
+    for part in (rows[:cut], rows[cut:]):
+        whole.push_many(part)
+    kept = np.delete(rows, sorted(places), axis=0)
+    others.push_many(kept)
+    sums = [stream.engine.processor.curator_gram() for stream in (whole, others)]
+    assert sums[0].parts.tobytes() == sums[1].parts.tobytes()  # type: ignore[union-attr]
+    assert sums[0].packed()[-1] == (60 - len(places)) * CONSTANT**2  # type: ignore[union-attr]
+
+
+def test_every_kind_of_absent_row_is_the_zero_vector() -> None:
+    """Bad rows one by one and in blocks, rows past a cap, and rows of a warm-up; a row in the middle is present."""
+    rows, names = some_rows(12), list("abcde")
+    fpl = sp.PrivateFPL(**BUDGET, horizon=12, release_every=4, center=True)
+
+    def corner(stream: Any) -> float:
+        return float(stream.engine.processor.curator_gram().packed()[-1] / CONSTANT**2)
+
+    for push in ("push", "push_many"):
+        stream = sp.Stream(fpl, seed=1, on_bad_row="zero", features=names)
+        given: list[Any] = [*rows.tolist()[:9], ["x"] * 5, [None] * 5, [0.0] * 5]
+        _ = stream.push_many(given) if push == "push_many" else [stream.push(row) for row in given]
+        assert corner(stream) == 10
+        assert stream.admission.bad_rows == 2
+    for kind in (np.ndarray, list, pd.DataFrame):
+        users = sp.UserStream(replace(fpl, max_rows_per_user=2), seed=1, features=names)
+        table = {np.ndarray: rows, list: rows.tolist(), pd.DataFrame: pd.DataFrame(rows, columns=names)}[kind]
+        users.push_many(table, users=["one"] * 6 + ["two"] * 6)
+        assert corner(users.stream) == 4
+        assert users.admission.bad_rows == 0
+    users = sp.UserStream(replace(fpl, max_rows_per_user=2), seed=1, features=names)
+    for row in rows:
+        users.push(row, "one")
+    assert corner(users.stream) == 2
+    warm = sp.Stream(replace(fpl, horizon=40), seed=1, features=names, bounds="private", warmup=16)
+    warm.push_many(some_rows(40))
+    assert corner(warm) == 24
+
+
+def test_the_count_is_bounded_by_the_public_number_of_rows_and_by_its_noise() -> None:
+    std, unit = 2.0, CONSTANT**2
+    assert counted(120 * unit, 100, std) == (120.0, 100.0)
+    assert counted(90 * unit, 100, std) == (90.0, 90.0)
+    assert counted(-5 * unit, 100, std) == (-5.0, 32.0)
+    assert counted(5 * unit, 20, std) == (5.0, 20.0)  # fewer rows than the least count: an early release
+    assert counted(0.0, 3, 0.0) == (0.0, 1.0)
+    assert least_count(std) == 32.0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3])
+def test_the_count_of_a_release_is_that_of_the_good_rows(share: float) -> None:
+    """Of 60 counts the mean of the noisy one is off by 5 standard errors with probability 6e-7."""
+    n, found = 4000, []
+    bad = np.arange(n) < share * n
+    rows = np.where(bad[:, None], np.nan, [0.5, 0.0, 0.3])
+    algorithm = sp.PrivateFPL(**BUDGET, horizon=n, release_every=n, center=True)
+    for seed in range(60):
+        stream = sp.Stream(algorithm, seed=seed, on_bad_row="zero", features=3, regret=None)
+        details = stream.push_many(rows).releases[-1].details
+        found.append(details["noisy_count"])
+        assert details["count"] == min(n, details["noisy_count"])
+        std = details["joint_noise_std"]
+        assert np.abs(np.array(details["sums"]) - (~bad).sum() * np.array([0.5, 0.0, 0.3])).max() < 10.0 * std
+    assert abs(np.mean(found) - (~bad).sum()) < 5.0 * 8.0 * std / 60**0.5
+    assert 5.0 < np.std(found) / std < 11.0  # 8; outside with probability 3e-4
+
+
+def captured(rows: np.ndarray, seed: int) -> float:
+    """Share of the best subspace of the good rows that one release of all rows captures."""
+    n, d = rows.shape
+    algorithm = sp.PrivateFPL(**BUDGET, horizon=n, release_every=n, center=True)
+    stream = sp.Stream(algorithm, seed=seed, on_bad_row="zero", features=d, regret=None)
+    release = stream.push_many(rows).releases[-1]
+    about = onto_ball(rows[~np.isnan(rows).any(axis=1)])
+    about -= about.mean(axis=0)
+    return release.subspace.captured(about.T @ about) / float(np.linalg.eigvalsh(about.T @ about)[-2:].sum())
+
+
+def test_missing_rows_do_not_bend_the_components() -> None:
+    """20 000 rows of 6 columns with a mean of length .39, of which 8.7 % miss a value: as if they were not there."""
+    rng = np.random.default_rng(0)
+    turned = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    mean = 0.39 * np.array([0.0, 0.0, 1.0, -1.0, 1.0, 0.5]) / 3.25**0.5
+    rows = rng.normal(size=(20_000, 6)) * 0.16 * np.array([1.0, 0.7, 0.35, 0.3, 0.25, 0.2]) @ turned + mean
+    missing = rng.uniform(size=20_000) < 0.087
+    with_missing, in_the_middle = rows.copy(), rows.copy()
+    with_missing[missing, 2], in_the_middle[missing] = np.nan, 0.0
+    assert np.median([captured(with_missing, seed) for seed in range(21)]) >= 0.995
+    assert np.median([captured(rows[~missing], seed) for seed in range(21)]) >= 0.995
+    # Rows in the middle of the ranges, with the constant, pull a component toward the mean.
+    algorithm = sp.PrivateFPL(**BUDGET, horizon=20_000, release_every=20_000, center=True)
+    bent = sp.Stream(algorithm, seed=0, regret=None).push_many(in_the_middle).releases[-1].subspace
+    about = rows[~missing] - rows[~missing].mean(axis=0)
+    assert bent.captured(about.T @ about) < 0.95 * float(np.linalg.eigvalsh(about.T @ about)[-2:].sum())
+
+
+def test_missing_flights_do_not_move_the_mean() -> None:
+    """Canceled flights miss their times; the mean distance of all 336 776 is 1040, that of the complete ones 1048."""
+    source = sp.sources.flights.rows(("distance", "air_time", "arr_delay", "dep_delay"))
+    rows, close = np.concatenate(list(source.blocks())), 0
+    algorithm = sp.PrivateFPL(**BUDGET, horizon=len(rows), release_every=len(rows), center=True)
+    for seed in range(20):
+        given = {"bounds": source.bounds, "features": source.features, "on_bad_row": "zero", "regret": None}
+        release = sp.Stream(algorithm, seed=seed, **given).push_many(rows).releases[-1]  # type: ignore[arg-type]
+        assert release.terms.middle is not None
+        assert release.terms.scale is not None
+        distance = float((release.terms.middle + release.mean / release.terms.scale)[0])
+        second = release.subspace.basis[:, 1]
+        close += abs(distance - 1048.4) < 5.0 and bool((second[2:] * second[1] > 0.0).all())
+    assert close >= 19
 
 
 # -- the matrix about the mean ----------------------------------------------------------
@@ -85,6 +222,8 @@ def test_the_bias_of_the_mean_is_taken_off() -> None:
     np.testing.assert_allclose(plain.mean, rows[:, :d].mean(axis=0), atol=1e-12)
     rng = np.random.default_rng(1)
     noise = [pack_entries(unsvec(std * rng.normal(size=size), d + 1)) for _ in range(4000)]
+    for each in noise:
+        each[-1] = 0.0  # the noise of the count has a bias of its own, of second order
     errors = np.array([centered(exact + each, n, std).packed - plain.packed for each in noise])
     assert np.abs(errors.mean(axis=0) / (errors.std(axis=0) / 4000**0.5)).max() < 4.5
     bias = (std / MEAN_WEIGHT) ** 2 / n  # what is left without the correction
@@ -100,7 +239,7 @@ def test_the_mean_in_play_is_shrunk_and_stays_in_the_ball() -> None:
         found = [centered(exact + pack_entries(unsvec(std * rng.normal(size=231), 21)), n, std) for _ in range(50)]
         lengths.append(np.mean([np.linalg.norm(each.mean) for each in found]))
         assert max(np.linalg.norm(each.mean) for each in found) <= 1.0 + 1e-12
-        assert all(std <= each.noise_std <= std * (1.0 + 4.0 / MEAN_WEIGHT**2) ** 0.5 for each in found)
+        assert all(std <= each.noise_std <= std * (1.0 + 2.0 / MEAN_WEIGHT**2) for each in found)
     raw = np.sqrt(d) / MEAN_WEIGHT / n  # length of the noise of a mean that is not shrunk, at std = 1
     assert lengths[0] == 0.0
     assert 0.0 < lengths[1] < 0.3 * raw
@@ -122,14 +261,23 @@ def test_the_noise_of_the_mean_is_that_of_its_length_before_it_was_shrunk(length
 
 def test_the_stated_noise_covers_every_direction() -> None:
     d, n, std = 4, 10_000, 1.0
-    rows = with_constant(np.tile([0.5, 0.0, 0.0, 0.0], (n, 1)))
+    mean = np.array([0.5, 0.3, 0.0, 0.0])
+    rows = with_constant(np.tile(mean, (n, 1)))
     exact, rng = pack_entries(rows.T @ rows), np.random.default_rng(2)
-    found = [centered(exact + pack_entries(unsvec(std * rng.normal(size=15), 5)), n, std) for _ in range(4000)]
+    drawn = [exact + pack_entries(unsvec(std * rng.normal(size=15), 5)) for _ in range(4000)]
+    found = [centered(each, 2 * n, std) for each in drawn]  # half of the rows are absent
     entries = np.array([unpack_entries(each.packed, d) for each in found])
-    across, along = entries[:, 1, 1].std(), entries[:, 0, 0].std()
-    assert across == pytest.approx(std, rel=0.05)
-    assert along == pytest.approx(std * (1.0 + 4.0 * 0.25 / MEAN_WEIGHT**2) ** 0.5, rel=0.05)
+    unit, ratio = mean / np.linalg.norm(mean), mean / MEAN_WEIGHT
+    along = (entries @ unit @ unit).std()
+    assert entries[:, 2, 2].std() == pytest.approx(std, rel=0.05)
+    assert along == pytest.approx(std * (1.0 + 8.0 * mean @ mean), rel=0.05)
     assert found[0].noise_std == pytest.approx(along, rel=0.05)
+    a, b = ratio[:2] ** 2
+    assert entries[:, 0, 0].std() == pytest.approx(std * (1.0 + 2.0 * a), rel=0.05)
+    assert entries[:, 0, 1].std() == pytest.approx(std * (0.5 + a + b + 4.0 * a * b) ** 0.5, rel=0.05)
+    # Of good rows only, the count is cut off at their public number: less noise.
+    capped = np.array([unpack_entries(centered(each, n, std).packed, d) for each in drawn])
+    assert (capped @ unit @ unit).std() < 0.9 * along
 
 
 # -- streams ----------------------------------------------------------------------------
@@ -172,9 +320,9 @@ def test_every_algorithm_centers_what_it_sums(algorithm: Any) -> None:
         weights = np.repeat((1.0 - every / 20) ** np.arange(200 / every)[::-1], every)
     else:
         count = release.details["count"]
-        assert count == {"PerturbedLeader": 200, "Tumbling": 40}.get(type(algorithm).__name__, count)
-        weights[-count:] = 1.0
-    assert release.details["count"] == pytest.approx(weights.sum())
+        expected = {"PerturbedLeader": 200, "Tumbling": 40}.get(type(algorithm).__name__, round(count))
+        weights[-expected:] = 1.0
+    assert release.details["count"] == pytest.approx(weights.sum(), abs=0.05)
     about = rows - weights @ rows / weights.sum()
     np.testing.assert_allclose(release.gram, (about.T * weights) @ about, atol=0.05)
     np.testing.assert_allclose(release.mean, weights @ rows / weights.sum(), atol=0.01)
@@ -214,11 +362,12 @@ def test_published_rewards_move_by_no_more_than_one_part(adjacency: Any) -> None
     moves = []
     for length in (1.0, 0.4):
         scoring = Scoring.of(np.eye(3, 1), np.array([0.3, length, 0.0]) / np.hypot(1.0, 0.3))
-        for row in ([0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [0.7, 0.7, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]):
-            rows = with_constant(onto_ball(np.array([row])))
+        for row in (None, [0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [0.7, 0.7, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]):
+            rows = with_constant(onto_ball(np.array([row or [0.0] * 3])), np.array([row is None]))
             sums = RewardSum(0, scoring, reward_scale(center=True, replace=adjacency == "replace")).add(rows)
             moves.append(sums.total / 2.0**30)
             exact = score(rows, scoring)[0]
+            assert row or exact == sums.total == 0
             assert sums.noisy(0.0, 1e-9)["sum"] == pytest.approx(exact, abs=1e-8)
     if adjacency == "zero-out":
         assert 0.9 < np.abs(moves).max() <= 1.0
@@ -242,19 +391,39 @@ def test_blocks_of_centered_rows() -> None:
     assert sum(step.reward for step in steps) == pytest.approx(single.rewards.sum(), rel=1e-9)
     assert other.regret.now().opt == one.regret.now().opt
     without = np.append(onto_ball(rows[:1]), [[0.0]], axis=1)  # its constant
-    with pytest.raises(BadRowError):
-        one.engine.processor.absorb(without)
-    with pytest.raises(BadRowError):
-        one.engine.processor.absorb_gram(1, *GramSum.of(without).high_low())
+    twice = np.zeros((1, 6))
+    twice[0, -1] = 2.0 * CONSTANT
+    for wrong in (without, twice):
+        with pytest.raises(BadRowError):
+            one.engine.processor.absorb(wrong)
+        with pytest.raises(BadRowError):
+            one.engine.processor.absorb_gram(1, *GramSum.of(wrong).high_low())
+    one.engine.processor.absorb(np.zeros((1, 6)))  # an absent row
 
 
-def test_users_are_centered_with_their_capped_rows_as_zeros() -> None:
+def test_bad_rows_in_blocks() -> None:
+    rows = some_rows(60)
+    rows[[3, 30, 31, 59], 2] = np.nan
+    algorithm = sp.PrivateFPL(**BUDGET, release_every=20, center=True)
+    given: dict[str, Any] = {"seed": 1, "features": list("abcde"), "row_norm": 1.0, "on_bad_row": "zero"}
+    one, other = (sp.Stream(algorithm, **given) for _ in range(2))
+    single = one.push_many(rows)
+    steps = [other.push_block(block) for block in other.leaves().blocks([rows], 0)]
+    assert [step.release.to_json() for step in steps] == [each.to_json() for each in single.releases]  # type: ignore[union-attr]
+    assert sum(step.reward for step in steps) == pytest.approx(single.rewards.sum(), rel=1e-9)
+    assert other.regret.now().opt == one.regret.now().opt
+    about = onto_ball(rows[np.isfinite(rows).all(axis=1)])
+    about = about - about.mean(axis=0)
+    np.testing.assert_allclose(other.regret.exact_gram(), about.T @ about, atol=1e-9)
+
+
+def test_users_are_centered_without_their_capped_rows() -> None:
     algorithm = sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
     ratio = replace(algorithm, center=True).noise_std(40) / algorithm.noise_std(40)
-    assert ratio == pytest.approx(1.25**0.5, rel=1e-5)
+    assert ratio == pytest.approx(JOINT_FACTOR, rel=1e-5)
     rows, names = some_rows(40), [f"u{i % 10}" for i in range(40)]
     users = sp.UserStream(replace(algorithm, center=True), row_norm=1.0, seed=1)
     users.push_many(rows, users=names)
-    kept = onto_ball(rows) * (np.arange(40) < 20)[:, None]  # two rows of each of ten users
+    kept = onto_ball(rows)[:20]  # two rows of each of ten users
     about = kept - kept.mean(axis=0)
     np.testing.assert_allclose(users.regret.exact_gram(), about.T @ about, atol=1e-9)

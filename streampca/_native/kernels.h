@@ -577,14 +577,22 @@ static int NAME(top_pairs)(const double *packed, double *values, double *basis, 
   return 1;
 }
 
-/* ---- streams about the mean: rows have a constant appended, D = d + 1 ---------------------------------------- */
+/* ---- streams about the mean: rows that are present have a constant appended, D = d + 1 ----------------------- */
 
-/* The packed matrix of d features about the mean, and the mean, from the released one of D. bias is what the noise of
-   the mean adds to the diagonal, noise what it adds to the square of the mean. Return that square before it is shrunk.
-   Each operation, and its order, is that of linalg.centering.centered. */
-static double NAME(center)(const double *raw, double constant, double count, double bias, double noise, double *out,
-                           double *sums, double *mean, int64_t d) {
-  double per_constant = 1.0 / constant, per_count = 1.0 / count, square = 0.0;
+/* The number of rows to divide by, from the corner of the released matrix of D, as linalg.centering.counted; noisy gets
+   the estimate before it is bounded. */
+static double NAME(counted)(double corner, double constant, double rows, double least, double *noisy) {
+  *noisy = corner / (constant * constant);
+  double count = *noisy > least ? *noisy : least;
+  return count < rows ? count : rows;
+}
+
+/* The packed matrix of d features about the mean, the sums and the mean, from the released one of D. variance is that of
+   the noise of a sum. Return the square of the mean before it is shrunk. Each operation, and its order, is that of
+   linalg.centering.centered. */
+static double NAME(center)(const double *raw, double constant, double count, double variance, double *out, double *sums,
+                           double *mean, int64_t d) {
+  double per_constant = 1.0 / constant, per_count = 1.0 / count, square = 0.0, bias = variance * per_count;
   for (int64_t i = 0, at = d; i < d; at += d - i, i++) sums[i] = raw[at] * per_constant; /* last of each packed row */
   for (int64_t i = 0; i < d; i++) {
     const double *others = sums + i, one = sums[i];
@@ -598,7 +606,8 @@ static double NAME(center)(const double *raw, double constant, double count, dou
     square += mean[i] * mean[i];
   }
   if (square > 0.0) {
-    double left = 1.0 - noise / square, most = 1.0 / sqrt(square), factor = left > 0.0 ? left : 0.0;
+    double left = 1.0 - (double)d * variance * per_count * per_count / square, most = 1.0 / sqrt(square);
+    double factor = left > 0.0 ? left : 0.0;
     if (!(factor <= most)) factor = most;
     for (int64_t i = 0; i < d; i++) mean[i] *= factor;
   }

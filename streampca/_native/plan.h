@@ -74,7 +74,8 @@ static void plan_free(PyObject *self) {
 
 /* take(row, factor, old, new) -> (square, reward): admit a row, score it, and add its outer product. None for anything
    but a vector of d doubles, which the caller admits. Of a row outside the ball, or outside its bounds, only its square
-   is computed, or nan. A factor of nan stands for the public bounds. */
+   is computed, or nan. A factor of nan stands for the public bounds, and a factor of 0 for an absent row, which has no
+   constant: it adds nothing. */
 static PyObject *plan_take(PyObject *self, PyObject *const *args, Py_ssize_t given) {
   Plan *p = (Plan *)self;
   Arg a[3];
@@ -109,7 +110,7 @@ static PyObject *plan_take(PyObject *self, PyObject *const *args, Py_ssize_t giv
           reward += product * product;
         }
         if (p->D > d) {
-          r[d] = p->constant;
+          r[d] = a[0].number == 0.0 ? 0.0 : p->constant;
           reward += 2.0 * PICK(dot)(r, basis + d * k, d + 1);
         }
         PICK(add_outer)(old, old + S, r, new, new + S, p->D);
@@ -161,8 +162,10 @@ static double grid_step(double std) {
   return ldexp(1.0, exponent > -40 ? exponent : -40);
 }
 
-/* release(name, first, more, scale, std, old, new, public, count, bias, noise) -> bound on the noise of a release about
-   the mean, else None. Public: the matrix, P; with tracking the span, k d; about a mean the mean, d. */
+/* release(name, first, more, scale, std, old, new, public, rows, least, variance) -> (bound on the noise, number of rows
+   divided by, their noisy number) of a release about the mean, else None. Public: the matrix, P; with tracking the span,
+   k d; about a mean the mean and the sums, 2 d. rows is the public number of rows; least and variance are those of
+   linalg.centering. */
 static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t given) {
   Plan *p = (Plan *)self;
   Arg a[9];
@@ -172,10 +175,11 @@ static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t 
   items[0] = args[0];
   for (int i = 1; i < 9; i++) items[i] = args[i + 2];
   if (!parsed(items, 9, "xffxywfff", a, &held)) return NULL;
-  int64_t d = p->d, k = p->k, S = p->S, spans = p->tracking ? d * k : 0, means = p->D > d ? d : 0;
+  int64_t d = p->d, k = p->k, S = p->S, spans = p->tracking ? d * k : 0, means = p->D > d ? 2 * d : 0;
   NEED(a[0].n >= 16 && a[3].n == 8 * p->arena && a[4].n == 8 * p->arena && a[5].n == p->P + spans + means);
   const double *old = a[3].data;
-  double std = a[2].number, *new = a[4].data, *public = a[5].data, square = 0.0, *mean = means ? public + p->P + spans : NULL;
+  double std = a[2].number, *new = a[4].data, *public = a[5].data, square = 0.0, count = 1.0, noisy = 0.0;
+  double *mean = means ? public + p->P + spans : NULL, *sums = mean ? mean + d : NULL;
   double *work = workspace(&held, d * k + k + (means ? S + d : 0));
   if (!work) return NULL;
   double *raw = means ? work + d * k + k : public;
@@ -187,8 +191,9 @@ static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t 
     return NULL;
   }
   if (means) {
-    square = PICK(center)(raw, p->constant, a[6].number, a[7].number, a[8].number, public, raw + S, mean, d);
-    for (int64_t j = 0; j < d; j++) mean[j] *= p->norm;
+    count = PICK(counted)(raw[S - 1], p->constant, a[6].number, a[7].number, &noisy);
+    square = PICK(center)(raw, p->constant, count, a[8].number, public, sums, mean, d);
+    for (int64_t j = 0; j < d; j++) mean[j] *= p->norm, sums[j] *= p->norm;
   }
   double *span = new + (3 + p->c) * S;
   if (p->tracking) {
@@ -201,7 +206,7 @@ static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t 
   PyMem_Free(work);
   drop(&held);
   if (!means) return Py_NewRef(Py_None);
-  return PyFloat_FromDouble(std * sqrt(1.0 + 4.0 * (square < 1.0 ? square : 1.0) / p->weight2));
+  return Py_BuildValue("ddd", std * (1.0 + 2.0 * (square < 1.0 ? square : 1.0) / p->weight2), count, noisy);
 }
 
 /* top(packed, values, basis, new, mean or None) -> bool: certified top pairs, and scoring into a new arena. */

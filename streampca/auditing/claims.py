@@ -143,11 +143,17 @@ def gram_move(d: int, adjacency: str, *, center: bool = False, rewards: bool = F
     moved = _outer(first) - _outer(other)
     if trace:
         return float(np.abs(np.linalg.eigvalsh(moved)).sum(axis=1).max())
-    joint = _outer(with_constant(first)) - _outer(with_constant(other)) if center else moved
+    joint = moved
+    if center:  # under zero-out the other row is absent
+        absent = None if replace else np.ones(len(other), dtype=np.bool_)
+        joint = _outer(with_constant(first)) - _outer(with_constant(other, absent))
     square = np.sum(joint**2, axis=(1, 2))
     if rewards:
         top = np.linalg.eigvalsh(moved)[:, -1]  # reward of the subspace that separates the rows best
-        aside = 2.0 * np.linalg.norm(first - other, axis=1) if center and d > 1 else 0.0
+        aside = 0.0
+        if center and d > 1:
+            # Opposite to a mean of length 1 across the subspace, a row has the reward -3; along it, 1.
+            aside = np.linalg.norm(first - other, axis=1) * (2.0 if replace else 3.0)
         best = np.maximum(top, aside) / reward_scale(center=center, replace=replace)
         square = square + (REWARD_WEIGHT * np.minimum(best, 1.0)) ** 2
     return math.sqrt(float(square.max()))

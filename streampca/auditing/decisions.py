@@ -54,6 +54,8 @@ _REASONS = {
         rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf
         rows/admission.py Admission.block: bad.any()
         rows/admission.py Admission.block: reasons >= 0
+        rows/admission.py Admission.block: marks <= _ABSENT
+        rows/admission.py Admission._refuse_infinite: _marks(rows) == _ABSENT
         rows/admission.py Admission.row: square <= 1.0
         rows/admission.py Admission.row: float(np.vdot(row, row)) * self.factor < _SAFE
         rows/admission.py Admission.values: np.vdot(values, values) < math.inf

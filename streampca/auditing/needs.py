@@ -127,15 +127,17 @@ def another_norm(subject: Any, d: int) -> Pairs:
 
 
 def centered(subject: Any, d: int) -> Pairs:
-    """Return a row and a bad row, which has no constant; under replace, unit rows far apart together with their sum."""
+    """Return a row and a bad row, which is absent; under replace, also unit rows that move sum and square most."""
+    bad = np.full(d, np.nan)
     if subject.guarantee.adjacency == "zero-out":
-        bad = np.full(d, np.nan)
         # The squares of a long row overflow, too, so admission has to look which of the two it is.
-        return {"a zero row in its place": (bad, np.eye(d)[0]), "a long row": (bad, 1e200 * np.ones(d))}
+        return {"a bad row in its place": (bad, np.eye(d)[0]), "a long row": (bad, 1e200 * np.ones(d))}
     # At this angle square and sum together move most.
     first, other = np.eye(d)[0], np.zeros(d)
     other[:2] = (-0.125, math.sqrt(1.0 - 0.125**2)) if d > 1 else -1.0
-    return {"the largest move": (first, other[:d]), "opposite rows": (first, -first)}
+    found: Pairs = {"the largest move": (first, other[:d]), "opposite rows": (first, -first)}
+    # A mechanism refuses bad rows.
+    return found | ({"a bad row in its place": (bad, first)} if isinstance(subject, Algorithm) else {})
 
 
 def boxed(subject: Any, d: int) -> Pairs:

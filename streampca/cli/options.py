@@ -52,7 +52,7 @@ def about(text: str, *names: str, **more: Any) -> Parameter:
     return Parameter(help=text, name=names or None, **more)
 
 
-NEIGHBORS = "Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace)."
+NEIGHBORS = "Neighbors differ in one row: in place of the zero row or of none (zero-out), or of another row (replace)."
 DELTA_HELP = "Privacy parameter, at most a tenth of one over the number of rows."
 LIVE = "Live view in the terminal. On by default, where standard error is one."
 #: A database, which a directory cannot stand for.
@@ -221,7 +221,7 @@ class PrivateOptions(ReadOptions):
     on_bad_row: Literal["raise", "zero"] = "raise"
     """Stop at a row with missing or bad values, or absorb a zero row in its place."""
     center: bool | None = None
-    """Subtract the mean, from the same private release, for about 12 % more noise. On by default for Gram matrices
+    """Subtract the mean, from the same private release, for 12.5 % more noise. On by default for Gram matrices
     with Gaussian noise, but not with --private-regret; --no-center is the form of the papers."""
     seed: int | None = None
     """Reproducible noise. For tests: not private against a reader who knows the seed."""

@@ -1,23 +1,27 @@
-"""Gram matrices about the mean, from one private release of sum a a^T and sum a.
+"""Gram matrices about the mean, from one private release of sum a a^T, sum a and the number of rows.
 
-Under zero-out and replace adjacency the number of rows n is public. A centered stream appends one public constant c to
-every admitted row, a zero row included, so the Gram matrix of the longer rows holds ``sum a a^T``, ``c sum a`` and
-``c**2 n``. The last of these is public, and the others are, in svec coordinates,
+A centered stream appends one public constant c to every admitted row a, so that the longer row is ``b = (a, c)``. A row
+that is *absent* becomes the zero vector, without the constant: a bad row, a row past the cap of its user, and a row
+that serves for private bounds. Over the m rows that are present, the Gram matrix of the longer rows holds ``sum a
+a^T``, ``c sum a`` and, in its corner, ``c**2 m``. All of it is released with the same noise. An absent row adds nothing
+to any entry, so that absent rows leave the sums equal to the bit.
 
-    phi(a) = (svec(a a^T), lambda a)    with lambda = sqrt(2) c.
+*Sensitivity.* svec is an isometry and ``||b b^T|| = ||b||**2``, with ``c**2 <= ||b||**2 <= 1 + c**2`` for a in the unit
+ball.
 
-*Sensitivity.* ``<phi(a), phi(b)> = z**2 + lambda**2 z`` with ``z = <a, b>``. For a and b in the unit ball:
+- zero-out, a row against an absent one: ``||b b^T - 0|| = ||b||**2 <= 1 + c**2``, met by unit rows. (Against the
+  present row (0, c) it is ``||a|| sqrt(||a||**2 + 2 c**2)``, which is less.)
+- replace, a row against another: ``||b b^T - b' b'^T||**2 = ||b||**4 + ||b'||**4 - 2 <b, b'>**2 <= 2 (1 + c**2)**2``.
+  Met by unit rows with ``<a, a'> = -c**2``, for which ``<b, b'> = 0``. Against an absent row it is less, as above.
 
-- zero-out, a against the zero row: ``||phi(a)||**2 = ||a||**4 + lambda**2 ||a||**2 <= 1 + lambda**2``, met by unit
-  rows.
-- replace, a against b: ``||phi(a) - phi(b)||**2 <= 2 (1 + lambda**2) - 2 min (z**2 + lambda**2 z)`` over z in [-1, 1].
-  For ``lambda**2 <= 2`` the minimum is ``-lambda**4 / 4``, at ``z = -lambda**2 / 2``, so the norm is at most ``sqrt(2)
-  (1 + lambda**2 / 2)``; above, it is ``1 - lambda**2``, at z = -1, and the norm at most ``2 lambda``. Both are met by
-  unit rows at that angle.
+Both are `JOINT_FACTOR` = 1 + c**2 times the sensitivity of ``sum a a^T`` only (1 or sqrt(2)).
 
-*The mean.* ``sum (a - m)(a - m)^T = G - s s^T / n`` with G the Gram matrix, s the sum and m = s / n. With noise of
-standard deviation sigma_s in each coordinate of s, the mean of ``s s^T`` is too large by ``sigma_s**2 I``, which is
-subtracted.
+*The count.* The corner of the released matrix over c**2 is an unbiased estimate of the number m of rows that are
+present, whose noise has standard deviation ``sigma / c**2`` = 8 sigma (`counted`). The number n of all rows is public.
+
+*The mean.* ``sum (a - m)(a - m)^T = G - s s^T / n`` with G the Gram matrix, s the sum of the n rows that are present
+and m = s / n. With noise of standard deviation sigma_s in each coordinate of s, the mean of ``s s^T`` is too large by
+``sigma_s**2 I``, which is subtracted.
 """
 
 from __future__ import annotations
@@ -30,44 +34,78 @@ import numpy as np
 
 from streampca.linalg.lattice import STEP
 from streampca.linalg.svec import pack_entries, svec_size
-from streampca.linalg.types import FloatArray, IntArray
+from streampca.linalg.types import FloatArray, IntArray, Mask
 
-#: The constant c: lambda**2 is 1/4, up to rounding onto the lattice of rows.
+#: The constant c: c**2 is 1/8, up to rounding onto the lattice of rows.
 CONSTANT = math.floor(math.sqrt(0.125) / STEP) * STEP
-#: lambda: weight of a row's sum beside its square.
+#: lambda = sqrt(2) c: the weight of a row's sum beside its square, in svec coordinates.
 MEAN_WEIGHT = math.sqrt(2.0) * CONSTANT
+#: Sensitivity of the Gram matrix of longer rows to one row, over that of the Gram matrix only: 1.125.
+JOINT_FACTOR = 1.0 + CONSTANT**2
+#: Least count of rows, in standard deviations of a diagonal entry of the noise: two of the noise of the count.
+_LEAST = 16.0
 
 
-def joint_factor(*, replace: bool, weight: float = MEAN_WEIGHT) -> float:
-    """Return the sensitivity of (svec(sum a a^T), weight * sum a) to one row over that of the first part only.
-
-    ``replace`` is the adjacency: replace, or zero-out.
-    """
-    if not replace:
-        return math.hypot(1.0, weight)
-    return 1.0 + 0.5 * weight**2 if weight**2 <= 2.0 else math.sqrt(2.0) * weight
-
-
-def with_constant(rows: FloatArray) -> FloatArray:
-    """Return admitted rows, (n, d), with the constant appended to each, (n, d + 1)."""
-    # Privacy: a zero row gets the constant, too. The last diagonal entry is then the public number of rows times c**2,
-    # whichever of them are zero.
+def with_constant(rows: FloatArray, absent: Mask | None = None) -> FloatArray:
+    """Return admitted rows, (n, d), with the constant appended to each, (n, d + 1); zeros for those that are absent."""
     longer = np.empty((rows.shape[0], rows.shape[1] + 1))
     longer[:, :-1] = rows
     longer[:, -1] = CONSTANT
+    if absent is not None:
+        longer[absent] = 0.0
     return longer
 
 
+def are_present(longer: FloatArray) -> bool:
+    """Return whether each longer row, (n, d + 1), ends with the constant or is the zero vector of an absent row."""
+    last = longer[:, -1]
+    return bool(((last == CONSTANT) | ~longer.any(axis=1)).all())
+
+
+def least_count(std: float) -> float:
+    """Return the least number of rows that `counted` returns, for noise of standard deviation ``std``."""
+    # Six digits, here and in `sum_variance`: further ones depend on the kernels at hand, and a release must not.
+    return float(f"{_LEAST * std:.6g}")
+
+
+def sum_variance(std: float) -> float:
+    """Return the variance of the noise in each entry of the released sum of the rows."""
+    return float(f"{(std / MEAN_WEIGHT) ** 2:.6g}")
+
+
+def counted(corner: float, rows: float, std: float) -> tuple[float, float]:
+    """Return the estimated number of rows that are present, and the number to divide by. Post-processing.
+
+    The first is the released corner over c**2, unbiased and possibly negative. The second is ``min(rows, max(first, 16
+    std))``: not above the public number of rows, and at least two standard deviations of the first, so that a matrix
+    about the mean never has more than a multiple of the noise of the sums.
+
+    Parameters
+    ----------
+    corner : last entry of the released matrix of longer rows.
+    rows : public number of all rows without those of a warm-up; the sum of their weights in a decayed sum.
+    std : standard deviation of a diagonal entry of the noise; 0 for none.
+    """
+    noisy = corner / CONSTANT**2
+    # Without rows and without noise there is nothing to divide.
+    return noisy, float(min(rows, max(noisy, least_count(std)))) or 1.0
+
+
 class MeanNoise(NamedTuple):
-    """The noise of the mean in a Gram matrix about the mean.
+    """The noise of mean and count in a Gram matrix about the mean.
 
-    With sigma the standard deviation of a diagonal entry of the noise E in ``sum a a^T`` and e standard normal, ``sum
-    (a - m)(a - m)^T`` has the noise ``E - sigma (u e^T + e u^T) - (sigma_s**2 / n) (e e^T - I)``, u = m / lambda and
-    sigma_s = sigma / lambda. Its terms are uncorrelated, and the covariance of the last is that of E, of standard
-    deviation ``sqrt(2) sigma_s**2 / n``. So with std**2 the sum of the squares of both, the variance is
+    With sigma the standard deviation of a diagonal entry of the noise E in ``sum a a^T``, and e and g standard normal,
+    ``sum (a - m)(a - m)^T`` has the noise ``E - sigma (u e^T + e u^T) + 2 sigma g u u^T - (sigma_s**2 / n) (e e^T -
+    I)``, u = m / lambda and sigma_s = sigma / lambda; the third term is that of the count. The terms are uncorrelated,
+    and the covariance of the last is that of E, of standard deviation ``sqrt(2) sigma_s**2 / n``. So with std**2 the
+    sum of the squares of both, the variance is
 
-        std**2 ||x||**4 + 4 sigma**2 ||x||**2 (u . x)**2        of  x^T N x,
-        std**2 / 2 + sigma**2 ((u . x)**2 + (u . y)**2)         of  x^T N y, for orthonormal x and y.
+        std**2 + 4 sigma**2 (u . x)**2 + 4 sigma**2 (u . x)**4                                   of  x^T N x,
+        std**2 / 2 + sigma**2 ((u . x)**2 + (u . y)**2) + 4 sigma**2 (u . x)**2 (u . y)**2       of  x^T N y,
+
+    for orthonormal x and y. Along the mean its square root is ``sigma (1 + 8 ||m||**2)``. Where the count is cut off at
+    the public number of rows, it has half of its noise, and this is an upper bound. To first order in the noise of the
+    count: with fewer than 20 sigma rows present, error bars may be half the true error.
 
     Attributes
     ----------
@@ -82,7 +120,8 @@ class MeanNoise(NamedTuple):
     def of(cls, mean: FloatArray, std: float, count: float) -> tuple[float, MeanNoise]:
         """Return the standard deviation of the isotropic part, and the part of the mean.
 
-        In units of row_norm = 1: ``mean`` is the shrunk mean (`Centered`), ``std`` is sigma, and ``count`` is n.
+        In units of row_norm = 1: ``mean`` is the shrunk mean (`Centered`), ``std`` is sigma, and ``count`` the number
+        of rows that the sum was divided by.
         """
         d, own = mean.size, std / (MEAN_WEIGHT * count)  # standard deviation of each entry of the mean
         length = float(np.linalg.norm(mean))
@@ -102,43 +141,51 @@ class Centered(NamedTuple):
     packed : packed entries of ``sum (a - m)(a - m)^T``, less the bias due to the noise of m.
     mean : (d,) private mean, shrunk by the contribution of its noise to its square, then clipped to the unit ball.
     sums : (d,) private sum of the rows; the standard deviation of the noise in each entry is sigma / lambda.
-    noise_std : bound on the standard deviation of the noise along any unit vector x, to first order: ``sigma sqrt(1 + 4
+    noisy_count : estimated number of rows that are present, of standard deviation 8 sigma (`counted`).
+    divisor : number of rows that the sums were divided by.
+    noise_std : bound on the standard deviation of the noise along any unit vector x, to first order: ``sigma (1 + 2
         (m . x)**2 / lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
     """
 
     packed: FloatArray
     mean: FloatArray
     sums: FloatArray
+    noisy_count: float
+    divisor: float
     noise_std: float
 
 
-def centered(packed: FloatArray, count: float, std: float) -> Centered:
-    """Center a private Gram matrix of rows with the constant, packed, for d + 1 features. Post-processing.
+def centered(packed: FloatArray, rows: float, std: float, *, debias: bool = True) -> Centered:
+    """Center a private Gram matrix of longer rows, packed, for d + 1 features. Post-processing.
 
-    ``count`` is the public number of rows in the sum (in a decayed sum, the sum of their weights), and ``std`` the
-    standard deviation sigma of a diagonal entry of the noise, 0 for none. The last entry is not used.
+    Parameters
+    ----------
+    packed : the released matrix, with its corner.
+    rows, std : as for `counted`.
+    debias : subtract what the noise of the sums adds to the square of the mean. False for an estimate that is already
+        shrunk.
     """
     d = (math.isqrt(8 * packed.size + 1) - 1) // 2 - 1
     inner, last, diagonal = _places(d)
+    noisy, count = counted(float(packed[-1]), rows, std)
+    per_count, variance = 1.0 / count, sum_variance(std) if debias else 0.0
     sums = packed[last] * (1.0 / CONSTANT)
-    sum_std = std / MEAN_WEIGHT
     gram = packed[inner]
-    gram -= pack_entries(np.multiply.outer(sums, sums)) * (1.0 / count)
-    # Six digits: those of `std` further on depend on the kernels at hand, and the matrix must not.
-    gram[diagonal] += float(f"{sum_std**2 / count:.6g}")
-    mean = sums * (1.0 / count)
+    gram -= pack_entries(np.multiply.outer(sums, sums)) * per_count
+    gram[diagonal] += variance * per_count
+    mean = sums * per_count
     square = float(np.add.accumulate(mean * mean)[-1])  # one by one: equal bits under every BLAS, and compiled
     length = min(1.0, square)
     if square > 0.0:
-        shrunk = max(0.0, 1.0 - d * (sum_std / count) ** 2 / square)
+        shrunk = max(0.0, 1.0 - d * variance * per_count * per_count / square)
         mean *= min(shrunk, 1.0 / math.sqrt(square))
-    return Centered(gram, mean, sums, std * math.sqrt(1.0 + 4.0 * length / MEAN_WEIGHT**2))
+    return Centered(gram, mean, sums, noisy, count, std * (1.0 + 2.0 * length / MEAN_WEIGHT**2))
 
 
 def about_mean(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """Return the exact matrix ``G - s s^T / n`` of rows with the constant, and the trace ``||s||**2 / n`` it loses.
+    """Return the exact matrix ``G - s s^T / n`` of n rows that are present, and the trace ``||s||**2 / n`` it loses.
 
-    ``matrix`` is the exact (d + 1, d + 1) Gram matrix; zeros of no rows.
+    ``matrix`` is the exact (d + 1, d + 1) Gram matrix of longer rows; zeros if none is present.
     """
     inner, sums, count = matrix[:-1, :-1], matrix[:-1, -1], float(matrix[-1, -1])
     if count == 0.0:

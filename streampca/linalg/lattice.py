@@ -265,17 +265,18 @@ def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, c
     """Return whether trace and diagonal of a sum, (high, low), are possible for ``count`` rows of the unit ball.
 
     A necessary condition only: a sum does not show whether each row was admitted. ``constant`` is the last entry of
-    each row, which its norm does not count; 0 if rows have none.
+    each row that is present, which its norm does not count; 0 if rows have none. The others are zero vectors.
     """
     high, low = sums
     at = mirror(n_features).diagonal()
     # Python integers: the trace of 2**40 rows in units of 2**-40 exceeds 64 bits.
     trace = (int(high[at].sum()) << UNIT_BITS) + int(low[at].sum())
     if constant:
-        squares = count * round(constant / STEP) ** 2
-        if (int(high[-1]) << UNIT_BITS) + int(low[-1]) != squares:
+        corner = (int(high[-1]) << UNIT_BITS) + int(low[-1])
+        present, rest = divmod(corner, round(constant / STEP) ** 2)
+        if rest or not 0 <= present <= count:
             return False
-        trace -= squares
+        trace, count = trace - corner, present
     return bool(trace <= count << UNIT_BITS and high[at].min() >= 0 and low.min() >= 0 and low.max() <= LOW)
 
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streampca.errors import SCALE, BadParameterError, MissingParametersError, UsageError, listed, short
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, Mask
 
 #: ``(lower, upper)``, numbers or arrays with one entry a feature; or ``{feature: (lower, upper)}``.
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike] | Mapping[str, tuple[float, float]]
-Mask = npt.NDArray[np.bool_]
 
 _LARGE = float(np.finfo(np.float64).max)
 

@@ -73,8 +73,8 @@ class GaussianCovariance(CovarianceMechanism):
     n_components, epsilon, delta, adjacency : see `Mechanism`.
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise (`privacy.discrete_gaussian`):
         the guarantee holds without floating-point error, at the same noise level.
-    center : release the Gram matrix about the mean, with the sum of the rows released jointly (`linalg.centering`):
-        11.8 % more noise under zero-out, 12.5 % under replace. None means True.
+    center : release the Gram matrix about the mean, with the sum and the number of the rows released jointly
+        (`linalg.centering`): 12.5 % more noise, and more along the mean. None means True.
 
     Notes
     -----

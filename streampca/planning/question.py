@@ -125,9 +125,11 @@ class Question:
         """
         if not self.center:
             return np.asarray(std, dtype=np.float64)
-        # `linalg.centering.MeanNoise` has that of an entry for unit vectors x, y; the mean of (u . x)**2 is |u|**2 / d.
+        # `linalg.centering.MeanNoise` has that of an entry for orthonormal x, y. Over directions of them the mean of
+        # (u . x)**2 is |u|**2 / d, and that of (u . x)**2 (u . y)**2 is |u|**4 / (d (d + 2)).
         own = np.square(std) / (MEAN_WEIGHT**2 * np.asarray(count))  # variance of an entry of the mean, times the rows
-        of_mean = 4.0 * self.mean_square / (MEAN_WEIGHT**2 * self.n_features)
+        d, ratio = self.n_features, self.mean_square / MEAN_WEIGHT**2
+        of_mean = 4.0 * ratio / d + 8.0 * ratio**2 / (d * (d + 2.0))
         return np.asarray(np.sqrt(np.square(std) * (1.0 + of_mean) + 2.0 * own**2), dtype=np.float64)
 
 

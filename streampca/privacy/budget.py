@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.centering import joint_factor
+from streampca.linalg.centering import JOINT_FACTOR
 from streampca.privacy import gaussian
 
 Adjacency = Literal["zero-out", "replace"]
@@ -28,8 +28,8 @@ class Budget:
     ----------
     epsilon : positive and finite.
     delta : in [0, 1). Gaussian noise needs delta > 0.
-    adjacency : neighboring streams differ in one row, which is replaced by the zero row (``"zero-out"``) or by any
-        other row (``"replace"``). The number and the positions of the rows are public.
+    adjacency : neighboring streams differ in one row, which is replaced by the zero row or is absent (``"zero-out"``),
+        or is replaced by any other row (``"replace"``). The number and the positions of the rows are public.
     """
 
     epsilon: float
@@ -57,7 +57,7 @@ class Budget:
     def sensitivity(self, *, center: bool = False) -> float:
         """Return the sensitivity of the Gram matrix to one row, in Frobenius norm.
 
-        With ``center``, the sensitivity of the Gram matrix and the weighted sum of the rows (`linalg.centering`).
+        With ``center``, that of the Gram matrix of longer rows, 1.125 times as large (proof in `linalg.centering`).
         """
         gram = GRAM_SENSITIVITY[self.adjacency]
-        return gram * joint_factor(replace=self.adjacency == "replace") if center else gram
+        return gram * JOINT_FACTOR if center else gram

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
-from streampca.linalg.centering import CONSTANT
+from streampca.linalg.centering import CONSTANT, are_present
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import GramSum, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
@@ -199,9 +199,9 @@ class Processor(State, ABC):
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.shape[0] < 1:
             raise BadParameterError("rows", rows, f"(n, {self.n_features}) with n >= 1")
         self.check_room(rows.shape[0])
-        # A centered row ends with the constant, which the noise is calibrated for, so it is checked to the bit.
+        # The noise is calibrated for the constant of a centered row, so it is checked to the bit.
         center = self.algorithm.center
-        if not is_admitted(rows[:, :-1] if center else rows) or (center and (rows[:, -1] != CONSTANT).any()):
+        if not is_admitted(rows[:, :-1] if center else rows) or (center and not are_present(rows)):
             raise BadRowError(None, "a row outside the unit ball or off the lattice. Use Stream or lattice.onto_ball")
         return self.step(rows, outlet or self.outlet())
 
@@ -220,7 +220,7 @@ class Processor(State, ABC):
                 f"and shapes ({size},)"
             )
         self.check_room(count)
-        # The last diagonal entry of a centered block is then the number of rows, in units of the constant squared.
+        # The corner of a centered block is the number of rows that are present, in units of the constant squared.
         constant = CONSTANT if self.algorithm.center else 0.0
         if not is_plausible((high, low), count, self.n_features, constant):
             raise BadRowError(None, f"block: no Gram matrix of {count} rows with norm at most 1. Use BlockGram.of")

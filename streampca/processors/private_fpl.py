@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import UsageError
-from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_strategy
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
@@ -53,9 +52,10 @@ class PrivateFPL(Leader):
     solver : method that computes the subspace from the released matrices: `Exact`, to which the regret bound applies;
         `Tracking`, in O(d^2 k) a release; `Smoothed`, with less regret where noise is large. ``"exact"``,
         ``"tracking"`` and ``"smoothed"`` are short for them. Post-processing.
-    center : release Gram matrices about the mean, with the sum of the rows released jointly (`linalg.centering`).
-        11.8 % more noise under zero-out, 12.5 % under replace. If False, the form of the papers, the first component of
-        rows far from 0 is close to the direction of their mean. None means True, but False with ``publish_regret``.
+    center : release Gram matrices about the mean, with the sum and the number of the rows released jointly
+        (`linalg.centering`). 12.5 % more noise, and more along the mean (`linalg.centering.MeanNoise`). If False, the
+        form of the papers, the first component of rows far from 0 is close to the direction of their mean. None means
+        True, but False with ``publish_regret``.
     max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
         enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
 
@@ -73,9 +73,9 @@ class PrivateFPL(Leader):
 
     With ``publish_regret`` the inputs are pairs (svec(a a^T), c r), where r is the reward of the row on the scoring
     subspace and c = 1/2. Their sensitivity is sqrt(1 + c**2) or sqrt(2 + c**2) (`processors.rewards`), and `noise_std`
-    includes it. With ``center`` they are pairs (svec(a a^T), lambda a), lambda = 1/2, of sensitivity
-    sqrt(1 + lambda**2) or sqrt(2) (1 + lambda**2 / 2) (proof in `linalg.centering`), and the matrix about the mean is
-    post-processing of the two sums. The guarantee of users uses only these norms.
+    includes it. With ``center`` they are svec(b b^T) for b = (a, c), c**2 = 1/8, and 0 for an absent row: of
+    sensitivity 1.125 or 1.125 sqrt(2) (proof in `linalg.centering`). The matrix about the mean is post-processing. The
+    guarantee of users uses only these norms.
 
     *Differences from the paper.* DTTZ14 calibrate each tree node with variance 50 log^3(m/delta)/epsilon^2 over the
     upper triangle. The same tree calibrated exactly in svec coordinates has about 50 times less noise. The extra noise
@@ -173,10 +173,6 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         else:
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
             details["rewards"] = {**noisy, "split": int(outlet.hide("split").words(1)[0] >> np.uint64(11))}
-        count = self.terms.count(1, t) if algorithm.center else t
-        if algorithm.center:
-            # The number of rows is public, so the entry of the constants is replaced without noise.
-            packed[-1] = count * CONSTANT**2
         last = t % algorithm.release_every  # rows of a short leaf before the horizon; else 0
         reading = self.reading.observe(packed, last / algorithm.release_every if last else 1.0)
         if reading.name is not None:
@@ -187,7 +183,7 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
             "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": reading.estimate,
         }  # fmt: skip
         if algorithm.center:
-            fields = centered_fields(packed, count, std, self.terms, details, reading.estimate)
+            fields = centered_fields(packed, self.terms.count(1, t), std, self.terms, details, reading.estimate)
         # Released rewards are computed on its span, so that it must have the same bits without compiled kernels.
         reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)

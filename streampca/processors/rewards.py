@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import GramSum, grid_bits
 from streampca.linalg.types import FloatArray
 from streampca.release.scoring import Scoring, score
@@ -36,10 +35,10 @@ def reward_scale(*, center: bool, replace: bool) -> int:
     """Sensitivity of the sum of rewards to one row, rounded up.
 
     A reward about 0 is between 0 and 1. In a centered stream, with m the mean that scores and u its part across the
-    subspace, it is ``||V^T a||**2 + 2 u . a - ||u||**2``. The last term does not depend on the row. The rest is 0 for
-    the zero row, and from ``-2 ||u||`` to ``1 + ||u||**2`` for rows of the unit ball, where ||u|| is at most 1.
+    subspace, it is ``||V^T a||**2 + 2 u . a - ||u||**2``, from ``-3`` (a = -u, of length 1) to 1 for rows of the unit
+    ball, and 0 for an absent row. So it moves by at most 3 under zero-out, and by 4 under replace.
     """
-    return 1 if not center else 4 if replace else 2
+    return 1 if not center else 4 if replace else 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,26 +52,20 @@ class RewardSum(State):
     have no guarantee.
     """
 
-    kept = ("total", "of_zeros", "scoring")
+    kept = ("total", "scoring")
 
-    total: int  # of rewards over ``scale``, less those of the same number of zero rows, in units of 2**-30
+    total: int  # of rewards over ``scale``, in units of 2**-30
     scoring: Scoring  # the subspace, and the mean if centered, that score the next row
     scale: int = 1  # `reward_scale`
-    of_zeros: int = 0  # rewards of the same number of zero rows, in units of 2**-30. Public: a function of releases
 
     def add(self, rows: FloatArray) -> RewardSum:
         """Add the rewards of rows on the scoring subspace."""
-        scoring, scale, of_zeros = self.scoring, self.scale, self.of_zeros
-        scores = score(rows, scoring)
-        if scoring.linear is not None:
-            # The reward of a zero row is public. Less that, rewards are within the range of `reward_scale`.
-            of_zero = 2.0 * (CONSTANT * float(scoring.linear[-1]))
-            scores = (scores - of_zero) / scale
-            of_zeros += rows.shape[0] * round(of_zero * _UNITS)
+        scoring, scale = self.scoring, self.scale
         # Privacy: rounding errors must not exceed the range that `reward_scale` bounds. The sum in integers is exact.
-        most = 2.0 / scale if scale > 1 else 1.0
-        units = np.rint(np.clip(scores, -most, most) * _UNITS).astype(np.int64)
-        return RewardSum(self.total + int(units.sum()), scoring, scale, of_zeros)
+        least = -1.0 if scoring.linear is None else -3.0
+        scores = np.clip(score(rows, scoring), least, 1.0) / scale
+        units = np.rint(scores * _UNITS).astype(np.int64)
+        return RewardSum(self.total + int(units.sum()), scoring, scale)
 
     def noisy(self, noise: float, std: float) -> dict[str, float]:
         """Return the noisy sum of rewards and the std of its noise, in units of row_norm**2. Publishable.
@@ -82,7 +75,7 @@ class RewardSum(State):
         """
         factor = self.scale / REWARD_WEIGHT
         own = std * factor
-        total = self.total * self.scale + self.of_zeros + round(noise * factor * _UNITS)
+        total = self.total * self.scale + round(noise * factor * _UNITS)
         # Low bits of the sum are dropped: floats of the noise are finer than its law, and would show exact digits.
         dropped = max(0, grid_bits(own) + _BITS)
         total = (total + (1 << dropped >> 1)) >> dropped << dropped

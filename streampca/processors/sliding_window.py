@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg.centering import CONSTANT
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
 from streampca.linalg.lattice import STEP, GramInParts, GramSum, difference, sum_of_rows
@@ -59,8 +58,8 @@ class SlidingWindowPCA(Algorithm):
     overhang : for ``"histogram"``: largest number of rows before the window that a release covers, as a share of the
         window. About 1 / overhang more checkpoints are kept.
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
-    center : release Gram matrices about the mean of the window, as `PrivateFPL` does. None means True.
-        `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
+    center : release Gram matrices about the mean of the window, as `PrivateFPL` does: 12.5 % more noise. None means
+        True. `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
 
     Raises
     ------
@@ -340,11 +339,7 @@ class RingProcessor(WindowProcessor):
         # Leaving rows take the noise of their leaf with them, so the noise of a window does not grow with time.
         std = self.algorithm.mechanism.std(self.noise.n + 1)
         self.noise, packed = outlet.running("window", self.window, self.noise, std)
-        first = max(1, self.t - self.algorithm.window + 1)
-        if self.algorithm.center:
-            # The number of rows is public, so the entry of the constants is replaced without noise.
-            packed[-1] = (self.t - first + 1) * CONSTANT**2
-        return View(packed, std, first)
+        return View(packed, std, max(1, self.t - self.algorithm.window + 1))
 
 
 class SmoothedProcessor(RingProcessor):

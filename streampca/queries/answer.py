@@ -68,8 +68,12 @@ class GramNoise:
         """Return the exact standard deviation of ``<M, E>`` for a matrix fixed in advance."""
         # E is symmetric, so that <M, E> is that of the symmetric part of M.
         symmetric, (std, mean) = 0.5 * (matrix + matrix.T), self.law or (self.std, None)
-        turned = 0.0 if mean is None else 2.0 * float(np.linalg.norm(symmetric @ mean.ratio))
-        return std * math.hypot(float(np.linalg.norm(symmetric)), turned)
+        norm = float(np.linalg.norm(symmetric))
+        if mean is None:
+            return std * norm
+        # <M, -(u e^T + e u^T)> and <M, 2 g u u^T> of `MeanNoise`.
+        turned = symmetric @ mean.ratio
+        return std * math.hypot(norm, 2.0 * float(np.linalg.norm(turned)), 2.0 * float(mean.ratio @ turned))
 
     def spectral(self, level: float = 0.95, size: int | None = None) -> float:
         """Return a bound on the spectral norm of E that holds with probability at least ``level``.

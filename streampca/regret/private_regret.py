@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import MEAN_WEIGHT
+from streampca.linalg.centering import sum_variance
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
 from streampca.linalg.svec import unpack_entries
@@ -85,11 +85,11 @@ class PrivateRegretRecord:
         gram, k = unpack_entries(release.packed, release.n_features), release.n_components
         most, least = float(release.t), 0.0  # no reward is above row_norm**2
         if release.is_centered:  # undo the centering: intervals refer to the sums of squares and of rows
-            sums, count = np.asarray(rewards["rows"]) / release.row_norm, int(release.details["count"])
-            noise = float(rewards["noise_std"]) / unit
-            correction = noise**2 / (MEAN_WEIGHT**2 * count)
-            gram = gram + np.outer(sums, sums) / count - correction * np.eye(len(gram))
-            common |= {"sums": sums, "count": count}
+            details = release.details
+            noise = float(details["joint_noise_std"]) / unit
+            sums, count = np.asarray(details["sums"]) / release.row_norm, float(details["count"])
+            gram = gram + np.outer(sums, sums) / count - sum_variance(noise) / count * np.eye(len(gram))
+            common |= {"sums": sums, "count": float(details["noisy_count"])}
             # A centered reward is ||a||^2 less a squared distance, of at most (1 + 1)^2 where ||a|| is 1.
             least = -3.0 * most
         # One split serves both intervals: each holds with its own probability, not both jointly.

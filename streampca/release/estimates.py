@@ -22,11 +22,11 @@ the d - i + 1 others. On a fixed space of dimension m, N is GOE of size m, so
 
 with q(m) a quantile of the largest eigenvalue of the GOE of size m. For any rows, |w_i - lambda_i| <= ||N|| (Weyl).
 
-*Centered releases.* The noise of the mean adds to that of the matrix (`linalg.centering.MeanNoise`): entry (i, j) in
-the basis of the v_i has variance ``sigma**2 (1/2 + p_i**2 + p_j**2)``, and ``sigma**2 (1 + 4 p_i**2)`` on the diagonal,
-p_i = u . v_i. These replace sigma**2 / 2 and sigma**2 above. On a space of dimension m the noise is a GOE matrix with a
-row and a column of larger variance, the first in a suitable basis, with quantile q(m). It grows with the length of the
-part of u in the space, which is at most the length of u.
+*Centered releases.* The noise of mean and count adds to that of the matrix (`linalg.centering.MeanNoise`): entry (i,
+j) in the basis of the v_i has variance ``sigma**2 (1/2 + p_i**2 + p_j**2 + 4 p_i**2 p_j**2)``, and ``sigma**2 (1 + 2
+p_i**2)**2`` on the diagonal, p_i = u . v_i. These replace sigma**2 / 2 and sigma**2 above. On a space of dimension m
+the noise is a GOE matrix with a row and a column of larger variance, the first in a suitable basis, with quantile q(m).
+It grows with the length of the part of u in the space, which is at most the length of u.
 """
 
 from __future__ import annotations
@@ -127,12 +127,12 @@ class Estimates:
         values, vectors = np.linalg.eigh(self.gram)
         values, vectors, k = values[::-1], vectors[:, ::-1], self.n_components
         pushed, blurred, loading_std = np.zeros(values.size), np.zeros(values.size), np.zeros((values.size, k))
-        # 4 p_i**2 for each eigenvector: relative increase of the variance of the noise by the mean.
-        along = pushed if self.mean is None else 4.0 * (vectors.T @ self.mean.ratio) ** 2
+        # 2 p_i**2 for each eigenvector: relative increase of the std of the noise along it, by mean and count.
+        along = pushed if self.mean is None else 2.0 * (vectors.T @ self.mean.ratio) ** 2
         if self.noise_std > 0.0:
             # Noise between two eigenvalues, its standard deviation times sqrt(2), over sqrt(Delta**2 + its variance).
             # The ratio is at most sqrt(2), so that no square overflows or vanishes.
-            sigma = self.noise_std * np.sqrt(1.0 + 0.5 * along[:, None] + 0.5 * along)
+            sigma = self.noise_std * np.sqrt(1.0 + along[:, None] + along + 2.0 * along[:, None] * along)
             difference = values[:, None] - values
             distance = np.hypot(difference, sigma * math.sqrt(0.5))
             ratio = sigma / distance
@@ -145,7 +145,7 @@ class Estimates:
             loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))
         results = {
             "_spectrum": (values, vectors), "_variances": values - pushed, "variances": (values - pushed)[:k],
-            "std": self.noise_std * np.sqrt(1.0 + along[:k]), "eigenvalues": (values - 0.5 * pushed)[:k],
+            "std": self.noise_std * (1.0 + along[:k]), "eigenvalues": (values - 0.5 * pushed)[:k],
             "direction_quality": quality, "loading_std": loading_std,
         }  # fmt: skip
         for name, result in results.items():
@@ -247,8 +247,8 @@ def goe_quantile(size: int, tail: float, mean: float = 0.0, *, norm: bool = Fals
     ----------
     size : side m of the matrix; its diagonal entries have standard deviation 1, the others sqrt(1/2).
     tail : the probability.
-    mean : length of u, for ``N - u e^T - e u^T`` with e standard normal instead of the GOE matrix N. Rounded up to a
-        multiple of a quarter, so that few laws are simulated.
+    mean : length of u, for ``N - u e^T - e u^T + 2 g u u^T`` with e and g standard normal instead of the GOE matrix N.
+        Rounded up to a multiple of a quarter, so that few laws are simulated.
     norm : return the quantile of the spectral norm instead.
 
     Notes
@@ -273,7 +273,7 @@ def _quantile(size: int, tail: float, mean: int, norm: bool) -> float:
 
     values = _simulated(size, mean)[int(norm)]
     if tail * _RUNS < _BEYOND:  # the standard deviation along the direction of u is the Lipschitz constant
-        return float(np.median(values)) - float(ndtri(tail)) * math.hypot(1.0, 2.0 * _MEAN_STEP * mean)
+        return float(np.median(values)) - float(ndtri(tail)) * (1.0 + 2.0 * (_MEAN_STEP * mean) ** 2)
     return float(np.quantile(values, 1.0 - tail, method="higher"))
 
 
@@ -282,17 +282,18 @@ def _simulated(size: int, mean: int) -> tuple[FloatArray, FloatArray]:
     """Largest eigenvalues and spectral norms of GOE matrices, (runs,) each; ``mean`` is the length of u in steps."""
     # Tridiagonal form: independent N(0, 1) on the diagonal and chi_{m-j} / sqrt(2) beside it (Dumitriu and Edelman, J.
     # Math. Phys. 43, 2002). Extreme eigenvectors decay over m**(1/3) of its leading coordinates, so that its leading
-    # block suffices. If u is not 0, the first basis vector is along it: the first entry has variance 1 + 4 ||u||**2,
-    # those beside it 1/2 + ||u||**2, and the rest is GOE, which is invariant under rotations of the other coordinates.
+    # block suffices. If u is not 0, the first basis vector is along it: the first entry has variance (1 + 2
+    # ||u||**2)**2, those beside it 1/2 + ||u||**2, and the rest is GOE, which is invariant under rotations of the other
+    # coordinates.
     length = min(size, 10 + math.ceil(8.0 * size ** (1.0 / 3.0)))
     # A fixed seed: the same release has the same intervals in every process.
     source = np.random.default_rng([1609, size])
     diagonal = source.standard_normal((length, _RUNS))
     squares = source.chisquare((size - 1.0 - np.arange(length - 1))[:, None], (length - 1, _RUNS)) / 2.0
     more = (_MEAN_STEP * mean) ** 2
-    diagonal[0] *= math.sqrt(1.0 + 4.0 * more)
+    diagonal[0] *= 1.0 + 2.0 * more
     squares[:1] *= 1.0 + 2.0 * more
-    width = math.sqrt(2.0 * size * (1.0 + more)) + 8.0 * math.sqrt(1.0 + 4.0 * more)
+    width = math.sqrt(2.0 * size * (1.0 + more)) + 8.0 * (1.0 + 2.0 * more)
     largest, negated = (_largest_eigenvalue(entries, squares, width) for entries in (diagonal, -diagonal))
     return largest, np.maximum(largest, negated)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import BadRowError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import CONSTANT, MeanNoise, centered
+from streampca.linalg.centering import MeanNoise, centered
 from streampca.linalg.eigen import ritz_pairs, top_pairs
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, unpack_entries
@@ -96,24 +96,26 @@ class Terms:
 
 
 def centered_fields(
-    packed: FloatArray, count: float, std: float, terms: Terms, details: Mapping[str, Any], smoothed: FloatArray | None
+    packed: FloatArray, rows: float, std: float, terms: Terms, details: Mapping[str, Any], smoothed: FloatArray | None
 ) -> dict[str, Any]:
-    """Return the fields of a `Release` about the mean, from a private Gram matrix of rows with `CONSTANT` appended.
+    """Return the fields of a `Release` about the mean, from a private Gram matrix of longer rows.
 
     Parameters
     ----------
-    packed, count, std : as for `linalg.centering.centered`.
-    terms, details : of the release. The details gain ``"centered"``, ``"mean"``, ``"count"`` and ``"joint_noise_std"``,
-        the standard deviation of a diagonal entry of the noise before centering, which determines `Release.noise_law`.
-    smoothed : packed estimate of the exact matrix, whose weighted rows have a count of their own.
+    packed, rows, std : as for `linalg.centering.centered`.
+    terms, details : of the release. The details gain ``"centered"``; ``"mean"`` and ``"count"``, the number of rows
+        that it is of; ``"sums"`` and ``"noisy_count"``, the private sum of the rows and their estimated number, with
+        which the matrix before centering can be computed again; and ``"joint_noise_std"``, the standard deviation of a
+        diagonal entry of its noise, which determines `Release.noise_law`.
+    smoothed : packed estimate of the exact matrix of longer rows. Its noise is ``details["smoothed_noise_std"]``.
     """
-    about = centered(packed, count, std)
-    if "rewards" in details:  # intervals for the regret need the sum of the rows
-        sums = {"rows": (about.sums * terms.row_norm).tolist(), "noise_std": std * terms.row_norm**2}
-        details = {**details, "rewards": {**details["rewards"], **sums}}
+    about, unit = centered(packed, rows, std), terms.row_norm
     if smoothed is not None:
-        smoothed = centered(smoothed, float(smoothed[-1]) / CONSTANT**2, 0.0).packed
-    law = {"mean": (about.mean * terms.row_norm).tolist(), "count": count, "joint_noise_std": std * terms.row_norm**2}
+        smoothed = centered(smoothed, rows, details["smoothed_noise_std"] / unit**2, debias=False).packed
+    law = {
+        "mean": (about.mean * unit).tolist(), "count": about.divisor, "sums": (about.sums * unit).tolist(),
+        "noisy_count": about.noisy_count, "joint_noise_std": std * unit**2,
+    }  # fmt: skip
     return {
         "packed_gram": about.packed, "noise_std": about.noise_std, "packed_smoothed": smoothed,
         "details": {**details, "centered": True, **law},
@@ -381,7 +383,7 @@ class Release:
 
     def _estimates(self, gram: FloatArray | None = None, noise_std: float = 0.0) -> Estimates:
         # A decayed sum has the mass of fewer rows than `t`, but `rows` must not be below it.
-        rows = max(1, self.t) if "decay_per_release" in self._details else rows_summed(self)
+        rows = max(1, self.t) if "decay_per_release" in self._details else _rows_covered(self)
         std, mean = (self.noise_law if gram is None else self._law(noise_std)) or (0.0, None)
         k, gram = max(1, self.n_components), self.gram if gram is None else gram
         return Estimates(gram=gram, noise_std=std, n_components=k, rows=rows, row_norm=self.row_norm, mean=mean)
@@ -527,15 +529,20 @@ class Release:
         return f"Release(t={self.t}, n_features={self.n_features}, n_components={self.n_components})"
 
 
-def rows_summed(release: Release) -> int:
-    """Return the number of rows in the sum of a release: of its window, block or stream; 1 for a decayed sum.
+def rows_summed(release: Release) -> float:
+    """Return the number of rows to divide the sums of a release by; 1 for a decayed sum.
 
-    Rows of the warm-up do not count.
+    Of a centered release, the released number of rows that are present. Of others, the public number of rows.
     """
-    # Public facts only: numbers of rows are public, unlike sums over them.
-    details, terms = release.details, release.terms
+    details = release.details
     if "decay_per_release" in details:
-        return 1
+        return 1.0
+    return float(details.get("count", 0.0)) or float(_rows_covered(release))
+
+
+def _rows_covered(release: Release) -> int:
+    """Return the public number of rows of the window, block or stream of a release, without those of a warm-up."""
+    details, terms = release.details, release.terms
     window, block = details.get("window"), details.get("rows")
     if isinstance(window, list) and len(window) == 2:
         return terms.count(int(window[0]), int(window[1]))

@@ -20,8 +20,8 @@ from streampca.conversion import WARNED_OF, as_floats, frame_values, is_frame, t
 from streampca.errors import BadParameterError, BadRowError, UsageError, listed, short
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
-from streampca.linalg.scale import Bounds as Bounds, Mask, check_row_norm, column_bounds, in_bounds, in_norm
-from streampca.linalg.types import FloatArray
+from streampca.linalg.scale import Bounds as Bounds, check_row_norm, column_bounds, in_bounds, in_norm
+from streampca.linalg.types import FloatArray, Mask
 from streampca.rows.bounds import Bins, PrivateBounds
 from streampca.rows.names import NAME_THEM, refuse_values, repeated
 from streampca.state import label_of
@@ -33,10 +33,14 @@ _SAFE = 1e200
 _REMEDY = "Pass on_bad_row='zero' to absorb it as a zero row."
 #: Version of the map: it changes with any bit of an admitted row.
 VERSION = 1
+# The same of the map with the constant: bad rows had it in version 1.
+_CENTERED = 2
 #: Reasons for bad rows. A missing value is a nan.
 REASONS = ("missing value", "infinite value", "not a number", "wrong features", "unreadable record")
 # A row that was bad before admission is all nan, and the low bits of its first entry hold the reason.
 _NAN = 0x7FF8_5354_0000_0000
+# The same number for a row that is absent by a public rule. It is neither an error nor counted as bad.
+_ABSENT = len(REASONS)
 # Values outside their range by less than one lattice step are not clamped.
 _OUTSIDE = 1.0 + STEP
 #: Exceptions of a conversion to a number.
@@ -46,15 +50,29 @@ _SEQUENCES = (list, tuple)
 
 def bad_values(reason: str, n_features: int) -> FloatArray:
     """Return a row of nan that admission counts under one of `REASONS`."""
+    return _marked(REASONS.index(reason), n_features)
+
+
+def absent_values(n_features: int) -> FloatArray:
+    """Return a row of nan that admission admits as an absent row, also with ``on_bad_row="raise"``."""
+    return _marked(_ABSENT, n_features)
+
+
+def _marked(number: int, n_features: int) -> FloatArray:
     row = np.full(n_features, np.nan)
-    row[0] = np.array(_NAN + REASONS.index(reason), dtype=np.uint64).view(np.float64)
+    row[0] = np.array(_NAN + number, dtype=np.uint64).view(np.float64)
     return row
+
+
+def _marks(rows: FloatArray) -> npt.NDArray[np.uint64]:
+    """Return the number in the mark of each row that has one, (n,), and larger numbers of the others."""
+    return np.ascontiguousarray(rows[:, 0]).view(np.uint64) - np.uint64(_NAN)
 
 
 class Counts(NamedTuple):
     """Counts of what admission did to rows. Curator only: exact functions of raw rows."""
 
-    zeroed: tuple[int, ...] = (0,) * len(REASONS)  # rows absorbed as zero rows, for each reason
+    zeroed: tuple[int, ...] = (0,) * len(REASONS)  # bad rows, which are absorbed as zero vectors, for each reason
     scaled: int = 0  # rows longer than row_norm
     clamped: npt.NDArray[np.int64] | None = None  # values outside their bounds, for each feature; None for none
     squares: int = 0  # sum of the squared norms of the admitted rows, in units of 2**-40 row_norm**2
@@ -74,7 +92,7 @@ class Counts(NamedTuple):
 
     @property
     def bad(self) -> int:
-        """Number of rows absorbed as zero rows."""
+        """Number of bad rows."""
         return sum(self.zeroed)
 
     def plain(self) -> list[Any]:
@@ -100,7 +118,7 @@ class Marks(NamedTuple):
     """Record of what admission did to each row of a block. Curator only."""
 
     squares: FloatArray  # squared norms of the admitted rows, (n,)
-    reasons: npt.NDArray[np.int64] | None  # index in `REASONS` of each bad row, -1 of the others; None if none is bad
+    reasons: npt.NDArray[np.int64] | None  # index in `REASONS` of each bad row, -1 of good rows; None if all are good
     scaled: Mask | None  # rows longer than row_norm, (n,); None for none
     clamped: Mask | None  # values outside their bounds, (n, d); None for none
     votes: Bins | None = None  # bins of the rows of a warm-up, (n, d); None for other rows
@@ -111,7 +129,7 @@ class Marks(NamedTuple):
         zeroed = NO_COUNTS.zeroed
         if self.reasons is not None:
             found = self.reasons[rows]
-            zeroed = tuple(np.bincount(found[found >= 0], minlength=len(REASONS)).tolist())
+            zeroed = tuple(np.bincount(found[found >= 0], minlength=len(REASONS))[: len(REASONS)].tolist())
         clamped = None if self.clamped is None else np.count_nonzero(self.clamped[rows], axis=0)
         return Counts(
             zeroed,
@@ -136,8 +154,9 @@ class Admission:
     features : names of the features, in order. If None, those of the first row (`fixed_by`).
     on_bad_row : ``"raise"`` names row, feature, value and remedy; ``"zero"`` admits and counts a zero row instead.
     n_features : number of features, if known.
-    center : append the constant of `linalg.centering` to every row, including zero rows in place of bad ones.
-    found : the estimated private bounds, (lower, upper). Until then every row is admitted as the zero row, and votes.
+    center : append the constant of `linalg.centering` to every row that is present. Bad rows, rows past the cap of a
+        user (`absent_values`) and rows of a warm-up are zero vectors with or without it.
+    found : the estimated private bounds, (lower, upper). Until then every row is admitted as an absent row, and votes.
 
     Attributes
     ----------
@@ -248,7 +267,7 @@ class Admission:
         scaled = tuple(
             tuple(np.asarray(part, dtype=np.float64).reshape(-1).tolist()) for part in (self.middle, self.factor)
         )
-        constant = CONSTANT if self.center else False
+        constant = (_CENTERED, CONSTANT) if self.center else False
         parts = VERSION, self.row_norm, self.n_features, constant, self.bounds is not None
         # Estimated bounds are a function of releases, so that the noise of later releases may be drawn without them.
         return (*parts, label_of(self.bounds)) if isinstance(self.bounds, PrivateBounds) else (*parts, *scaled)
@@ -327,9 +346,9 @@ class Admission:
             bad: Mask = np.asarray(~np.isfinite(rows).all(axis=1))
             if bad.any():
                 reasons = np.full(len(rows), -1)
-                marked = np.ascontiguousarray(rows[bad, 0]).view(np.uint64) - np.uint64(_NAN)
+                marks = _marks(rows[bad])
                 missing = np.isnan(rows[bad]).any(axis=1)
-                reasons[bad] = np.where(marked < len(REASONS), marked, np.where(missing, 0, 1))
+                reasons[bad] = np.where(marks <= _ABSENT, marks, np.where(missing, 0, 1))
                 # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
                 rows = np.where(bad[:, None], self.middle, rows)
         if self.is_warming_up and isinstance(self.bounds, PrivateBounds):
@@ -341,10 +360,13 @@ class Admission:
         if shortened.size and self.bounds is None:
             long = np.zeros(len(rows), dtype=np.bool_)
             long[shortened] = True
-        marks = Marks(squares, reasons, long, clamped)
-        if reasons is not None:
-            admitted[reasons >= 0] = 0.0
-        return (with_constant(admitted) if self.center else admitted), marks
+        absent = None if reasons is None else reasons >= 0
+        if absent is not None:
+            admitted[absent] = 0.0
+        if self.center:
+            # Privacy: a row that is not present must not show in the count of the rows either.
+            admitted = with_constant(admitted, absent)
+        return admitted, Marks(squares, reasons, long, clamped)
 
     def _shaped(self, rows: FloatArray, number: int) -> FloatArray:
         try:
@@ -366,8 +388,8 @@ class Admission:
         return self.n_features
 
     def _refuse_infinite(self, rows: FloatArray, number: int) -> None:
-        """Raise if a number is not finite. The squares of finite numbers may overflow."""
-        finite = np.isfinite(rows)
+        """Raise if a number of a row that is not `absent_values` is not finite. Squares of finite ones may overflow."""
+        finite = np.isfinite(rows) | (_marks(rows) == _ABSENT)[:, None]
         if not finite.all():
             i, j = map(int, np.argwhere(~finite)[0])
             missing = ": its value is missing" if np.isnan(rows[i, j]) else ""
@@ -389,7 +411,7 @@ class Admission:
         return np.asarray(self.middle), scale
 
     def neutral(self, count: int) -> FloatArray:
-        """Return the raw row of ``count`` features that is admitted as the zero row: the middle of all ranges."""
+        """Return the raw row of ``count`` features in the middle of all ranges, whose admitted form is zero."""
         return np.broadcast_to(np.asarray(self.middle, dtype=np.float64), (count,)).copy()
 
     def _scaled(self, rows: FloatArray) -> tuple[FloatArray, Mask | None]:

@@ -68,7 +68,7 @@ _RATIO = 60.0
 class PrivateBounds:
     """Bounds of columns from a private histogram of the magnitudes in the first rows of a stream.
 
-    The rows of this warm-up spend their whole budget on the histogram, and count as zero rows in everything else.
+    The rows of this warm-up spend their whole budget on the histogram, and are absent from everything else.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ class PrivateBounds:
     zeros only, and a bad row, does not vote. Under zero-out a row moves at most one count by 1 in each column: sqrt(d)
     in Euclidean norm. Under replace it moves at most two: sqrt(2 d). Noise of standard deviation ``std`` = that over mu
     makes the histogram mu-GDP, which is within the algorithm's guarantee. A row of the warm-up has no other effect: the
-    algorithm absorbs a zero row in its place, and bounds are a function of the released histogram. A later row does not
-    vote, and given the bounds it is admitted independently, so that the algorithm's guarantee holds for it. The rows
-    are disjoint: one neighbor differs in one of them, and nothing is added up (parallel composition).
+    algorithm absorbs an absent row in its place, and bounds are a function of the released histogram. A later row does
+    not vote, and given the bounds it is admitted independently, so that the algorithm's guarantee holds for it. The
+    rows are disjoint: one neighbor differs in one of them, and nothing is added up (parallel composition).
     """
 
     mu: float

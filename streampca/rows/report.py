@@ -18,7 +18,7 @@ class AdmissionReport:
     Attributes
     ----------
     rows : number of rows.
-    zero_rows_by_reason : number of bad rows, which count as zero rows, by the reasons that occurred.
+    zero_rows_by_reason : number of bad rows, which are absent from all sums, by the reasons that occurred.
     share_scaled : share of the rows that were longer than row_norm and were scaled onto it.
     share_clamped : share of the values of each feature that were outside its bounds, by name.
     ball_used : mean squared norm of the admitted rows, in units of row_norm**2. The noise is calibrated for 1.
@@ -54,7 +54,7 @@ class AdmissionReport:
         found = []
         if self.zero_rows_by_reason:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
-            found.append(f"{self.bad_rows} of {self.rows} rows could not be used and count as zero rows ({reasons}).")
+            found.append(f"{self.bad_rows} of {self.rows} rows could not be used and count for nothing ({reasons}).")
         worst = sorted((item for item in self.share_clamped.items() if item[1] > 0.01), key=lambda item: -item[1])
         if worst:
             named = ", ".join(f"{name} {share:.1%}" for name, share in worst[:5])

@@ -43,7 +43,7 @@ class BlockGram:
     Attributes
     ----------
     high, low : packed upper triangle: units of 1, and units of 2**-40 in [0, 2**40).
-    count : number of rows, including bad rows that count as zero rows.
+    count : number of rows, including bad rows, which are absent from the matrix.
     counts : counts of what admission did to the rows.
     first : number of the first row in the stream, from 1; None if the block may follow any row.
     admission : `admission_mark` of the admission of the rows; "" to skip that check.

@@ -18,7 +18,7 @@ import numpy as np
 
 from streampca import _native
 from streampca.errors import StreamBusyError
-from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
+from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT, least_count, sum_variance
 from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import UNIT, GramSum
 from streampca.linalg.svec import entry_weights, svec_size
@@ -100,7 +100,7 @@ class Lane:
         self.spans = (3 + rule.mix.size) * size
         self.scoring = self.spans + d * k
         self.bytes = 8 * (self.scoring + d * k + (d + 1) * int(center))
-        self.public = self.packed + d * k * int(self.tracking) + d * int(center)
+        self.public = self.packed + d * k * int(self.tracking) + 2 * d * int(center)
         arena = np.zeros(self.bytes // 8)
         # Order of the arena, in units of a packed matrix: exact sums (2), noise (1), buffers, then span and scoring.
         arena[: 2 * size] = processor.gram.parts.reshape(-1)
@@ -148,7 +148,9 @@ class Lane:
         if taken is None or not taken[0] <= 1.0:  # of another kind, long, bad, or outside its bounds
             # Raises for a bad row; the arena is a new one, so that nothing has changed.
             admitted, more = self.admission.row(row, t + 1)
-            square, gain = plan.take(admitted[0, : self.d], 1.0, arena, new)
+            # A factor of 0 is an absent row: without the constant, it adds nothing.
+            factor = 0.0 if center and admitted[0, -1] == 0.0 else 1.0
+            square, gain = plan.take(admitted[0, : self.d], factor, arena, new)
             counts = counts.plus(more)
         else:
             square, gain = taken
@@ -163,17 +165,16 @@ class Lane:
         if self.scales is not None:
             start, scales = self.scales
             scale = scales[n - start]
-        count, bias, spread = self.terms.count(1, t) if center else 1, 0.0, 0.0
-        if center:  # as `linalg.centering.centered` computes them
-            sums = std / MEAN_WEIGHT
-            bias, spread = float(f"{sums**2 / count:.6g}"), self.d * (sums / count) ** 2
+        rows, least, variance = 1, 0.0, 0.0
+        if center:
+            rows, least, variance = self.terms.count(1, t), least_count(std), sum_variance(std)
         public = np.empty(self.public)
-        bound = plan.release(name, self.words, self.more, scale, std, arena, new, public, count, bias, spread)
+        about = plan.release(name, self.words, self.more, scale, std, arena, new, public, rows, least, variance)
         # From here on the arrays are part of a release, which its reader must not be able to change.
         public.flags.writeable = False
         if reading.noise_std is not None:  # it observes every release
             reading = reading.observe(public[: self.packed], 1.0)
-        release = self._release(t, public, std, count, bound, new, reading)
+        release = self._release(t, public, std, about, new, reading)
         if n in PANEL_ENDS:  # of the regret bound, which may need the spectrum of the exact sum
             spectra = with_spectrum(spectra, self.algorithm, n, self._gram(new))
         after = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release, reading, spectra, regret))
@@ -187,9 +188,13 @@ class Lane:
         return Step(t, release, gain * self.unit if self.scored else math.nan)
 
     def _release(
-        self, t: int, public: FloatArray, std: float, count: int, bound: float | None, new: Any, reading: Reading
-    ) -> Release:
-        """Return the release of public numbers. Without a span, write the scoring of the next row into the arena."""
+        self, t: int, public: FloatArray, std: float, about: tuple[float, float, float] | None, new: Any,
+        reading: Reading,
+    ) -> Release:  # fmt: skip
+        """Return the release of public numbers. Without a span, write the scoring of the next row into the arena.
+
+        ``about`` are the bound on the noise, the count and the noisy count of a release about the mean.
+        """
         d, k = self.d, self.k
         details: dict[str, Any] = self.details
         packed, at_mean, mean = public[: self.packed], self.packed, None
@@ -197,13 +202,13 @@ class Lane:
         if self.tracking:
             at_mean += d * k
             span = public[self.packed : at_mean].reshape(k, d).T
-        if self.center:
-            mean = public[at_mean:]
+        if about is not None:
+            mean, sums = public[at_mean : at_mean + d], public[at_mean + d :]
+            bound, count, noisy = about
             details = {
-                **details, "centered": True, "mean": mean.tolist(), "count": count,
-                "joint_noise_std": std * self.terms.row_norm**2,
+                **details, "centered": True, "mean": mean.tolist(), "count": count, "sums": sums.tolist(),
+                "noisy_count": noisy, "joint_noise_std": std * self.terms.row_norm**2,
             }  # fmt: skip
-            assert bound is not None
             std = bound
         estimate = None
         if reading.noise_std is not None:

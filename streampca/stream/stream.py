@@ -55,7 +55,7 @@ class Stream:
     algorithm : e.g. `PrivateFPL`. It may serve any number of streams.
     bounds : public ranges of the features, mapped into the unit ball: ``(lower, upper)`` or a mapping by name (see
         `Admission`). ``"private"`` estimates them from the first rows (`PrivateBounds`), which spend their whole budget
-        on the bounds: they count as zero rows in all releases and in the regret, and no release precedes their end.
+        on the bounds: they are absent from all releases and from the regret, and no release precedes their end.
         Exactly one of ``bounds`` and ``row_norm`` must be given, and not computed from the rows.
     row_norm : norm onto which longer rows are scaled, 1 for rows of at most unit norm. Public. Gram matrices,
         eigenvalues and rewards are in units of its square.

@@ -174,12 +174,9 @@ def card(
     basis : that of the release, perhaps with other signs.
     estimated : number of features up to which estimates are computed.
     """
-    estimates, centered = estimates_of(release, estimated), release.details.get("centered")
-    about = "Centered: components are directions around the private mean."
-    if centered is None:
+    estimates, about = estimates_of(release, estimated), "Centered: components are directions around the private mean."
+    if not release.is_centered:
         about = "Not centered: components are directions around zero, and the first may be that of the mean."
-    elif not centered:
-        about = "Not centered yet: noise hides the number of rows, so components are directions around zero."
     return Card(
         f"{about} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} features "
         "was released.",

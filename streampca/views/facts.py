@@ -197,7 +197,7 @@ def percent(share: float, digits: int = 3) -> str:
 #: By adjacency: the difference of neighboring inputs, the public facts, and the neighbor of a row.
 _ADJACENCY = {
     "zero-out": (
-        "two inputs are compared that differ in one row: it holds its values in one and only zeros in the other",
+        "two inputs are compared that differ in one row: it holds its values in one, and zeros or nothing in the other",
         "The number of rows and their positions are treated as public.",
         "zeros in its place",
     ),

@@ -92,7 +92,8 @@ def test_rows_of_a_user_within_one_input_are_counted(monkeypatch):
 #: Planted bugs in a calibration, by name and case, and where they show.
 WRONG = {
     ("sum of rows forgotten in the sensitivity", "PrivateFPL-centered"): "running sums",
-    ("sensitivity of zero-out for the mean under replace", "PrivateFPL-centered-replace"): "running sums",
+    ("the count forgotten in the sensitivity", "PrivateFPL-centered"): "running sums",
+    ("the count forgotten under replace", "PrivateFPL-centered-replace"): "running sums",
     ("rewards forgotten in the sensitivity", "PrivateFPL-rewards"): "running sums",
     ("column norms forgotten", "PrivateFPL"): "running sums",
     ("tree one level too shallow", "PrivateFPL-tree"): "running sums",
@@ -136,14 +137,13 @@ def test_a_wrong_constant_is_refuted(case, monkeypatch):
 
 
 def test_the_auditor_reports_the_witness(monkeypatch):
-    monkeypatch.setattr(budget, "joint_factor", lambda **given: 1.0)
+    monkeypatch.setattr(budget, "JOINT_FACTOR", 1.0)
     rows = sp.audit(CASES["PrivateFPL-centered"], mode="quick", seed=1).rows
     assert [(row.part, row.verdict) for row in rows] == [("claim", "refuted")]
     assert "running sums by dense matrices" in rows[0].witness
 
 
 def test_the_constants_of_centering_by_search():
-    c = centering.CONSTANT
-    assert claims.gram_move(5, "zero-out", center=True) == pytest.approx(math.sqrt(1 + 2 * c * c), rel=1e-12)
+    assert claims.gram_move(5, "zero-out", center=True) == pytest.approx(centering.JOINT_FACTOR, rel=1e-12)
     assert claims.gram_move(5, "replace", center=True) == pytest.approx(1.125 * math.sqrt(2.0), rel=2e-6)
     assert claims.gram_move(1, "replace") == 1.0

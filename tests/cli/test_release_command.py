@@ -75,7 +75,7 @@ def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, release, terminal):
     assert (said.status, "line 302" in said.words, debits()) == (2, True, 0)
     assert not table.with_name("r.jsonl").exists()
     said = release("gaussian", *BUDGET, *paid, *zeroed)
-    assert (said.status, "count as zero rows (1 missing value)" in said.words, debits()) == (0, True, 1)
+    assert (said.status, "count for nothing (1 missing value)" in said.words, debits()) == (0, True, 1)
     assert release("gaussian", *BUDGET, *paid, *zeroed).status == 2  # the file exists: nothing is paid
     assert debits() == 1
     said = release("gaussian", "-k", "2", "--epsilon", "3", "--delta", "1e-5", *paid, *zeroed, "--force")

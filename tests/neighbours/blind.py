@@ -67,7 +67,7 @@ def emptied(exact: Any) -> Any:
         return LatticeSum(np.zeros_like(exact.values), exact.grid)
     if isinstance(exact, GramWithRewards):
         sums = exact.rewards
-        return GramWithRewards(emptied(exact.gram), RewardSum(0, sums.scoring, sums.scale, sums.of_zeros))
+        return GramWithRewards(emptied(exact.gram), RewardSum(0, sums.scoring, sums.scale))
     raise TypeError(f"no empty {type(exact).__name__} is known")
 
 

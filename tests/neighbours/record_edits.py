@@ -26,7 +26,7 @@ from cyclopts import App
 from doors import DOORS, EVERY, Door, Outcome
 from edited import Edit, Table
 
-from streampca.linalg.centering import CONSTANT, joint_factor
+from streampca.linalg.centering import JOINT_FACTOR
 from streampca.linalg.lattice import BITS, UNIT_BITS
 from streampca.linalg.svec import upper
 
@@ -121,13 +121,9 @@ def _fault_of_rows(case: Case, base: Outcome, found: Outcome) -> str | None:
     one, other = (_square(part[case.edit.at]) for part in (found.rows, rows))
     if change is not None and not np.array_equal(change, one - other):
         return "the exact sums differ by something else than the edited row"
-    if _norm(one - _square(_zero(rows.shape[1]))) > _most(rows.shape[1], replaced=False):
+    if _norm(one) > _most(rows.shape[1], replaced=False):  # against an absent row
         return "the edited row is longer than row_norm"
     return None
-
-
-def _zero(width: int) -> np.ndarray:
-    return np.array([0.0] * (width - 1) + [CONSTANT if width > 3 else 0.0])
 
 
 def _square(row: np.ndarray) -> np.ndarray:
@@ -150,7 +146,7 @@ def _norm(packed: np.ndarray) -> float:
 
 def _most(width: int, *, replaced: bool) -> float:
     plain = 2.0**0.5 if replaced else 1.0
-    return plain * (joint_factor(replace=replaced) if width > 3 else 1.0) * (1.0 + 1e-12)
+    return plain * (JOINT_FACTOR if width > 3 else 1.0) * (1.0 + 1e-12)
 
 
 def _difference(before: Any, after: Any) -> str:

@@ -5,6 +5,7 @@ import pytest
 
 import streampca as sp
 from streampca import errors, queries
+from streampca.linalg.centering import MeanNoise
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.queries import GramNoise
 
@@ -55,6 +56,20 @@ def test_noise_through_a_query_has_the_stated_sd(law):
         "bilinear": (np.einsum("i,nij,j->n", x, e, y), noise.through(np.outer(x, y))),
     }[law]
     assert made.std() == pytest.approx(stated, rel=0.02)
+
+
+def test_noise_about_a_mean_through_a_query_has_the_stated_sd():
+    """The same, with the noise of sum and count."""
+    rng, u = np.random.default_rng(3), np.array([0.5, 0.0, -0.9, 0.0, 0.2, 0.0])
+    noise = GramNoise(9.9, D, (1.7, MeanNoise(u, 2.0)))
+    draws = rng.normal(size=(20_000, svec_size(D) + D + 1))
+    made = []
+    for z in draws:
+        e, g = z[-D - 1 : -1], z[-1]
+        made.append(unsvec(z[: -D - 1], D) - np.outer(u, e) - np.outer(e, u) + 2.0 * g * np.outer(u, u))
+    for matrix in (np.outer(u, u), np.outer(u, rng.normal(size=D)), rng.normal(size=(D, D))):
+        found = 1.7 * np.einsum("ij,nij->n", matrix, np.array(made))
+        assert found.std() == pytest.approx(noise.through(matrix), rel=0.02)
 
 
 @pytest.mark.parametrize(

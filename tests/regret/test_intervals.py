@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from streampca.errors import BadParameterError
-from streampca.linalg.centering import MEAN_WEIGHT
+from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.randomness import Randomness
 from streampca.regret.intervals import best_less_reward
@@ -55,7 +55,7 @@ def test_with_a_clear_gap_each_end_fails_as_often_as_it_may(reward_std: float, c
         noisy = gram + unsvec(rng.normal(size=svec_size(d)), d)
         given = {"confidence": 0.8, "reward": 1000.0 + reward_std * rng.normal(), "reward_std": reward_std}
         if center:
-            given |= {"sums": sums + rng.normal(size=d) / MEAN_WEIGHT, "count": n}
+            given |= {"sums": sums + rng.normal(size=d) / MEAN_WEIGHT, "count": n + rng.normal() / CONSTANT**2}
         low, high = best_less_reward(noisy, 1.0, k, split.stream(i), **given)
         missed[:2] += low > opt - 1000.0, high < opt - 1000.0
         low, high = best_less_reward(noisy, 1.0, k, split.stream(i), adaptive=True, **given)

@@ -182,6 +182,18 @@ def test_quantiles_are_those_of_dense_matrices(size, tail):
         assert (extreme > 0.9 * quantile).sum() / n > 1.25 * tail
 
 
+def test_quantiles_about_a_mean_are_those_of_the_noise_of_sum_and_count():
+    """At u of length 1.25 and a tail of .01. Beyond quantiles without the noise of the count are .057 of these runs."""
+    n, size, tail, source = 20_000, 5, 0.01, np.random.default_rng(7)
+    u = 1.25 * np.array([0.6, 0.0, 0.8, 0.0, 0.0])
+    square, e, g = source.standard_normal((n, 5, 5)), source.standard_normal((n, 5)), source.standard_normal(n)
+    noise = 0.5 * (square + square.transpose(0, 2, 1)) - (e[:, :, None] * u + e[:, None, :] * u[:, None])
+    counted = noise + 2.0 * g[:, None, None] * np.outer(u, u)
+    shares = [np.mean(np.linalg.eigvalsh(each)[:, -1] > goe_quantile(size, tail, 1.25)) for each in (noise, counted)]
+    assert abs(shares[1] - tail) < 5.0 * np.sqrt(2.0 * tail / n)
+    assert shares[0] < 0.5 * tail  # a law without the count would be wrong by this much
+
+
 def test_far_quantiles_are_bounds_and_quantiles_grow_with_size():
     """The normal quantile for size 1, plus the error of the simulated median; no jump where the two methods meet."""
     assert goe_quantile(1, 1e-9) == pytest.approx(-ndtri(1e-9), abs=0.05)

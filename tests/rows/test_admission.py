@@ -226,7 +226,7 @@ def test_a_report_before_the_first_row_and_of_one_bad_cell() -> None:
     rows = (incomes() / [80_000.0, 100.0]).tolist()
     rows[148][0] = "abc"
     fed.push_many(rows)
-    assert fed.admission.warnings() == ["1 of 200 rows could not be used and count as zero rows (1 not a number)."]
+    assert fed.admission.warnings() == ["1 of 200 rows could not be used and count for nothing (1 not a number)."]
 
 
 @pytest.mark.parametrize("first", [[0.1], np.zeros(3), {"a": 1.0}, None, "abc"], ids=repr)

@@ -133,7 +133,7 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
     lower, upper = single.engine.now.admission.found  # type: ignore[misc]
     outside = ((later < lower) | (later > upper)).mean(axis=0)
     np.testing.assert_allclose(list(report.share_clamped.values()), outside)
-    # Rows of the warm-up are zero rows of the subspace, and variances on the card are per row after it.
+    # Rows of the warm-up are absent from the subspace, and variances on the card are per row after it.
     plain = Admission(bounds=(lower, upper), n_features=D, on_bad_row="zero").block(rows[WARMUP:], 1)[0]
     np.testing.assert_array_equal(single.regret.exact_gram(), plain.T @ plain)
     release = single.release

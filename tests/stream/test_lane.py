@@ -186,13 +186,19 @@ def test_streams_of_one_algorithm_do_not_share_the_scales_of_their_noise():
     assert found == expected
 
 
-def test_a_block_with_bad_and_long_rows_has_the_bits_and_counts_of_the_general_path():
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("solver", ["tracking", "exact"])
+@pytest.mark.parametrize("keywords", [{}, {"bounds": (-1.0, 1.0)}, {"row_norm": 2.5}])
+def test_a_block_with_bad_and_long_rows_has_the_bits_and_counts_of_the_general_path(center, solver, keywords):
+    """A bad row of a centered stream is absent: it has no constant, also in the lane."""
+    given = {"on_bad_row": "zero", "features": list("abcde"), "center": center, "solver": solver, **keywords}
     rows = rows_of(200, 5).tolist()
     rows[90], rows[91], rows[95], rows[99] = ["x", 0, 0, 0, 0], [1.0], [float("inf")] * 5, [3.0] * 5
-    one, other = (stream(lane, on_bad_row="zero", features=list("abcde")) for lane in (True, False))
+    one, other = (stream(lane, **given) for lane in (True, False))
     steps, others = one.push_many(rows), other.push_many(rows)
     assert one.engine.lane is not None
     assert [r.to_json() for r in steps.releases] == [r.to_json() for r in others.releases]
     np.testing.assert_array_equal(steps.rewards, others.rewards)
+    assert np.flatnonzero(steps.rewards[90:100] == 0.0).tolist() == [0, 1, 5]  # the row outside its bounds is present
     assert state(one) == state(other)
     assert one.admission == other.admission

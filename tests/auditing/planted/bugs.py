@@ -18,6 +18,7 @@ import numpy as np
 
 from planted.lifecycles import CASES  # all of them
 from streampca.auditing.instrument import Audit, audit_case
+from streampca.linalg.centering import CONSTANT
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec
@@ -340,10 +341,11 @@ bug("rewards forgotten in the sensitivity", "PrivateFPL-rewards PrivateFPL-rewar
 bug("column norms forgotten", "PrivateFPL", put(
     GeometricBLT, "_scales", lambda self, n: np.full(len(n), self.sensitivity / self.mu)))
 bug("sum of rows forgotten in the sensitivity", "PrivateFPL-centered PrivateFPL-centered-replace",
-    put(budget, "joint_factor", lambda **given: 1.0))
-bug("no constant in the place of bad rows", "PrivateFPL-centered", after(
-    admission.Admission, "block",
-    lambda made, self, rows, number: (np.where(np.isnan(rows).any(axis=1)[:, None], 0.0, made[0]), made[1])))
+    put(budget, "JOINT_FACTOR", 1.0))
+bug("the count forgotten in the sensitivity", "PrivateFPL-centered",
+    put(budget, "JOINT_FACTOR", math.sqrt(1.0 + 2.0 * CONSTANT**2)))
+bug("a constant twice as long", "PrivateFPL-centered", after(
+    admission.Admission, "block", lambda made, *_: (made[0] * np.append(np.ones(made[0].shape[1] - 1), 2.0), made[1])))
 bug("bounds of all columns with the noise of one", "PrivateFPL-private-bounds PrivateFPL-private-bounds-replace",
     put(PrivateBounds, "std", lambda self, n_features: 1.0 / self.mu))
 bug("users taken for rows", "PrivateFPL-users", put(private_fpl, "user_factor", lambda *given: 1.0))

@@ -18,7 +18,7 @@ import numpy as np
 from planted.bugs import BUGS, Patch, after, bug, const, put, stale, times, with_release
 from planted.edges import CASES  # all of them
 from streampca.errors import StreamPCAWarning
-from streampca.linalg.centering import joint_factor
+from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import unpack_entries
@@ -68,7 +68,7 @@ def _rows_twice(made: DPPCAProcessor, *_: Any) -> Any:
 
 
 def _twice(made: RewardSum, *_: Any) -> RewardSum:
-    return RewardSum(2 * made.total, made.scoring, made.scale, made.of_zeros)
+    return RewardSum(2 * made.total, made.scoring, made.scale)
 
 
 def _all_rows(made: Any, *_: Any) -> Any:
@@ -213,8 +213,8 @@ bug("sensitivity of zero-out for norms under replace", "AdaptiveLaplaceCovarianc
 bug("sensitivity of zero-out for bounds under replace", "PrivateFPL-private-bounds-replace",
     put(PrivateBounds, "std", lambda self, n_features: math.sqrt(n_features) / self.mu))
 bug("rows of the warm-up in the sums", "PrivateFPL-private-bounds", after(admission.Admission, "block", _warm_rows_too))
-bug("sensitivity of zero-out for the mean under replace", "PrivateFPL-centered-replace",
-    put(budget, "joint_factor", lambda **given: joint_factor(replace=False)))
+bug("the count forgotten under replace", "PrivateFPL-centered-replace",
+    put(budget, "JOINT_FACTOR", math.sqrt(1.0 + 2.0 * CONSTANT**2)))
 bug("a row that leaves its window a release late", "SlidingWindowPCA-ring", _leaves(1),
     after(RingProcessor, "begin", _longer_ring))
 bug("a row that leaves its window a release early", "SlidingWindowPCA-ring", _leaves(-1))
