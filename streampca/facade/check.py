@@ -1,0 +1,207 @@
+"""`sp.check`: what would happen to a table, before anything is spent. Curator only.
+
+It is the only function that reads rows to give advice. Its report holds counts and no cell, and its proposal holds
+names, given options and placeholders: a range taken from the rows would not be private.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from streampca.conversion import is_arrow, is_frame
+from streampca.errors import BadParameterError, SourceError, UsageError
+from streampca.linalg.counts import check_components, check_count
+from streampca.mechanisms.covariance import GaussianCovariance
+from streampca.planning.curve import Curve
+from streampca.planning.predictions import covariances
+from streampca.planning.question import Question
+from streampca.privacy.budget import Adjacency, Budget
+from streampca.rows.admission import Admission
+from streampca.rows.advice import settings_warnings, size_warnings
+from streampca.rows.bounds import Bounds, PrivateBounds, column_bounds
+from streampca.sources.columns import ColumnTable, open_columns
+from streampca.sources.profile import ColumnProfile, Profile, is_named
+from streampca.sources.reading import Reading
+from streampca.views.check import Check, filled
+
+#: Most features for which the captured share is predicted: the prediction simulates d x d matrices.
+_PREDICTED = 200
+_REASONS = {"identifier": "looks like an identifier", "empty": "no values"}
+Scale = Bounds | Literal["private"] | None
+
+
+def check(
+    data: Any, *, bounds: Scale = None, row_norm: float | None = None, columns: Sequence[str | int] | None = None,
+    n_components: int = 2, epsilon: float | None = None, delta: float = 1e-6, adjacency: Adjacency = "zero-out",
+    center: bool = True, limit: int | None = None, read: Reading | None = None,
+) -> Check:  # fmt: skip
+    """Report what a release of a table would meet, and propose its command. Spends nothing; curator only.
+
+    Reads the rows once, in memory that does not grow with their number. No value of a cell decides whether it succeeds.
+
+    Parameters
+    ----------
+    data : path, frame, Arrow table, sparse matrix, array, list of rows, or RowSource
+        The whole table. A path is that of a regular file, CSV, TSV, NDJSON or Parquet, or a pattern of files.
+    bounds, row_norm : as in `Stream`, default=None
+        With public ranges, the report has the share of values outside; with ``row_norm``, that of longer rows.
+    columns : sequence of str or int, default=None
+        Names or positions of the columns to use. By default those that ``bounds`` names, or else those of numbers.
+    n_components : int, default=2
+    epsilon : float, default=None
+        With it, the report has the noise, and the prediction of the planner from the public numbers n and d alone.
+    delta, adjacency, center : as in `GaussianCovariance`
+    limit : int, default=None
+        Number of first rows to read; all by default.
+    read : Reading, default=None
+        How a file is read.
+
+    Returns
+    -------
+    Check
+        Figures, advice and a proposal. Prints itself in 80 columns.
+
+    Raises
+    ------
+    UsageError
+        If an argument is outside its domain, or the data are no table that can be read again.
+    SourceError
+        If a file cannot be opened or lacks a column.
+
+    Examples
+    --------
+    >>> rows = [{"age": 41, "weight": 70.5}, {"age": "-", "weight": 81.0}]
+    >>> report = sp.check(rows, bounds={"age": (0, 120), "weight": (0, 80)})
+    >>> report.rows, report.complete_rows, report.columns[1].outside
+    (2, 1, 0.5)
+    """
+    # All that depends on the arguments is refused before a row is read.
+    if bounds is not None and row_norm is not None:
+        raise UsageError("bounds= and row_norm= are both given: choose one scale")
+    if isinstance(bounds, str) and bounds != "private":
+        raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by column or 'private'")
+    if row_norm is not None:
+        Admission(row_norm=row_norm)
+    check_count("limit", limit, optional=True)
+    _ = Budget(1.0 if epsilon is None else epsilon, delta, adjacency).mu
+    if columns is None and isinstance(bounds, Mapping):
+        columns = [str(name) for name in bounds]
+    check_components(n_components, None if columns is None else len(columns))
+    table = data if isinstance(data, ColumnTable) else open_columns(data, columns, read)
+    known = None if bounds is None or isinstance(bounds, str) else column_bounds(bounds, len(table.names), table.names)
+
+    profile = Profile(table.names, known, row_norm)
+    notes = []
+    try:
+        for block in table.blocks(sys.maxsize if limit is None else limit):
+            profile.add(block)
+    except SourceError as damage:  # what was read before it is reported all the same
+        notes.append(f"Reading ended after {profile.rows:,} rows: {damage}")
+    figures = profile.columns()
+    places = profile.numeric() if columns is None else tuple(range(len(figures)))
+    used, n, d = tuple(figures[place].name for place in places), profile.rows, len(places)
+    if profile.rows == limit:
+        notes.append(f"Only the first {limit:,} rows were read.")
+    notes += _warnings(profile, [figures[place] for place in places], places, row_norm)
+    noise = captured = None
+    if d < n_components:
+        notes.append(f"There are fewer columns of numbers, {d}, than components, {n_components}.")
+    elif epsilon is not None and n:
+        settings: dict[str, Any] = {
+            "n_components": n_components, "epsilon": epsilon, "delta": delta, "adjacency": adjacency, "center": center,
+        }  # fmt: skip
+        noise, captured, more = _predicted(settings, n, d, row_norm or 1.0, is_private=isinstance(bounds, str))
+        notes += more
+    if identifiers := sorted((c.name for c in figures if c.kind == "identifier"), key=lambda name: not is_named(name)):
+        notes.append(
+            f"Rows of one person: if {identifiers[0]} repeats, a person with several rows is not protected as one yet, "
+            "for which --unit will be the option."
+        )
+    left_out = {c.name: _REASONS.get(c.kind, c.kind) for c in figures if c.name not in used}
+    settings = {
+        "n_components": n_components, "epsilon": 1.0 if epsilon is None else float(epsilon), "delta": delta,
+        "adjacency": adjacency, "horizon": "ROWS" if limit else n, "release_every": "ROWS" if limit else n,
+        "center": center,
+    }  # fmt: skip
+    scale = {"row_norm": row_norm} if bounds is None else {"bounds": bounds}
+    call = _call(data, used, not left_out, scale, settings) if d else ""
+    return Check(
+        n, profile.complete(places), profile.unreadable, figures, used, left_out, profile.share_long(places), noise,
+        captured, tuple(notes), scale != {"row_norm": None}, call,
+    )  # fmt: skip
+
+
+def _warnings(
+    profile: Profile, used: Sequence[ColumnProfile], places: Sequence[int], row_norm: float | None
+) -> list[str]:  # fmt: skip
+    """Return what would happen to the rows: bad, clamped and scaled ones."""
+    texts, rows = [], profile.rows
+    if not rows:
+        return ["There are no rows, and nothing to release."]
+    if profile.unreadable:
+        texts.append(f"{profile.unreadable:,} rows are unreadable: cells are missing or too many, or it is no record.")
+    if used and (bad := rows - profile.complete(places)):
+        texts.append(f"{bad:,} rows ({bad / rows:.1%}) are not complete and would count as zero rows.")
+    clamped = sorted((c for c in used if c.outside and c.outside > 0.01), key=lambda c: -(c.outside or 0.0))
+    if clamped:
+        named = ", ".join(f"{c.name} {c.outside:.1%}" for c in clamped[:5])
+        others = f" and {len(clamped) - 5} more" if len(clamped) > 5 else ""
+        texts.append(f"Values outside the given ranges would be clamped ({named}{others}).")
+    long = profile.share_long(places)
+    if long is not None:
+        texts.append(f"{long:.1%} of the complete rows are longer than row_norm={row_norm:g} and would be shortened.")
+    elif row_norm is not None and used and rows > profile.unreadable:
+        texts.append(f"Choose columns to learn how many rows are longer than row_norm={row_norm:g}.")
+    return texts
+
+
+def _predicted(
+    settings: dict[str, Any], n: int, d: int, row_norm: float, *, is_private: bool
+) -> tuple[float, float | None, list[str]]:
+    """Return noise, captured share and their sentences, from the public numbers n and d alone."""
+    mechanism, k = GaussianCovariance(**settings), settings["n_components"]
+    guarantee, captured, texts = mechanism.guarantee, None, []
+    noise = mechanism.sigma * row_norm**2
+    text = (
+        f"One release at ({guarantee.epsilon:g}, {guarantee.delta:g}): noise of standard deviation {noise:.4g} for rows "
+        f"of norm at most {row_norm:g}"
+    )
+    if d <= _PREDICTED:
+        question = Question(**settings, n_rows=n, n_features=d, release_every=n)
+        captured = next(covariances(question, Curve(question.spectrum, k))).captured
+        text += f"; the planner expects {captured:.1%} of what {k} components can capture, from n and d alone"
+    texts.append(f"{text}.")
+    texts += settings_warnings(guarantee, n) + size_warnings(k, d, mechanism.square_bytes)
+    if is_private:
+        wanted = PrivateBounds.of(guarantee, None, n)
+        texts.append(f"Private bounds would use {wanted.rows(d):,} of the {n:,} rows to find the ranges.")
+        texts += wanted.warnings(d, n)
+    return noise, captured, texts
+
+
+def _call(
+    data: Any, used: Sequence[str], is_whole: bool, scale: dict[str, Any], settings: dict[str, Any]
+) -> str:  # fmt: skip
+    """Return the Python call of a release, with LOW and HIGH for ranges that are not given."""
+    if isinstance(data, (str, os.PathLike)):
+        feed = (
+            f"rows = sp.sources.open_rows({os.fspath(data)!r}, columns=columns, on_bad_row='zero')\n"
+            "for step in stream.run(rows):\n    pass"
+        )
+    else:
+        chosen = "data[columns]" if is_frame(data) else "data.select(columns)" if is_arrow(data) else "rows"
+        feed = f"stream.push_many({'data' if is_whole else chosen})"
+    words = [f"{name}={value if value == 'ROWS' else repr(value)}," for name, value in settings.items()]
+    given = "".join(f"{name}={value!r}" for name, value in scale.items())
+    if scale == {"row_norm": None}:
+        pairs = [f"{name!r}: (LOW, HIGH)," for name in used]
+        given = f"bounds={{\n    {filled(pairs, chr(10) + '    ')}\n}}"
+    return (
+        f"columns = [\n    {filled([f'{name!r},' for name in used], chr(10) + '    ')}\n]\n"
+        f"algorithm = sp.PrivateFPL(\n    {filled(words, chr(10) + '    ')}\n)\n"
+        f"stream = sp.Stream(algorithm, features=columns, on_bad_row='zero', {given})\n{feed}\n"
+        "release = stream.release"
+    )
