@@ -166,8 +166,8 @@ def _predicted(
     guarantee, captured, texts = mechanism.guarantee, None, []
     noise = mechanism.sigma * row_norm**2
     text = (
-        f"One release at ({guarantee.epsilon:g}, {guarantee.delta:g}): noise of standard deviation {noise:.4g} for rows "
-        f"of norm at most {row_norm:g}"
+        f"One release at ({guarantee.epsilon:g}, {guarantee.delta:g}): noise of standard deviation {noise:.4g} for "
+        f"rows of norm at most {row_norm:g}"
     )
     if d <= _PREDICTED:
         question = Question(**settings, n_rows=n, n_features=d, release_every=n)

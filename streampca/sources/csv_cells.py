@@ -74,6 +74,7 @@ class CellParser:
         quotes: bool = True,
     ) -> None:  # fmt: skip
         self._width, self._delimiter, self._quotes = width, delimiter, quotes
+        self.wanted = [str(at) for at in places]  # names of the columns that are read
         self._read: Any = None
         # pyarrow looks for missing values before it removes spaces, so that it would read " 999 " as a number.
         if width > _WIDEST or _sentinels(missing):
@@ -84,7 +85,6 @@ class CellParser:
         except ImportError:
             return
         names = [str(at) for at in range(width)]
-        self.wanted = [names[at] for at in places]
         plain = {
             # One thread, because columns of a megabyte of text do not repay a second one; one block, because pyarrow
             # refuses records that span two.

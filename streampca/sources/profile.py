@@ -43,8 +43,8 @@ _STYLED = 2**14
 _PATTERNS = 2**16
 #: Longest cell with a style of its own.
 _LONGEST = 64
-_THOUSANDS = re.compile(r"\d{1,3}(?:\.\d{3})+")
 _N = r"[+-]?(?:\d+(?:[.,]\d+)*|[.,]\d+)"
+_NUMBERS, _DOTTED_DATE = re.compile(_N), re.compile(r"\d{1,4}\.\d\d?\.\d{2,4}")
 #: Styles of cells. The names are fixed, so that none shows a cell.
 _STYLES = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
@@ -120,7 +120,7 @@ def style_of(cell: Any) -> str:
     if len(text) > _LONGEST:
         return "words"
     if any(map(str.isdigit, text)):
-        if len(text) > 5 and is_date(text) and not _THOUSANDS.fullmatch(text):
+        if len(text) > 5 and is_date(text) and (_DOTTED_DATE.fullmatch(text) or not _NUMBERS.fullmatch(text)):
             return "dates"
     elif text.isalpha() and len(text) > 5:  # most cells of text
         return "words"
