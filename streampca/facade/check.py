@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Literal
 
 from streampca.conversion import is_arrow, is_frame
@@ -93,7 +94,7 @@ def check(
     table = data if isinstance(data, ColumnTable) else open_columns(data, columns, read)
     known = None if bounds is None or isinstance(bounds, str) else column_bounds(bounds, len(table.names), table.names)
 
-    profile = Profile(table.names, known, row_norm)
+    profile = Profile(table.names, known, row_norm, None if columns is None else range(len(table.names)))
     notes = []
     try:
         for block in table.blocks(sys.maxsize if limit is None else limit):
@@ -101,11 +102,10 @@ def check(
     except SourceError as damage:  # what was read before it is reported all the same
         notes.append(f"Reading ended after {profile.rows:,} rows: {damage}")
     figures = profile.columns()
-    places = profile.numeric() if columns is None else tuple(range(len(figures)))
-    used, n, d = tuple(figures[place].name for place in places), profile.rows, len(places)
+    used, n, d = tuple(figures[place].name for place in profile.used()), profile.rows, len(profile.used())
     if profile.rows == limit:
         notes.append(f"Only the first {limit:,} rows were read.")
-    notes += _warnings(profile, [figures[place] for place in places], places, row_norm)
+    notes += _warnings(profile, [column for column in figures if column.name in used], row_norm)
     noise = captured = None
     if d < n_components:
         notes.append(f"There are fewer columns of numbers, {d}, than components, {n_components}.")
@@ -127,33 +127,31 @@ def check(
         "center": center,
     }  # fmt: skip
     scale = {"row_norm": row_norm} if bounds is None else {"bounds": bounds}
-    call = _call(data, used, not left_out, scale, settings) if d else ""
+    call = _call(data, used, not left_out, scale, settings, read) if d else ""
     return Check(
-        n, profile.complete(places), profile.unreadable, figures, used, left_out, profile.share_long(places), noise,
+        n, profile.complete, profile.unreadable, figures, used, left_out, profile.share_long, noise,
         captured, tuple(notes), scale != {"row_norm": None}, call,
     )  # fmt: skip
 
 
-def _warnings(
-    profile: Profile, used: Sequence[ColumnProfile], places: Sequence[int], row_norm: float | None
-) -> list[str]:  # fmt: skip
+def _warnings(profile: Profile, used: Sequence[ColumnProfile], row_norm: float | None) -> list[str]:
     """Return what would happen to the rows: bad, clamped and scaled ones."""
     texts, rows = [], profile.rows
     if not rows:
         return ["There are no rows, and nothing to release."]
     if profile.unreadable:
         texts.append(f"{profile.unreadable:,} rows are unreadable: cells are missing or too many, or it is no record.")
-    if used and (bad := rows - profile.complete(places)):
+    if used and (bad := rows - profile.complete):
         texts.append(f"{bad:,} rows ({bad / rows:.1%}) are not complete and would count as zero rows.")
     clamped = sorted((c for c in used if c.outside and c.outside > 0.01), key=lambda c: -(c.outside or 0.0))
     if clamped:
         named = ", ".join(f"{c.name} {c.outside:.1%}" for c in clamped[:5])
         others = f" and {len(clamped) - 5} more" if len(clamped) > 5 else ""
         texts.append(f"Values outside the given ranges would be clamped ({named}{others}).")
-    long = profile.share_long(places)
+    long = profile.share_long
     if long is not None:
         texts.append(f"{long:.1%} of the complete rows are longer than row_norm={row_norm:g} and would be shortened.")
-    elif row_norm is not None and used and rows > profile.unreadable:
+    elif row_norm is not None and profile.complete:
         texts.append(f"Choose columns to learn how many rows are longer than row_norm={row_norm:g}.")
     return texts
 
@@ -183,25 +181,34 @@ def _predicted(
 
 
 def _call(
-    data: Any, used: Sequence[str], is_whole: bool, scale: dict[str, Any], settings: dict[str, Any]
+    data: Any, used: Sequence[str], is_whole: bool, scale: dict[str, Any], settings: dict[str, Any],
+    read: Reading | None,
 ) -> str:  # fmt: skip
     """Return the Python call of a release, with LOW and HIGH for ranges that are not given."""
     if isinstance(data, (str, os.PathLike)):
+        options = {f.name: getattr(read, f.name) for f in fields(read) if f.init} if read is not None else {}
+        given = [f", {name}={value!r}" for name, value in options.items() if value != getattr(Reading(), name)]
+        words = "".join(given).replace(", on_bad_row='zero'", "")
         feed = (
-            f"rows = sp.sources.open_rows({os.fspath(data)!r}, columns=columns, on_bad_row='zero')\n"
+            f"rows = sp.sources.open_rows({os.fspath(data)!r}, columns=columns, on_bad_row='zero'{words})\n"
             "for step in stream.run(rows):\n    pass"
         )
     else:
         chosen = "data[columns]" if is_frame(data) else "data.select(columns)" if is_arrow(data) else "rows"
         feed = f"stream.push_many({'data' if is_whole else chosen})"
-    words = [f"{name}={value if value == 'ROWS' else repr(value)}," for name, value in settings.items()]
-    given = "".join(f"{name}={value!r}" for name, value in scale.items())
+    parameters = [f"{name}={value if value == 'ROWS' else repr(value)}" for name, value in settings.items()]
+    stated = "".join(f"{name}={value!r}" for name, value in scale.items())
     if scale == {"row_norm": None}:
-        pairs = [f"{name!r}: (LOW, HIGH)," for name in used]
-        given = f"bounds={{\n    {filled(pairs, chr(10) + '    ')}\n}}"
-    return (
-        f"columns = [\n    {filled([f'{name!r},' for name in used], chr(10) + '    ')}\n]\n"
-        f"algorithm = sp.PrivateFPL(\n    {filled(words, chr(10) + '    ')}\n)\n"
-        f"stream = sp.Stream(algorithm, features=columns, on_bad_row='zero', {given})\n{feed}\n"
-        "release = stream.release"
-    )
+        stated = _lines("bounds={", [f"{name!r}: (LOW, HIGH)" for name in used], "}")
+    return "\n".join([
+        _lines("columns = [", map(repr, used), "]"), _lines("algorithm = sp.PrivateFPL(", parameters, ")"),
+        f"stream = sp.Stream(algorithm, features=columns, on_bad_row='zero', {stated})", feed,
+        "release = stream.release",
+    ])  # fmt: skip
+
+
+def _lines(start: str, parts: Iterable[str], end: str) -> str:
+    """Return a call or display of these parts, on one line if it is short."""
+    parts = [f"{part}," for part in parts]
+    short = f"{start}{' '.join(parts).removesuffix(',')}{end}"
+    return short if len(short) < 60 else f"{start}\n    {filled(parts, chr(10) + '    ')}\n{end}"

@@ -280,11 +280,10 @@ def _arrow_cells(column: Any, missing: frozenset[str] | None = None) -> Cells:
 
 def _frame(frame: Any, places: Sequence[int]) -> Callable[[int], Iterator[CellBlock]]:
     def blocks(limit: int) -> Iterator[CellBlock]:
-        columns = list(frame.columns)
-        chosen = frame[[columns[place] for place in places]]
+        labels = list(frame.columns)
         for start in range(0, min(len(frame), limit), BLOCK_ROWS):
-            part = getattr(chosen, "iloc", chosen)[start : min(start + BLOCK_ROWS, limit)]
-            yield CellBlock([_series(part[columns[place]]) for place in places])
+            part = getattr(frame, "iloc", frame)[start : min(start + BLOCK_ROWS, limit)]
+            yield CellBlock([_series(part[labels[place]]) for place in places])
 
     return blocks
 

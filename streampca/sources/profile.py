@@ -33,8 +33,8 @@ _IDENTIFIER = re.compile(r"(?i:(^|[_ .-])(id|uuid|guid)$|^index$|^Unnamed: )|(?<
 #: Least number of cells, and of distinct ones for each cell, in a column that looks like an identifier. Whole numbers
 #: that were measured are distinct in small tables, too.
 _FROM: dict[str, tuple[int, float]] = {"number": (1000, 0.99), "text": (100, 0.95)}
-#: Distinct cells for each cell of a block below which a column is no identifier and has no sketch.
-_DISTINCT_IN_BLOCK = 0.9
+#: Distinct cells for each cell of a block of so many cells, below which a column is no identifier and has no sketch.
+_DISTINCT_IN_BLOCK, _LEAST = 0.9, 100
 #: Most cells for which a sketch is exact to 0.4 %, and most columns that have sketches (64 MB).
 _COUNTED, _SKETCHES = 2**21, 1000
 #: Cells of a column that are no numbers until their styles are known; those of later ones are assumed to be the same.
@@ -196,14 +196,12 @@ class _Tally:
     def _count_distinct(self, numbers: FloatArray, others: Mapping[Any, int]) -> None:
         """Add the cells to the sketch; drop it for good where a block shows that the column is no identifier."""
         # Numbers decide unless most cells are text. Measured numbers with a fraction are as distinct as identifiers.
-        is_text = sum(others.values()) > len(numbers)
-        if is_text:
+        count = sum(others.values())
+        if is_text := count > len(numbers):
             hashes = np.fromiter((zlib.crc32(str(cell).encode("utf-8", "replace")) for cell in others), np.uint64)
-            count = sum(others.values())
-        else:
-            distinct = np.unique(numbers) if self.is_whole else numbers[:0]
-            hashes, count = (distinct + 0.0).view(np.uint64), len(numbers)
-        if len(hashes) < _DISTINCT_IN_BLOCK * count:
+        elif self.is_whole:
+            hashes, count = (np.unique(numbers) + 0.0).view(np.uint64), len(numbers)
+        if not (is_text or self.is_whole) or (count >= _LEAST and len(hashes) < _DISTINCT_IN_BLOCK * count):
             self.counted, self.sketch = _COUNTED, None
         elif count:
             self.sketch = self.sketch or _Distinct()
@@ -263,6 +261,7 @@ class Profile:
     names : names of the columns.
     bounds : lower and upper ends of the range of each column, or None.
     row_norm : length beyond which a row is long; None if rows are not measured.
+    used : positions of the columns that a row consists of; None for the columns of numbers.
 
     Attributes
     ----------
@@ -270,9 +269,11 @@ class Profile:
     """
 
     def __init__(
-        self, names: Sequence[str], bounds: tuple[FloatArray, FloatArray] | None = None, row_norm: float | None = None
-    ) -> None:
+        self, names: Sequence[str], bounds: tuple[FloatArray, FloatArray] | None = None, row_norm: float | None = None,
+        used: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
         self.names, self._bounds, self._row_norm = tuple(names), bounds, row_norm
+        self._used = None if used is None else tuple(used)
         self.rows = self.unreadable = 0
         self._tallies = [_Tally() for _ in self.names]
         self._sketched = len(self.names) <= _SKETCHES
@@ -310,16 +311,14 @@ class Profile:
             self._patterns[kind.tobytes()] += count
         if len(self._patterns) > _PATTERNS:
             # From here on the columns of numbers so far decide, and the patterns of all others are not told apart.
-            if self._settled is None:
-                self._settled = self.numeric()
-            complete = self.complete(self._settled)
-            rows = self._patterns.total()
+            self._settled = self._settled or self.used()
+            rows, complete = self._patterns.total(), self._complete(self._settled)
             whole, broken = (np.packbits(np.full(len(self.names), bit)).tobytes() for bit in (False, True))
             self._patterns = Counter({whole: complete, broken: rows - complete})
 
     def _measure(self, block: CellBlock, finite: npt.NDArray[np.bool_]) -> None:
         if self._measured is None:
-            self._measured = self.numeric()
+            self._measured = self.used()
         if self._measured:
             chosen = [*self._measured]
             good = finite[chosen].all(axis=0)
@@ -328,24 +327,31 @@ class Profile:
             self._measured_rows += int(np.count_nonzero(good))
             self._long += int(np.count_nonzero(norms > self._row_norm))
 
-    def numeric(self) -> tuple[int, ...]:
-        """Return the positions of the columns of numbers."""
+    def used(self) -> tuple[int, ...]:
+        """Return the positions of the columns that a row consists of."""
+        if self._used is not None:
+            return self._used
         kinds = (tally.kind(name) for tally, name in zip(self._tallies, self.names, strict=True))
         return tuple(j for j, kind in enumerate(kinds) if kind == "number")
 
-    def complete(self, columns: Sequence[int]) -> int:
-        """Return the number of rows with a finite number in each of these columns."""
+    @property
+    def complete(self) -> int:
+        """Number of rows with a finite number in each of the used columns."""
+        return self._complete(self.used())
+
+    def _complete(self, columns: Sequence[int]) -> int:
         mask = np.zeros(len(self.names), dtype=np.bool_)
         mask[[*columns]] = True
         chosen = int.from_bytes(np.packbits(mask).tobytes())
         return sum(count for kind, count in self._patterns.items() if not int.from_bytes(kind) & chosen)
 
-    def share_long(self, columns: Sequence[int]) -> float | None:
-        """Return the share of the complete rows that are longer than ``row_norm``.
+    @property
+    def share_long(self) -> float | None:
+        """Share of the complete rows that are longer than ``row_norm``.
 
-        None if the first block did not show that the columns of numbers are these, or rows are not measured.
+        None without complete rows, or if the first block did not show which columns hold numbers.
         """
-        if self._row_norm is None or self._measured != tuple(columns) or not self._measured_rows:
+        if self._measured != self.used() or not self._measured_rows:
             return None
         return self._long / self._measured_rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 from streampca.errors import printable
@@ -74,8 +75,8 @@ class Check:
     def _repr_html_(self) -> str:
         head = ["column", "type", "missing", "not a number", "outside", "left out"]
         rows = [(c.name, c.kind, *_figures(c), self.left_out.get(c.name, "")) for c in self.columns]
-        note = " ".join([self._counts(), *self.notes, self._introduction(), self.proposal])
-        return html_table(head, rows, warning=MARK, note=printable(" ".join(note.split())))
+        note = " ".join([self._counts(), *self.notes, self._introduction()])
+        return html_table(head, rows, warning=MARK, note=printable(note)) + f"<pre>{escape(self.proposal)}</pre>"
 
     def __str__(self) -> str:
         used = [column for column in self.columns if column.name in self.used]

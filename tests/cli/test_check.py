@@ -1,4 +1,4 @@
-"""``streampca check``: 80 columns, exit status 0 whatever the rows hold, and a command that runs once it is filled in."""
+"""``streampca check``: 80 columns, status 0 whatever the rows hold, and a command that runs once it is filled in."""
 
 import json
 import os
@@ -50,7 +50,9 @@ def test_the_report_of_a_table(folder, table, command):
     said = command("check", "clinic.csv", "--epsilon", 1)
     assert (said.status, said.err) == (0, "")
     shown, _, command_lines = said.out.partition("  streampca")
-    assert shown == f"""\
+    assert (
+        shown
+        == f"""\
 {MARK:>80}
 300 rows, 7 columns; 294 rows complete in the 4 numeric columns
 column     missing   not a number    column     missing   not a number
@@ -66,6 +68,7 @@ protected as one yet, for which --unit will be the option.
 No range is taken from these rows: that would not be private. Fill in from the
 data dictionary:
 """
+    )
     assert command_lines.endswith("'age=LOW:HIGH,weight kg=LOW:HIGH,systolic=LOW:HIGH,glucose=LOW:HIGH'\n")
     assert [*folder.iterdir()] == [table]
 
@@ -103,7 +106,7 @@ def test_names_that_the_command_line_cannot_spell_are_positions(folder, command)
     words = proposed(said)
     unfilled = command(*words)
     assert (unfilled.status, "fill in the ranges of 'a,b', 'c=d'" in unfilled.err) == (2, True)
-    Path("ranges.json").write_text(json.dumps(dict.fromkeys(empty, [0, 5])))
+    Path("ranges.json").write_text(json.dumps({name: [0, 5] for name in empty}))
     assert command(*words).status == 0
     assert next(iter(sp.read_releases("release.jsonl"))).features == ("a,b", "c=d")
 
@@ -208,7 +211,8 @@ def test_a_named_pipe_is_refused_without_waiting(folder, command):
     "words",
     [
         ("run", "URL", "--row-norm", 1), ("release", "URL", "--mechanism", "gaussian"), ("check", "URL"),
-        ("resume", "run.db", "URL"), ("resume", "URL"), ("transform", "r.jsonl", "URL"), ("transform", "URL", "rows.csv"),
+        ("resume", "run.db", "URL"), ("resume", "URL"),
+        ("transform", "r.jsonl", "URL"), ("transform", "URL", "rows.csv"),
         ("show", "URL"), ("report", "URL"), ("serve", "URL"), ("status", "URL"), ("verify", "URL"), ("export", "URL"),
         ("backup", "URL", "copy.db"),
     ],

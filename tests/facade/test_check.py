@@ -20,10 +20,8 @@ from streampca.sources import Reading
 from streampca.sources.profile import CellBlock, Cells, Profile, _Distinct, cells_of, style_of
 
 HEADER = ["patient_id", "visit", "sex", "age", "weight kg", "glucose"]
-#: Ages are 20 to 59, weights 60.5 to 99.5, glucose 0 to 9; row 3 has no age, row 5 no glucose, row 7 an infinite weight.
-ROWS = [
-    [f"P{i:04d}", f"2024-01-{i % 28 + 1:02d}", "fm"[i % 2], 20 + i % 40, 60.5 + i % 40, i % 10] for i in range(200)
-]
+#: Ages are 20 to 59, weights 60.5 to 99.5, glucose 0 to 9, but for a cell in each of five rows.
+ROWS = [[f"P{i:04d}", f"2024-01-{i % 28 + 1:02d}", "fm"[i % 2], 20 + i % 40, 60.5 + i % 40, i % 10] for i in range(200)]
 for at, (column, cell) in {3: (3, ""), 5: (5, "-"), 7: (4, "inf"), 9: (5, "-"), 10: (5, "<4")}.items():
     ROWS[at][column] = cell
 
@@ -236,11 +234,25 @@ def test_styles_are_words_of_a_fixed_list(cell, style):
 
 def test_cells_of_any_type():
     masked = np.ma.masked
-    column = [1, True, Decimal("2.5"), np.float32(3), None, pd.NA, pd.NaT, masked, "4", " NA ", 10**400, 1j, [1], {}, b"5"]
+    column = [
+        1,
+        True,
+        Decimal("2.5"),
+        np.float32(3),
+        None,
+        pd.NA,
+        pd.NaT,
+        masked,
+        "4",
+        " NA ",
+        10**400,
+        1j,
+        [1],
+        {},
+        b"5",
+    ]
     values, others = cells_of(column)
-    assert np.array_equal(
-        values, [1, 1, 2.5, 3, *[np.nan] * 4, 4, np.nan, np.inf, *[np.nan] * 4], equal_nan=True
-    )
+    assert np.array_equal(values, [1, 1, 2.5, 3, *[np.nan] * 4, 4, np.nan, np.inf, *[np.nan] * 4], equal_nan=True)
     assert sum(others.values()) == 4
     assert others == {complex: 1, list: 1, dict: 1, bytes: 1}
 
@@ -306,7 +318,7 @@ def test_many_patterns_of_gaps_take_flat_memory(monkeypatch):
     for part in np.array_split(rows, 7):
         profile.add(CellBlock([Cells(part[:, j].copy(), {}) for j in range(12)]))
         assert len(profile._patterns) <= 50
-    assert profile.complete(range(12)) == np.isfinite(rows).all(axis=1).sum()
+    assert profile.complete == np.isfinite(rows).all(axis=1).sum()
 
 
 # -- what may not show --------------------------------------------------------------
