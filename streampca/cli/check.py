@@ -45,7 +45,7 @@ def check(
     settings = inputs.text_options(reading)
     for name in ("follow", "rate", "query", "cursor"):
         if settings.pop(name, None) is not None:
-            raise UsageError(f"--read {name}: check reads a whole file, which has none")
+            raise UsageError(f"--read {name}: it does not apply to check, which reads a whole file")
     k = 2 if options.n_components is None else options.n_components
     is_gaussian = options.mechanism in ("gaussian", "GaussianCovariance")
     take(Settings, given, "bounds", "out", others=True)
@@ -73,39 +73,45 @@ def check(
         if options.write_bounds is not None and report.used:
             lines = (f"  {json.dumps(name, ensure_ascii=False)}: [null, null]" for name in report.used)
             written.write("{\n" + ",\n".join(lines) + "\n}\n")
-    if report.used:
-        positions = [table.names.index(name) for name in report.used]
-        report = replace(report, proposal=_command(file, options, k, delta, report.used, positions))
+    if report.proposal:
+        header = table.names if columns is None else ()
+        options = replace(options, n_components=min(k, len(report.used)), delta=delta)
+        report = replace(report, proposal=_command(file, options, report.used, header))
     print(report)
     return 0
 
 
-def _command(
-    file: Path, options: CheckOptions, k: int, delta: float | None, used: Sequence[str], positions: Sequence[int]
-) -> str:  # fmt: skip
-    """Return the command of a release with the options that are given, and LOW:HIGH for ranges that are not."""
-    # The comma separates names, and the colon and the sign separate ranges.
-    plain = all(name == name.strip() and not set(name) & set(",=") and not name.isdecimal() for name in used)
-    columns = options.columns
+def _command(file: Path, options: CheckOptions, used: Sequence[str], header: Sequence[str]) -> str:
+    """Return the command of a release with the options that are given, and LOW:HIGH for ranges that are not.
+
+    ``header`` has the names of all columns, if they are known.
+    """
+    # A comma separates names and ranges, a sign separates the two, and a whole number may be a position.
+    can_spell = all(name == name.strip() and not set(name) & set(",=") and not name.isdecimal() for name in used)
+    columns, first, scale = options.columns, "", ["--bounds", str(options.bounds)]
     if columns is None:
-        columns = ",".join(used if plain else [str(at + 1) for at in positions])
-    first, scale = "", ["--bounds", str(options.bounds)]
+        columns = ",".join(used if can_spell or not header else [str(header.index(name) + 1) for name in used])
     if options.row_norm is not None:
-        scale = ["--row-norm", f"{options.row_norm!r}"]
-    elif options.bounds is None and plain and len(used) <= _INLINE and options.write_bounds is None:
+        scale = ["--row-norm", _number(options.row_norm)]
+    elif options.write_bounds is not None:
+        scale[1] = str(options.write_bounds)
+    elif options.bounds is None and can_spell and len(used) <= _INLINE:
         scale[1] = ",".join(f"{name}=LOW:HIGH" for name in used)
     elif options.bounds is None:
-        scale[1] = str(options.write_bounds or "ranges.json")
-        if options.write_bounds is None:
-            chosen = [] if options.columns is None else ["--columns", columns]
-            first = shlex.join(["streampca", "check", str(file), *chosen, "--write-bounds", scale[1]]) + "\n"
+        scale[1] = "ranges.json"
+        chosen = [] if options.columns is None else ["--columns", columns]
+        first = shlex.join(["streampca", "check", str(file), *chosen, "--write-bounds", scale[1]]) + "\n"
     parts = [
-        ["streampca", "release", str(file)], ["--mechanism", options.mechanism], ["-k", str(k)],
-        ["--epsilon", f"{options.epsilon or 1.0:g}"], *([] if delta is None else [["--delta", f"{delta:g}"]]),
-        ["--on-bad-row", "zero"], *(["--read", text] for text in options.read),
-        *(["--set", text] for text in options.set_),
+        ["streampca", "release", str(file)], ["--mechanism", options.mechanism], ["-k", str(options.n_components)],
+        ["--epsilon", _number(options.epsilon or 1.0)],
+        *([] if options.delta is None else [["--delta", _number(options.delta)]]), ["--on-bad-row", "zero"],
+        *(["--read", text] for text in options.read), *(["--set", text] for text in options.set_),
         *([] if options.adjacency is None else [["--adjacency", options.adjacency]]),
         *([] if options.center is None else [["--center" if options.center else "--no-center"]]),
         ["--columns", columns], scale,
     ]  # fmt: skip
     return first + filled(map(shlex.join, parts), " \\\n  ")
+
+
+def _number(value: float) -> str:
+    return repr(value).removesuffix(".0")

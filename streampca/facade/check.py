@@ -19,7 +19,7 @@ from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.predictions import covariances
 from streampca.planning.question import Question
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.rows.admission import Admission
 from streampca.rows.advice import settings_warnings, size_warnings
 from streampca.rows.bounds import Bounds, PrivateBounds, column_bounds
@@ -39,13 +39,13 @@ def check(
     n_components: int = 2, epsilon: float | None = None, delta: float = 1e-6, adjacency: Adjacency = "zero-out",
     center: bool = True, limit: int | None = None, read: Reading | None = None,
 ) -> Check:  # fmt: skip
-    """Report what a release of a table would meet, and propose its command. Spends nothing; curator only.
+    """Report what a release of a table would meet, and propose its call. Spends nothing; curator only.
 
     Reads the rows once, in memory that does not grow with their number. No value of a cell decides whether it succeeds.
 
     Parameters
     ----------
-    data : path, frame, Arrow table, sparse matrix, array, list of rows, or RowSource
+    data : path, frame, Arrow table, sparse matrix, array or list of rows
         The whole table. A path is that of a regular file, CSV, TSV, NDJSON or Parquet, or a pattern of files.
     bounds, row_norm : as in `Stream`, default=None
         With public ranges, the report has the share of values outside; with ``row_norm``, that of longer rows.
@@ -79,7 +79,7 @@ def check(
     >>> report.rows, report.complete_rows, report.columns[1].outside
     (2, 1, 0.5)
     """
-    # All that depends on the arguments is refused before a row is read.
+    # All that depends on the arguments or on a header is refused before a row is read.
     if bounds is not None and row_norm is not None:
         raise UsageError("bounds= and row_norm= are both given: choose one scale")
     if isinstance(bounds, str) and bounds != "private":
@@ -87,11 +87,16 @@ def check(
     if row_norm is not None:
         Admission(row_norm=row_norm)
     check_count("limit", limit, optional=True)
-    _ = Budget(1.0 if epsilon is None else epsilon, delta, adjacency).mu
+    check_components(n_components)
+    settings: dict[str, Any] = {
+        "n_components": n_components, "epsilon": 1.0 if epsilon is None else epsilon, "delta": delta,
+        "adjacency": adjacency, "center": center,
+    }  # fmt: skip
+    mechanism = GaussianCovariance(**settings)
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
-    check_components(n_components, None if columns is None else len(columns))
     table = data if isinstance(data, ColumnTable) else open_columns(data, columns, read)
+    check_components(n_components, None if columns is None else len(table.names))
     known = None if bounds is None or isinstance(bounds, str) else column_bounds(bounds, len(table.names), table.names)
 
     profile = Profile(table.names, known, row_norm, None if columns is None else range(len(table.names)))
@@ -110,27 +115,26 @@ def check(
     if d < n_components:
         notes.append(f"There are fewer columns of numbers, {d}, than components, {n_components}.")
     elif epsilon is not None and n:
-        settings: dict[str, Any] = {
-            "n_components": n_components, "epsilon": epsilon, "delta": delta, "adjacency": adjacency, "center": center,
-        }  # fmt: skip
-        noise, captured, more = _predicted(settings, n, d, row_norm or 1.0, is_private=isinstance(bounds, str))
-        notes += more
+        noise = mechanism.sigma * (row_norm or 1.0) ** 2
+        if d <= _PREDICTED:
+            question = Question(**settings, n_rows=n, n_features=d, release_every=n)
+            captured = next(covariances(question, Curve(question.spectrum, n_components))).captured
+        notes += _promises(mechanism, n, d, noise, captured, is_private=isinstance(bounds, str))
     if identifiers := sorted((c.name for c in figures if c.kind == "identifier"), key=lambda name: not is_named(name)):
         notes.append(
             f"Rows of one person: if {identifiers[0]} repeats, a person with several rows is not protected as one yet, "
             "for which --unit will be the option."
         )
     left_out = {c.name: _REASONS.get(c.kind, c.kind) for c in figures if c.name not in used}
-    settings = {
-        "n_components": n_components, "epsilon": 1.0 if epsilon is None else float(epsilon), "delta": delta,
-        "adjacency": adjacency, "horizon": "ROWS" if limit else n, "release_every": "ROWS" if limit else n,
-        "center": center,
-    }  # fmt: skip
+    settings |= {
+        "n_components": min(n_components, d),
+        **dict.fromkeys(("horizon", "release_every"), "ROWS" if limit else n),
+    }
     scale = {"row_norm": row_norm} if bounds is None else {"bounds": bounds}
-    call = _call(data, used, not left_out, scale, settings, read) if d else ""
+    call = _call(data, used, not left_out, scale, settings, read) if n and d else ""
     return Check(
-        n, profile.complete, profile.unreadable, figures, used, left_out, profile.share_long, noise,
-        captured, tuple(notes), scale != {"row_norm": None}, call,
+        n, profile.complete, profile.unreadable, figures, used, left_out, profile.share_long, noise, captured,
+        tuple(notes), scale != {"row_norm": None}, call,
     )  # fmt: skip
 
 
@@ -156,28 +160,20 @@ def _warnings(profile: Profile, used: Sequence[ColumnProfile], row_norm: float |
     return texts
 
 
-def _predicted(
-    settings: dict[str, Any], n: int, d: int, row_norm: float, *, is_private: bool
-) -> tuple[float, float | None, list[str]]:
-    """Return noise, captured share and their sentences, from the public numbers n and d alone."""
-    mechanism, k = GaussianCovariance(**settings), settings["n_components"]
-    guarantee, captured, texts = mechanism.guarantee, None, []
-    noise = mechanism.sigma * row_norm**2
-    text = (
-        f"One release at ({guarantee.epsilon:g}, {guarantee.delta:g}): noise of standard deviation {noise:.4g} for "
-        f"rows of norm at most {row_norm:g}"
-    )
-    if d <= _PREDICTED:
-        question = Question(**settings, n_rows=n, n_features=d, release_every=n)
-        captured = next(covariances(question, Curve(question.spectrum, k))).captured
+def _promises(
+    mechanism: GaussianCovariance, n: int, d: int, noise: float, captured: float | None, *, is_private: bool
+) -> list[str]:  # fmt: skip
+    """Return sentences on noise, guarantee and warm-up. They follow from the public numbers n and d."""
+    guarantee, k = mechanism.guarantee, mechanism.n_components
+    text = f"One release at ({guarantee.epsilon:g}, {guarantee.delta:g}): noise of standard deviation {noise:.4g}"
+    if captured is not None:
         text += f"; the planner expects {captured:.1%} of what {k} components can capture, from n and d alone"
-    texts.append(f"{text}.")
-    texts += settings_warnings(guarantee, n) + size_warnings(k, d, mechanism.square_bytes)
+    texts = [f"{text}.", *settings_warnings(guarantee, n), *size_warnings(k, d, mechanism.square_bytes)]
     if is_private:
         wanted = PrivateBounds.of(guarantee, None, n)
         texts.append(f"Private bounds would use {wanted.rows(d):,} of the {n:,} rows to find the ranges.")
         texts += wanted.warnings(d, n)
-    return noise, captured, texts
+    return texts
 
 
 def _call(

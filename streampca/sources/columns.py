@@ -19,7 +19,7 @@ import numpy as np
 from streampca.conversion import arrow_reader, as_floats, framed, is_arrow, is_frame, is_sparse
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.rows.names import NAME_THEM, refuse_values
-from streampca.rows.protocol import RowSource, arrow_rows, is_number, sparse_blocks
+from streampca.rows.protocol import arrow_rows, is_number, sparse_blocks
 from streampca.sources.base import BLOCK_ROWS, choose_named, feature_names
 from streampca.sources.csv_cells import CellParser
 from streampca.sources.csv_rows import CsvRows
@@ -61,8 +61,8 @@ def open_columns(
 
     Parameters
     ----------
-    data : a path; a pandas or polars frame, an Arrow table or what converts to one, a sparse matrix, an array, a list
-        of rows, or a `RowSource`.
+    data : a path; a pandas or polars frame, an Arrow table or what converts to one, a sparse matrix, an array, or a
+        list of rows.
     columns : names or positions of columns; None for all.
     read, format : of files, as in `open_rows`.
 
@@ -83,14 +83,12 @@ def open_columns(
     data = framed(data)
     if is_frame(data):
         return _chosen(list(data.columns), columns, partial(_frame, data))
-    if isinstance(data, RowSource):
-        return _chosen(data.features, columns, partial(_floats, lambda _: _blocks(data)))
-    if is_arrow(data):
+    if is_arrow(data) and not hasattr(data, "read_next_batch"):  # a reader would be empty for the release
         reader = arrow_reader(data)
         return _chosen(reader.schema.names, columns, lambda at: _arrow(reader, at))
     if is_sparse(data):
         names = [f"x{j}" for j in range(data.shape[1])]
-        return _chosen(names, columns, partial(_floats, lambda count: sparse_blocks(data[:count])))
+        return _chosen(names, columns, partial(_sparse, data.tocsr()))
     if isinstance(data, np.ndarray) and data.ndim == 2:
         names = [f"x{j}" for j in range(data.shape[1])]
         return _chosen(names, columns, partial(_array, data))
@@ -316,24 +314,12 @@ def _array(array: Any, places: Sequence[int]) -> Callable[[int], Iterator[CellBl
     return blocks
 
 
-def _floats(
-    read: Callable[[int], Iterator[Any]], places: Sequence[int]
-) -> Callable[[int], Iterator[CellBlock]]:  # fmt: skip
+def _sparse(matrix: Any, places: Sequence[int]) -> Callable[[int], Iterator[CellBlock]]:
     def blocks(limit: int) -> Iterator[CellBlock]:
-        for rows in read(limit):
-            yield CellBlock([Cells(np.ascontiguousarray(rows[:limit, place]), {}) for place in places])
-            limit -= len(rows)
-            if limit <= 0:
-                return
+        for rows in sparse_blocks(matrix[: min(limit, matrix.shape[0])]):
+            yield CellBlock([Cells(np.ascontiguousarray(rows[:, place]), {}) for place in places])
 
     return blocks
-
-
-def _blocks(source: RowSource) -> Iterator[Any]:
-    try:
-        yield from source.blocks()
-    except SourceError:  # the message may show a cell
-        raise SourceError(None, "the source refuses a row. Open it with on_bad_row='zero'") from None
 
 
 def _rows(rows: Sequence[Any], names: Sequence[str], places: Sequence[int]) -> Callable[[int], Iterator[CellBlock]]:

@@ -60,9 +60,8 @@ age           0.7%              –    systolic      0.3%              –
 weight kg        –       0.7% '-'    glucose          –  0.3% infinite
 left out: patient_id (looks like an identifier), visit_date (date), sex (text)
 6 rows (2.0%) are not complete and would count as zero rows.
-One release at (1, 1e-06): noise of standard deviation 4.723 for rows of norm at
-most 1; the planner expects 97.8% of what 2 components can capture, from n and d
-alone.
+One release at (1, 1e-06): noise of standard deviation 4.723; the planner
+expects 97.8% of what 2 components can capture, from n and d alone.
 Rows of one person: if patient_id repeats, a person with several rows is not
 protected as one yet, for which --unit will be the option.
 No range is taken from these rows: that would not be private. Fill in from the
@@ -109,6 +108,13 @@ def test_names_that_the_command_line_cannot_spell_are_positions(folder, command)
     Path("ranges.json").write_text(json.dumps({name: [0, 5] for name in empty}))
     assert command(*words).status == 0
     assert next(iter(sp.read_releases("release.jsonl"))).features == ("a,b", "c=d")
+
+
+def test_one_column_is_enough(folder, command):
+    Path("rows.csv").write_text("a,note\n" + "1,x\n2,y\n" * 30)
+    said = command("check", "rows.csv")
+    assert "fewer columns of numbers, 1, than components, 2" in said.out
+    assert command(*[word.replace("LOW:HIGH", "0:9") for word in proposed(said)]).status == 0
 
 
 def test_many_columns_fill_a_file(folder, command):
@@ -185,7 +191,7 @@ def test_tables_that_hold_nothing(folder, command, rows):
         (("clinic.csv", "--columns", "age", "-k", 2), "exceeds"),
         (("clinic.csv", "--epsilon", 1, "--mechanism", "pink"), "there is none of that name"),
         (("clinic.csv", "--epsilon", 1, "--set", "pink=1"), "takes no such parameter"),
-        (("clinic.csv", "--read", "follow=yes"), "--read follow: check reads a whole file"),
+        (("clinic.csv", "--read", "follow=yes"), "--read follow: it does not apply to check"),
         (("clinic.csv", "--read", "encoding=pink"), "encoding=pink"),
         (("none.csv",), "No such file"),
         (("-",), "check reads a whole table. Give the path of a regular file, not a pipe or a topic"),

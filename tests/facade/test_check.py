@@ -87,13 +87,13 @@ FORMS = {
     "NDJSON": ndjson,
     "Parquet": parquet,
     "Arrow": lambda _: arrow(),
-    "Arrow reader": lambda _: arrow().to_reader(max_chunksize=33),
+    "Arrow batch": lambda _: arrow().to_batches()[0],
     "pandas": lambda _: pd.DataFrame(cells(), columns=HEADER),
     "pandas of text": lambda _: pd.DataFrame(ROWS, columns=HEADER, dtype=object).astype(str),
     "polars": polars_frame,
     "dicts": lambda _: [dict(zip(HEADER, row, strict=True)) for row in cells()],
 }
-TYPED = ("Parquet", "Arrow", "Arrow reader")
+TYPED = ("Parquet", "Arrow", "Arrow batch")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -354,14 +354,6 @@ def test_no_cell_is_shown(tmp_path):
             assert re.search("77|19|secret", shown) is None, shown
 
 
-def test_a_source_that_refuses_a_row_does_not_show_it(tmp_path):
-    path = written(tmp_path, "r.csv", b"a,b\n1,2\nsecret,3\n")
-    report = sp.check(sp.sources.open_rows(path))
-    assert report.rows == 1
-    assert "secret" not in str(report)
-    assert "on_bad_row='zero'" in str(report)
-
-
 @pytest.mark.parametrize("form", ["CSV", "pandas", "Arrow", "dicts"])
 def test_the_proposed_call_runs(form, tmp_path):
     data = FORMS[form](tmp_path)
@@ -396,6 +388,7 @@ def test_the_proposed_call_runs(form, tmp_path):
         ([[1.0, 2.0]], {"n_components": 0}, "n_components=0"),
         ([[1.0, 2.0]], {"columns": [0], "n_components": 2}, "exceeds"),
         ([[1.0, 2.0]], {"columns": ["z", "x0"]}, "no column 'z'"),
+        ([[1.0, 2.0]], {"columns": "z"}, "a list of names or positions"),
         ([[1.0, 2.0]], {"limit": 0}, "limit=0"),
         ([[1.0, 2.0]], {"read": Reading()}, "Omit it for rows in memory"),
     ],
@@ -403,6 +396,12 @@ def test_the_proposed_call_runs(form, tmp_path):
 def test_what_is_refused(data, options, message):
     with pytest.raises((UsageError, SourceError), match=message):
         sp.check(data, **options)
+
+
+def test_what_can_be_read_only_once_is_refused(tmp_path, table):
+    for data in (arrow().to_reader(), sp.sources.open_rows(table, columns=["age"])):
+        with pytest.raises(BadParameterError, match="can be read only once"):
+            sp.check(data)
 
 
 def test_files_that_are_refused(tmp_path):
