@@ -15,7 +15,7 @@ from streampca.cli.algorithms import COMMON, make_mechanism
 from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.options import Address, CheckOptions, Settings, SourceAddress, about, pairs, take
 from streampca.errors import UsageError
-from streampca.facade.check import check as check_table
+from streampca.facade.check import Scale, check as check_table
 from streampca.rows.bounds import read_bounds
 from streampca.sources.columns import open_columns
 from streampca.sources.reading import Reading
@@ -56,7 +56,9 @@ def check(
     if options.write_bounds is not None:
         refuse_inputs(file, options.write_bounds)
     with closing(OutputFile(options.write_bounds, force=options.force)) as written:
-        bounds = options.bounds if options.bounds in (None, "private") else read_bounds(options.bounds)
+        bounds: Scale = None
+        if options.bounds is not None:
+            bounds = "private" if options.bounds == "private" else read_bounds(options.bounds)
         columns = inputs.chosen_columns(options.columns, reading)
         if columns is None and isinstance(bounds, dict):
             columns = list(bounds)
