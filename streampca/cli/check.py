@@ -36,7 +36,7 @@ def check(
     Curator only. Lists columns with their types and gaps and counts complete rows;
     with --bounds or --row-norm it adds what would be clipped, with --epsilon the
     noise. The proposed command has LOW:HIGH in place of ranges: rows must not
-    decide them. The exit status is 0 whatever the rows hold.
+    decide them. The exit status is 0 for any rows.
     """
     if isinstance(file, Address) or str(file) == "-":
         name = file.name if isinstance(file, Address) else "-"

@@ -1,4 +1,4 @@
-"""`sp.check`: what would happen to a table, before anything is spent. Curator only.
+"""`sp.check`: a report on a table before anything is spent. Curator only.
 
 It is the only function that reads rows to give advice. Its report holds counts and no cell, and its proposal holds
 names, given options and placeholders: a range taken from the rows would not be private.
@@ -41,7 +41,8 @@ def check(
 ) -> Check:  # fmt: skip
     """Report what a release of a table would meet, and propose its call. Spends nothing; curator only.
 
-    Reads the rows once, in memory that does not grow with their number. No value of a cell decides whether it succeeds.
+    Reads the rows once, in memory that does not grow with their number. Rows never make it fail: what depends on their
+    cells is in the report only.
 
     Parameters
     ----------

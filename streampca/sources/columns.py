@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from streampca.conversion import arrow_reader, as_floats, framed, is_arrow, is_frame, is_sparse
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.rows.names import NAME_THEM, refuse_values
-from streampca.rows.protocol import arrow_rows, is_number, sparse_blocks
+from streampca.rows.protocol import arrow_rows, is_number
 from streampca.sources.base import BLOCK_ROWS, choose_named, feature_names
 from streampca.sources.csv_cells import CellParser
 from streampca.sources.csv_rows import CsvRows
@@ -82,16 +82,16 @@ def open_columns(
         raise UsageError("read= holds options for files. Omit it for rows in memory")
     data = framed(data)
     if is_frame(data):
-        return _chosen(list(data.columns), columns, partial(_frame, data))
+        labels = list(data.columns)
+        return _sliced(
+            labels, columns, getattr(data, "iloc", data), len(data), lambda part, at: _series(part[labels[at]])
+        )
     if is_arrow(data) and not hasattr(data, "read_next_batch"):  # a reader would be empty for the release
         reader = arrow_reader(data)
-        return _chosen(reader.schema.names, columns, lambda at: _arrow(reader, at))
-    if is_sparse(data):
+        return _chosen(reader.schema.names, columns, lambda places: _batches(lambda: reader, places))
+    if hasattr(data, "shape") and len(data.shape) == 2:
         names = [f"x{j}" for j in range(data.shape[1])]
-        return _chosen(names, columns, partial(_sparse, data.tocsr()))
-    if isinstance(data, np.ndarray) and data.ndim == 2:
-        names = [f"x{j}" for j in range(data.shape[1])]
-        return _chosen(names, columns, partial(_array, data))
+        return _sliced(names, columns, data.tocsr() if is_sparse(data) else data, data.shape[0], _array_cells)
     if not isinstance(data, (list, tuple)):
         raise BadParameterError("data", data, _WHOLE, advice="For rows that arrive one by one use sp.Stream")
     first: Any = data[0] if data else ()
@@ -101,12 +101,14 @@ def open_columns(
         raise BadParameterError("data", ..., "rows, each a sequence of cells or a mapping by name")
     else:
         names = list(getattr(first, "_fields", [f"x{j}" for j in range(len(first))]))
-    return _chosen(names, columns, partial(_rows, data, names))
+    return _chosen(names, columns, lambda places: partial(_rows, data, names, places))
+
+
+Blocks = Callable[[int], Iterator[CellBlock]]
 
 
 def _chosen(
-    labels: Sequence[Any], columns: Sequence[str | int] | None,
-    blocks: Callable[[Sequence[int]], Callable[[int], Iterator[CellBlock]]],
+    labels: Sequence[Any], columns: Sequence[str | int] | None, blocks: Callable[[Sequence[int]], Blocks]
 ) -> ColumnTable:  # fmt: skip
     """Return the chosen columns of a table in memory; ``blocks`` reads those at given positions."""
     if columns is None:
@@ -116,6 +118,20 @@ def _chosen(
     if not places:
         raise BadParameterError("data", ..., "a table with at least one column")
     return ColumnTable(feature_names(names, places), blocks(places))
+
+
+def _sliced(
+    labels: Sequence[Any], columns: Sequence[str | int] | None, rows: Any, count: int,
+    cells: Callable[[Any, int], Cells],
+) -> ColumnTable:  # fmt: skip
+    """Return a table whose ``rows`` have slices; ``cells`` returns a column of a slice."""
+
+    def blocks(places: Sequence[int], limit: int) -> Iterator[CellBlock]:
+        for start in range(0, min(count, limit), BLOCK_ROWS):
+            part = rows[start : min(start + BLOCK_ROWS, limit)]
+            yield CellBlock([cells(part, place) for place in places])
+
+    return _chosen(labels, columns, lambda places: partial(blocks, places))
 
 
 def _several(tables: Sequence[ColumnTable]) -> ColumnTable:
@@ -216,21 +232,16 @@ def _parquet(path: Any, columns: Any, options: dict[str, Any]) -> ColumnTable:
     places = choose_named(names, columns, str(path), NAME_THEM, given=columns)
     chosen = [names[place] for place in places]
 
-    def blocks(limit: int) -> Iterator[CellBlock]:
+    def batches() -> Iterator[Any]:
         with damage(path, "is damaged"), pq.ParquetFile(path, pre_buffer=False) as file:
-            for batch in read_batches(file, chosen):
-                part = batch.slice(0, limit)
-                yield CellBlock([_arrow_cells(part.column(name)) for name in chosen])
-                limit -= part.num_rows
-                if limit <= 0:
-                    return
+            yield from read_batches(file, chosen)
 
-    return ColumnTable(feature_names(names, places), blocks)
+    return ColumnTable(feature_names(names, places), _batches(batches, range(len(chosen))))
 
 
-def _arrow(reader: Any, places: Sequence[int]) -> Callable[[int], Iterator[CellBlock]]:
+def _batches(read: Callable[[], Iterable[Any]], places: Sequence[int]) -> Blocks:
     def blocks(limit: int) -> Iterator[CellBlock]:
-        for batch in reader:
+        for batch in read():
             # Batches may be as large as the table.
             for start in range(0, min(batch.num_rows, limit), BLOCK_ROWS):
                 part = batch.slice(start, min(BLOCK_ROWS, limit - start))
@@ -276,16 +287,6 @@ def _arrow_cells(column: Any, missing: frozenset[str] | None = None) -> Cells:
     return Cells(found[codes], others)
 
 
-def _frame(frame: Any, places: Sequence[int]) -> Callable[[int], Iterator[CellBlock]]:
-    def blocks(limit: int) -> Iterator[CellBlock]:
-        labels = list(frame.columns)
-        for start in range(0, min(len(frame), limit), BLOCK_ROWS):
-            part = getattr(frame, "iloc", frame)[start : min(start + BLOCK_ROWS, limit)]
-            yield CellBlock([_series(part[labels[place]]) for place in places])
-
-    return blocks
-
-
 def _series(column: Any) -> Cells:
     """Return the cells of a pandas or polars column."""
     try:
@@ -301,41 +302,21 @@ def _series(column: Any) -> Cells:
     return cells_of(column.to_list())
 
 
-def _array(array: Any, places: Sequence[int]) -> Callable[[int], Iterator[CellBlock]]:
-    def blocks(limit: int) -> Iterator[CellBlock]:
-        for start in range(0, min(len(array), limit), BLOCK_ROWS):
-            part = array[start : min(start + BLOCK_ROWS, limit)]
-            if array.dtype.kind in "fiub":
-                rows = as_floats(part)
-                yield CellBlock([Cells(np.ascontiguousarray(rows[:, place]), {}) for place in places])
-            else:
-                yield CellBlock([cells_of(part[:, place].tolist()) for place in places])
-
-    return blocks
+def _array_cells(part: Any, place: int) -> Cells:
+    """Return a column of an array or a sparse matrix."""
+    column = part[:, place]
+    column = column.toarray().reshape(-1) if is_sparse(part) else column
+    return Cells(as_floats(column), {}) if column.dtype.kind in "fiub" else cells_of(column.tolist())
 
 
-def _sparse(matrix: Any, places: Sequence[int]) -> Callable[[int], Iterator[CellBlock]]:
-    def blocks(limit: int) -> Iterator[CellBlock]:
-        for rows in sparse_blocks(matrix[: min(limit, matrix.shape[0])]):
-            yield CellBlock([Cells(np.ascontiguousarray(rows[:, place]), {}) for place in places])
-
-    return blocks
-
-
-def _rows(rows: Sequence[Any], names: Sequence[str], places: Sequence[int]) -> Callable[[int], Iterator[CellBlock]]:
-    def cells(row: Any) -> Sequence[Any] | None:
-        """Return the cells of one row, None if it is none or has another length."""
-        if isinstance(row, Mapping):
-            by_name = row if all(name in row for name in names) else {str(name): cell for name, cell in row.items()}
-            return [by_name.get(name) for name in names]
-        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__") or len(row) != len(names):
-            return None
-        return list(row)
-
-    def blocks(limit: int) -> Iterator[CellBlock]:
-        for start in range(0, min(len(rows), limit), BLOCK_ROWS):
-            part = [cells(row) for row in rows[start : min(start + BLOCK_ROWS, limit)]]
-            good = [row for row in part if row is not None]
-            yield CellBlock([cells_of([row[place] for row in good]) for place in places], len(part) - len(good))
-
-    return blocks
+def _rows(rows: Sequence[Any], names: Sequence[str], places: Sequence[int], limit: int) -> Iterator[CellBlock]:
+    """Yield the cells of rows in a list. A row that is none, or has another length, is unreadable."""
+    for start in range(0, min(len(rows), limit), BLOCK_ROWS):
+        part, good = rows[start : min(start + BLOCK_ROWS, limit)], []
+        for row in part:
+            if isinstance(row, Mapping):
+                by_name = {str(name): cell for name, cell in row.items()}
+                good.append([by_name.get(name) for name in names])
+            elif not isinstance(row, (str, bytes)) and hasattr(row, "__len__") and len(row) == len(names):
+                good.append(list(row))
+        yield CellBlock([cells_of([row[place] for row in good]) for place in places], len(part) - len(good))

@@ -24,7 +24,7 @@ _LONGEST = 24
 
 @dataclass(frozen=True)
 class Check:
-    """What would happen to a table, created by `sp.check`. Curator only: exact functions of raw rows.
+    """Report on a table before a release, created by `sp.check`. Curator only: exact functions of raw rows.
 
     Attributes
     ----------

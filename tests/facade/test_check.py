@@ -5,8 +5,11 @@ import io
 import json
 import math
 import re
+import tempfile
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -279,6 +282,25 @@ def test_records_are_those_of_the_reader(tmp_path):
     assert (len(rows), np.isfinite(rows).all(axis=1).sum()) == (6, 2)
     bare = sp.check(path, read=Reading(quoting="none"))
     assert (bare.rows, bare.unreadable_rows) == (7, 4)
+
+
+CELLS = [
+    "1", " 2 ", "+3", "-4.", ".5", "1e5", "1e999", "inf", "-Infinity", "nan", "", "NA", " NA ", "'", '"4"', '""',
+    '"a,b"', '"a\nb"', "0x1", "1_0", "\uff11", "\xa05", "5\t", "-", "1e", "--1", "?", "1,5", "x", "2024-01-31", "True",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("widest", [0, 2**14], ids=["without pyarrow", "with it"])
+@given(cells=st.lists(st.tuples(st.sampled_from(CELLS), st.sampled_from(CELLS[:8])), min_size=1, max_size=12))
+def test_complete_rows_are_those_that_a_release_uses(widest, cells):
+    """Each cell alone may make pyarrow refuse a block, so that all cells around it go another way."""
+    text = "a,b,c\n" + "".join(f"{one},{other},7\n" for one, other in cells)
+    with tempfile.TemporaryDirectory() as folder, mock.patch("streampca.sources.csv_cells._WIDEST", widest):
+        path = written(Path(folder), "rows.csv", text.encode())
+        report = sp.check(path, columns=["a", "b"])
+        rows = np.concatenate([*sp.sources.open_rows(path, columns=["a", "b"], on_bad_row="zero").blocks()])
+    assert report.rows == len(rows)
+    assert report.complete_rows == np.count_nonzero(np.isfinite(rows).all(axis=1))
 
 
 def test_damage_is_reported_after_the_rows_before_it(tmp_path):
