@@ -82,13 +82,12 @@ def open_columns(
         raise UsageError("read= holds options for files. Omit it for rows in memory")
     data = framed(data)
     if is_frame(data):
-        labels = list(data.columns)
-        return _sliced(
-            labels, columns, getattr(data, "iloc", data), len(data), lambda part, at: _series(part[labels[at]])
-        )
+        labels, slices = list(data.columns), getattr(data, "iloc", data)
+        return _sliced(labels, columns, slices, len(data), lambda part, place: _series(part[labels[place]]))
     if is_arrow(data) and not hasattr(data, "read_next_batch"):  # a reader would be empty for the release
         reader = arrow_reader(data)
-        return _chosen(reader.schema.names, columns, lambda places: _batches(lambda: reader, places))
+        labels = reader.schema.names
+        return _chosen(labels, columns, lambda places: _batches(lambda: reader, [labels[place] for place in places]))
     if hasattr(data, "shape") and len(data.shape) == 2:
         names = [f"x{j}" for j in range(data.shape[1])]
         return _sliced(names, columns, data.tocsr() if is_sparse(data) else data, data.shape[0], _array_cells)
@@ -236,16 +235,16 @@ def _parquet(path: Any, columns: Any, options: dict[str, Any]) -> ColumnTable:
         with damage(path, "is damaged"), pq.ParquetFile(path, pre_buffer=False) as file:
             yield from read_batches(file, chosen)
 
-    return ColumnTable(feature_names(names, places), _batches(batches, range(len(chosen))))
+    return ColumnTable(feature_names(names, places), _batches(batches, chosen))
 
 
-def _batches(read: Callable[[], Iterable[Any]], places: Sequence[int]) -> Blocks:
+def _batches(read: Callable[[], Iterable[Any]], names: Sequence[str]) -> Blocks:
     def blocks(limit: int) -> Iterator[CellBlock]:
         for batch in read():
             # Batches may be as large as the table.
             for start in range(0, min(batch.num_rows, limit), BLOCK_ROWS):
                 part = batch.slice(start, min(BLOCK_ROWS, limit - start))
-                yield CellBlock([_arrow_cells(part.column(place)) for place in places])
+                yield CellBlock([_arrow_cells(part.column(name)) for name in names])
             limit -= batch.num_rows
             if limit <= 0:
                 return

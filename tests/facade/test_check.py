@@ -314,8 +314,11 @@ def test_damage_is_reported_after_the_rows_before_it(tmp_path):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("limit", [1, 7, 150])
 def test_a_limit_reads_the_first_rows(form, limit, tmp_path):
-    report = sp.check(FORMS[form](tmp_path), limit=limit, columns=["age", "glucose"])
+    report = sp.check(FORMS[form](tmp_path), limit=limit, columns=["glucose", "age"])
     assert report.rows == limit
+    glucose, age = report.columns
+    assert age.missing == (limit > 3) / limit
+    assert glucose.missing + glucose.not_a_number == sum(at < limit for at in (5, 9, 10)) / limit
     bad = sum(at < limit for at in (3, 5, 9, 10))
     assert report.complete_rows == limit - bad
     assert f"Only the first {limit:,} rows" in str(report)
