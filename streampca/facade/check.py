@@ -81,12 +81,7 @@ def check(
     (2, 1, 0.5)
     """
     # All that depends on the arguments or on a header is refused before a row is read.
-    if bounds is not None and row_norm is not None:
-        raise UsageError("bounds= and row_norm= are both given: choose one scale")
-    if isinstance(bounds, str) and bounds != "private":
-        raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by column or 'private'")
-    if row_norm is not None:
-        Admission(row_norm=row_norm)
+    _check_scale(bounds, row_norm)
     check_count("limit", limit, optional=True)
     check_components(n_components)
     settings: dict[str, Any] = {
@@ -108,10 +103,11 @@ def check(
     except SourceError as damage:  # what was read before it is reported all the same
         notes.append(f"Reading ended after {profile.rows:,} rows: {damage}")
     figures = profile.columns()
-    used, n, d = tuple(figures[place].name for place in profile.used()), profile.rows, len(profile.used())
+    chosen = [figures[place] for place in profile.used()]
+    used, n, d = tuple(column.name for column in chosen), profile.rows, len(chosen)
     if profile.rows == limit:
         notes.append(f"Only the first {limit:,} rows were read.")
-    notes += _warnings(profile, [column for column in figures if column.name in used], row_norm)
+    notes += _warnings(profile, chosen, row_norm)
     noise = captured = None
     if d < n_components:
         notes.append(f"There are fewer columns of numbers, {d}, than components, {n_components}.")
@@ -126,7 +122,9 @@ def check(
             f"Rows of one person: if {identifiers[0]} repeats, a person with several rows is not protected as one yet, "
             "for which --unit will be the option."
         )
-    left_out = {c.name: _REASONS.get(c.kind, c.kind) for c in figures if c.name not in used}
+    left_out = {c.name: _REASONS.get(c.kind, c.kind) for c in figures}
+    for name in used:
+        del left_out[name]
     settings |= {
         "n_components": min(n_components, d),
         **dict.fromkeys(("horizon", "release_every"), "ROWS" if limit else n),
@@ -137,6 +135,16 @@ def check(
         n, profile.complete, profile.unreadable, figures, used, left_out, profile.share_long, noise, captured,
         tuple(notes), scale != {"row_norm": None}, call,
     )  # fmt: skip
+
+
+def _check_scale(bounds: Scale, row_norm: float | None) -> None:
+    """Refuse two scales, or one that no table could have."""
+    if bounds is not None and row_norm is not None:
+        raise UsageError("bounds= and row_norm= are both given: choose one scale")
+    if isinstance(bounds, str) and bounds != "private":
+        raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by column or 'private'")
+    if row_norm is not None:
+        Admission(row_norm=row_norm)
 
 
 def _warnings(profile: Profile, used: Sequence[ColumnProfile], row_norm: float | None) -> list[str]:
@@ -197,6 +205,8 @@ def _call(
     stated = "".join(f"{name}={value!r}" for name, value in scale.items())
     if scale == {"row_norm": None}:
         stated = _lines("bounds={", [f"{name!r}: (LOW, HIGH)" for name in used], "}")
+    elif isinstance(scale.get("bounds"), Mapping):
+        stated = _lines("bounds={", [f"{name!r}: {pair!r}" for name, pair in scale["bounds"].items()], "}")
     return "\n".join([
         _lines("columns = [", map(repr, used), "]"), _lines("algorithm = sp.PrivateFPL(", parameters, ")"),
         f"stream = sp.Stream(algorithm, features=columns, on_bad_row='zero', {stated})", feed,

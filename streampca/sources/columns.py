@@ -73,6 +73,8 @@ def open_columns(
     BadParameterError
         If the data are no table, or can be read only once.
     """
+    if not isinstance(read, Reading | None):
+        raise BadParameterError("read", read, "a Reading")
     if isinstance(data, (str, os.PathLike)):
         options = {} if read is None else {f.name: getattr(read, f.name) for f in fields(read) if f.init}
         if options.get("follow"):

@@ -84,8 +84,14 @@ def cells_of(column: Sequence[Any], missing: frozenset[str] = MISSING) -> Cells:
         except OverflowError:  # an integer beyond the floats
             pass
     values, others = np.full(len(column), np.nan), Counter[Any]()
+    texts: dict[str, float | None] = {}  # most columns of text repeat few cells
     for at, cell in enumerate(column):
-        value = _value(cell, missing)
+        if type(cell) is not str:
+            value = _value(cell, missing)
+        elif cell in texts:
+            value = texts[cell]
+        else:
+            value = texts[cell] = number(cell, missing)
         if value is None:
             others[cell if isinstance(cell, (str, date)) else type(cell)] += 1
         else:

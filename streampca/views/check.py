@@ -79,7 +79,7 @@ class Check:
         return html_table(head, rows, warning=MARK, note=printable(note)) + f"<pre>{escape(self.proposal)}</pre>"
 
     def __str__(self) -> str:
-        used = [column for column in self.columns if column.name in self.used]
+        used = self._used()
         table = _table(used[:_SHOWN])
         if len(used) > _SHOWN:
             table.append(f"and {len(used) - _SHOWN} more columns; to_frame() in Python has all")
@@ -92,8 +92,11 @@ class Check:
             *(indent + printable(line) for line in self.proposal.splitlines()),
         ])  # fmt: skip
 
+    def _used(self) -> list[ColumnProfile]:
+        return [column for column in self.columns if column.name not in self.left_out]
+
     def _counts(self) -> str:
-        is_numeric = all(column.kind == "number" for column in self.columns if column.name in self.used)
+        is_numeric = all(column.kind == "number" for column in self._used())
         text = f"{_plural(self.rows, 'row')}, {_plural(len(self.columns), 'column')}"
         if not self.used:
             return f"{text}; none holds numbers"

@@ -416,6 +416,7 @@ def test_the_proposed_call_runs(form, tmp_path):
         ([[1.0, 2.0]], {"columns": "z"}, "a list of names or positions"),
         ([[1.0, 2.0]], {"limit": 0}, "limit=0"),
         ([[1.0, 2.0]], {"read": Reading()}, "Omit it for rows in memory"),
+        ("rows.csv", {"read": {"na": "-"}}, "expected a Reading"),
     ],
 )
 def test_what_is_refused(data, options, message):
