@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from streampca.rows.admission import Admission
 from streampca.rows.advice import settings_warnings, size_warnings
 from streampca.rows.bounds import Bounds, PrivateBounds, column_bounds
 from streampca.sources.columns import ColumnTable, open_columns
-from streampca.sources.profile import ColumnProfile, Profile, is_named
+from streampca.sources.profile import CellBlock, ColumnProfile, Profile, is_named
 from streampca.sources.reading import Reading
 from streampca.views.check import Check, filled
 
@@ -41,8 +41,8 @@ def check(
 ) -> Check:  # fmt: skip
     """Report what a release of a table would meet, and propose its call. Spends nothing; curator only.
 
-    Reads the rows once, in memory that does not grow with their number. Rows never make it fail: what depends on their
-    cells is in the report only.
+    Reads the rows once, or twice if the first ones do not show which columns hold numbers, in memory that does not grow
+    with their number. Rows never make it fail: what depends on their cells is in the report only.
 
     Parameters
     ----------
@@ -95,13 +95,10 @@ def check(
     check_components(n_components, None if columns is None else len(table.names))
     known = None if bounds is None or isinstance(bounds, str) else column_bounds(bounds, len(table.names), table.names)
 
-    profile = Profile(table.names, known, row_norm, None if columns is None else range(len(table.names)))
-    notes = []
-    try:
-        for block in table.blocks(sys.maxsize if limit is None else limit):
-            profile.add(block)
-    except SourceError as damage:  # what was read before it is reported all the same
-        notes.append(f"Reading ended after {profile.rows:,} rows: {damage}")
+    given, most = None if columns is None else range(len(table.names)), sys.maxsize if limit is None else limit
+    profile, notes = _read(table.blocks(most), Profile(table.names, known, row_norm, given))
+    if not profile.is_settled:  # rare: the first rows did not show which columns hold numbers
+        profile, notes = _read(table.blocks(most), Profile(table.names, known, row_norm, profile.used()))
     figures = profile.columns()
     chosen = [figures[place] for place in profile.used()]
     used, n, d = tuple(column.name for column in chosen), profile.rows, len(chosen)
@@ -131,10 +128,21 @@ def check(
     }
     scale = {"row_norm": row_norm} if bounds is None else {"bounds": bounds}
     call = _call(data, used, not left_out, scale, settings, read) if n and d else ""
+    long = profile.long / profile.complete if row_norm is not None and profile.complete else None
     return Check(
-        n, profile.complete, profile.unreadable, figures, used, left_out, profile.share_long, noise, captured,
+        n, profile.complete, profile.unreadable, figures, used, left_out, long, noise, captured,
         tuple(notes), scale != {"row_norm": None}, call,
     )  # fmt: skip
+
+
+def _read(blocks: Iterator[CellBlock], profile: Profile) -> tuple[Profile, list[str]]:
+    """Add blocks to a profile; return it, with a sentence if the table is damaged behind them."""
+    try:
+        for block in blocks:
+            profile.add(block)
+    except SourceError as damage:
+        return profile, [f"Reading ended after {profile.rows:,} rows: {damage}"]
+    return profile, []
 
 
 def _check_scale(bounds: Scale, row_norm: float | None) -> None:
@@ -161,11 +169,9 @@ def _warnings(profile: Profile, used: Sequence[ColumnProfile], row_norm: float |
         named = ", ".join(f"{c.name} {c.outside:.1%}" for c in clamped[:5])
         others = f" and {len(clamped) - 5} more" if len(clamped) > 5 else ""
         texts.append(f"Values outside the given ranges would be clamped ({named}{others}).")
-    long = profile.share_long
-    if long is not None:
-        texts.append(f"{long:.1%} of the complete rows are longer than row_norm={row_norm:g} and would be shortened.")
-    elif row_norm is not None and profile.complete:
-        texts.append(f"Choose columns to learn how many rows are longer than row_norm={row_norm:g}.")
+    if row_norm is not None and profile.complete:
+        share = profile.long / profile.complete
+        texts.append(f"{share:.1%} of the complete rows are longer than row_norm={row_norm:g} and would be shortened.")
     return texts
 
 

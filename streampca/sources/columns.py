@@ -87,9 +87,8 @@ def open_columns(
         labels, slices = list(data.columns), getattr(data, "iloc", data)
         return _sliced(labels, columns, slices, len(data), lambda part, place: _series(part[labels[place]]))
     if is_arrow(data) and not hasattr(data, "read_next_batch"):  # a reader would be empty for the release
-        reader = arrow_reader(data)
-        labels = reader.schema.names
-        return _chosen(labels, columns, lambda places: _batches(lambda: reader, [labels[place] for place in places]))
+        labels, batches = arrow_reader(data).schema.names, partial(arrow_reader, data)
+        return _chosen(labels, columns, lambda places: _batches(batches, [labels[place] for place in places]))
     if hasattr(data, "shape") and len(data.shape) == 2:
         names = [f"x{j}" for j in range(data.shape[1])]
         return _sliced(names, columns, data.tocsr() if is_sparse(data) else data, data.shape[0], _array_cells)

@@ -39,8 +39,6 @@ _DISTINCT_IN_BLOCK, _LEAST = 0.9, 100
 _COUNTED, _SKETCHES = 2**21, 1000
 #: Cells of a column that are no numbers until their styles are known; those of later ones are assumed to be the same.
 _STYLED = 2**14
-#: Most patterns of bad columns that are counted apart.
-_PATTERNS = 2**16
 #: Longest cell with a style of its own.
 _LONGEST = 64
 _N = r"[+-]?(?:\d+(?:[.,]\d+)*|[.,]\d+)"
@@ -272,6 +270,8 @@ class Profile:
     Attributes
     ----------
     rows, unreadable : rows so far, and those of them that cannot be read as cells.
+    complete, long : rows with a finite number in each used column, and those of them longer than ``row_norm``. Without
+        ``used``, the columns of numbers of the first block count (see `is_settled`).
     """
 
     def __init__(
@@ -279,16 +279,11 @@ class Profile:
         used: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         self.names, self._bounds, self._row_norm = tuple(names), bounds, row_norm
-        self._used = None if used is None else tuple(used)
-        self.rows = self.unreadable = 0
+        self._used = used if used is None else [*used]
+        self._counted = self._used
+        self.rows = self.unreadable = self.complete = self.long = 0
         self._tallies = [_Tally() for _ in self.names]
         self._sketched = len(self.names) <= _SKETCHES
-        # Number of rows for each set of columns whose cell is no finite number, packed to bytes. The columns that hold
-        # numbers are known only at the end.
-        self._patterns: Counter[bytes] = Counter()
-        self._settled: tuple[int, ...] | None = None  # columns of numbers, once there are too many patterns
-        self._measured: tuple[int, ...] | None = None  # columns of numbers in the first block, for lengths of rows
-        self._long = self._measured_rows = 0
 
     def add(self, block: CellBlock) -> None:
         """Count a block."""
@@ -306,60 +301,27 @@ class Profile:
                 with np.errstate(invalid="ignore"):
                     out = (cells.values < lower) | (cells.values > upper)
                 tally.outside += int(np.count_nonzero(out & finite[j]))
-        self._count_patterns(~finite)
-        if self._row_norm is not None:
-            self._measure(block, finite)
+        if self._counted is None:
+            self._counted = self.used()
+        if self._counted:
+            good = finite[self._counted].all(axis=0)
+            self.complete += int(np.count_nonzero(good))
+            if self._row_norm is not None:
+                with np.errstate(over="ignore"):
+                    squares = sum(block.columns[j].values[good] ** 2 for j in self._counted)
+                self.long += int(np.count_nonzero(np.sqrt(squares) > self._row_norm))
 
-    def _count_patterns(self, bad: npt.NDArray[np.bool_]) -> None:
-        packed = np.ascontiguousarray(np.packbits(bad, axis=0).T)
-        kinds, counts = np.unique(packed.view(f"V{packed.shape[1]}").reshape(-1), return_counts=True)
-        for kind, count in zip(kinds, counts.tolist(), strict=True):
-            self._patterns[kind.tobytes()] += count
-        if len(self._patterns) > _PATTERNS:
-            # From here on the columns of numbers so far decide, and the patterns of all others are not told apart.
-            self._settled = self._settled or self.used()
-            rows, complete = self._patterns.total(), self._complete(self._settled)
-            whole, broken = (np.packbits(np.full(len(self.names), bit)).tobytes() for bit in (False, True))
-            self._patterns = Counter({whole: complete, broken: rows - complete})
-
-    def _measure(self, block: CellBlock, finite: npt.NDArray[np.bool_]) -> None:
-        if self._measured is None:
-            self._measured = self.used()
-        if self._measured:
-            chosen = [*self._measured]
-            good = finite[chosen].all(axis=0)
-            with np.errstate(over="ignore", invalid="ignore"):
-                norms = np.sqrt(sum(block.columns[j].values[good] ** 2 for j in chosen))
-            self._measured_rows += int(np.count_nonzero(good))
-            self._long += int(np.count_nonzero(norms > self._row_norm))
-
-    def used(self) -> tuple[int, ...]:
+    def used(self) -> list[int]:
         """Return the positions of the columns that a row consists of."""
         if self._used is not None:
             return self._used
         kinds = (tally.kind(name) for tally, name in zip(self._tallies, self.names, strict=True))
-        return tuple(j for j, kind in enumerate(kinds) if kind == "number")
+        return [j for j, kind in enumerate(kinds) if kind == "number"]
 
     @property
-    def complete(self) -> int:
-        """Number of rows with a finite number in each of the used columns."""
-        return self._complete(self.used())
-
-    def _complete(self, columns: Sequence[int]) -> int:
-        mask = np.zeros(len(self.names), dtype=np.bool_)
-        mask[[*columns]] = True
-        chosen = int.from_bytes(np.packbits(mask).tobytes())
-        return sum(count for kind, count in self._patterns.items() if not int.from_bytes(kind) & chosen)
-
-    @property
-    def share_long(self) -> float | None:
-        """Share of the complete rows that are longer than ``row_norm``.
-
-        None without complete rows, or if the first block did not show which columns hold numbers.
-        """
-        if self._measured != self.used() or not self._measured_rows:
-            return None
-        return self._long / self._measured_rows
+    def is_settled(self) -> bool:
+        """Whether `complete` and `long` are of the `used` columns. If not, count again with these."""
+        return self._counted is None or self._counted == self.used()
 
     def columns(self) -> tuple[ColumnProfile, ...]:
         """Return the profile of each column."""

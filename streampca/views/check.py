@@ -41,8 +41,7 @@ class Check:
     left_out : dict of str to str
         The other columns, each with the reason.
     share_long : float or None
-        Share of the complete rows that are longer than ``row_norm``; None without one, or if the columns of numbers
-        were not clear from the first rows.
+        Share of the complete rows that are longer than ``row_norm``; None without one, or without such rows.
     noise_std : float or None
         Standard deviation of a diagonal entry of the noise, in units of row_norm**2; None without ``epsilon``.
     captured : float or None
