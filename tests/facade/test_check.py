@@ -318,7 +318,7 @@ def test_damage_is_reported_after_the_rows_before_it(tmp_path):
     path = written(tmp_path, "rows.csv", b"a,b\n" + b"1,2\n" * 300_000 + b'"3,4\n')
     report = sp.check(path)
     assert report.rows == 300_000
-    assert "line 300002: ends inside the quotes" in " ".join(report.notes)
+    assert "ends inside the quotes of the record that begins in line 300002" in " ".join(report.notes)
     assert "3,4" not in str(report)
 
 
