@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from streampca._native import kernels as kernels
     from streampca.auditing.instrument import Audit as Audit
     from streampca.auditing.suite import audit as audit
+    from streampca.facade.check import check as check
     from streampca.matrix_factorization.noises import BLT as BLT, Tree as Tree
     from streampca.mechanisms.adaptive import (
         AdaptiveCovariance as AdaptiveCovariance,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from streampca.stream.step import Step as Step, Steps as Steps
     from streampca.stream.stream import Stream as Stream
     from streampca.users import UserStream as UserStream
+    from streampca.views.check import Check as Check
 
 __version__ = "0.2.0.dev0"
 
@@ -61,6 +63,7 @@ _HOME = {
     for module, names in {
         "_native": "kernels",
         "auditing": "Audit audit",
+        "facade.check": "check",
         "matrix_factorization.noises": "BLT Tree",
         "mechanisms.adaptive": "AdaptiveCovariance AdaptiveLaplaceCovariance adaptive_mechanism",
         "mechanisms.covariance": "GaussianCovariance MatrixLaplaceCovariance",
@@ -90,6 +93,7 @@ _HOME = {
         "stream.step": "Step Steps",
         "stream.stream": "Stream",
         "users": "UserStream",
+        "views.check": "Check",
     }.items()
     for name in names.split()
 }

@@ -7,6 +7,7 @@ absorbed, no noise is drawn and no budget is spent.
 from __future__ import annotations
 
 import copyreg
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -47,6 +48,15 @@ def reason(problem: BaseException) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def refuse_web(path: object) -> None:
+    """Raise `SourceError` if the path of a file is a web address."""
+    # The address itself may hold a password or a token.
+    if scheme := re.match(r"(https?|ftps?|s3|gs)://", str(path), re.IGNORECASE):
+        raise SourceError(
+            None, f"`{scheme[0]}…` is a web address, and streampca reads none. Download the file and give its path."
+        )
 
 
 class StreamPCAError(Exception):

@@ -38,15 +38,8 @@ def open_source(
     on_bad_row: Literal["raise", "zero"] = "raise", features: Sequence[str] | None = None,
 ) -> RowSource:  # fmt: skip
     """Open a file, a pattern of files, - for standard input, a topic or a query. ``features`` are default columns."""
-    given = {name: value for name, value in asdict(reading).items() if value not in (None, False) or name == "header"}
-    has_names = reading.header is not False or reading.names is not None
-    chosen: list[Any] | None = None
-    if columns is not None:
-        names = [name.strip() for name in columns.split(",") if name.strip()]
-        chosen = [(NameOrPosition(n) if has_names else int(n) - 1) if n.isdecimal() else n for n in names]
-        if -1 in chosen:
-            raise UsageError("--columns 0: positions of columns count from 1")
-    elif features is not None and has_names:
+    given, chosen = text_options(reading), chosen_columns(columns, reading)
+    if columns is None and features is not None and has_names(reading):
         chosen = list(features)
     common: dict[str, Any] = {"columns": chosen, "bounds": bounds, "on_bad_row": on_bad_row}
     query, cursor = given.pop("query", None), given.pop("cursor", None)
@@ -54,10 +47,6 @@ def open_source(
     if (query, cursor) != (None, None) and (parts is None or parts.scheme == "kafka"):
         raise UsageError("query and cursor are of databases, such as sqlite:///FILE; a file or a topic has neither")
     if parts is None:
-        if reading.delimiter is not None:
-            given["delimiter"] = _MARKS.get(reading.delimiter, reading.delimiter)
-        if reading.names is not None:
-            given["names"] = [name.strip() for name in reading.names.split(",") if name.strip()]
         return open_rows("-" if str(source) == "-" else source, **common, **given)
 
     # Topics and databases have names and types of their own: other settings of text files do not apply.
@@ -78,6 +67,32 @@ def open_source(
     # Readers of one group share the messages of a topic: another group reads all of them.
     group = config.pop("group", "streampca")
     return from_kafka(parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common)
+
+
+def text_options(reading: ReadSettings) -> dict[str, Any]:
+    """Return the settings that are given, as keywords of `open_rows`."""
+    given = {name: value for name, value in asdict(reading).items() if value not in (None, False) or name == "header"}
+    if reading.delimiter is not None:
+        given["delimiter"] = _MARKS.get(reading.delimiter, reading.delimiter)
+    if reading.names is not None:
+        given["names"] = [name.strip() for name in reading.names.split(",") if name.strip()]
+    return given
+
+
+def has_names(reading: ReadSettings) -> bool:
+    """Return whether columns have names, in a header or given."""
+    return reading.header is not False or reading.names is not None
+
+
+def chosen_columns(columns: str | None, reading: ReadSettings) -> list[Any] | None:
+    """Return the names and positions of ``--columns``; None for all columns."""
+    if columns is None:
+        return None
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    chosen = [(NameOrPosition(n) if has_names(reading) else int(n) - 1) if n.isdecimal() else n for n in names]
+    if -1 in chosen:
+        raise UsageError("--columns 0: positions of columns count from 1")
+    return chosen
 
 
 def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: The words of a message before options to be copied.
 ADD = "All of them, by what the first rows hold: add "
 #: Parameters that have options of their own, and those of `--read`.
-FLAGS = frozenset(field.name for field in fields(RunOptions))
+FLAGS = frozenset(field.name for field in fields(RunOptions)) | {"limit"}
 READ = frozenset(field.name for field in fields(ReadSettings))
 #: Forms of the options of the scale.
 _SCALES = (

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from cyclopts import Parameter
 from msgspec import ValidationError, convert
 
-from streampca.errors import UsageError
+from streampca.errors import UsageError, refuse_web
 from streampca.privacy.budget import DELTA, Adjacency
 
 T = TypeVar("T")
@@ -39,7 +39,13 @@ class Address(str):
 
 def _source(_type: object, tokens: Sequence[Any]) -> Path | Address:
     text = str(tokens[0].value)
-    return Address(text) if text.lower().startswith(_EXTERNAL) else Path(text)
+    return Address(text) if text.lower().startswith(_EXTERNAL) else _input(_type, tokens)
+
+
+def _input(_type: object, tokens: Sequence[Any]) -> Path:
+    # A path joins the slashes of an address: it must be refused before.
+    refuse_web(tokens[0].value)
+    return Path(tokens[0].value)
 
 
 def _no_directory(_type: object, path: Path | None) -> None:
@@ -56,10 +62,12 @@ NEIGHBORS = "Neighbors differ in one row: in place of the zero row or of none (z
 DELTA_HELP = "Privacy parameter, at most a tenth of one over the number of rows."
 LIVE = "Live view in the terminal. On by default, where standard error is one."
 #: A database, which a directory cannot stand for.
-StorePath = Annotated[Path, about("Database of the run.", validator=_no_directory)]
+StorePath = Annotated[Path, about("Database of the run.", validator=_no_directory, converter=_input)]
 LedgerPath = Annotated[Path, about("The ledger.", validator=_no_directory)]
 #: Releases to read, and which of them.
-RunPath = Annotated[Path, about("releases.jsonl, or a store (run.db), or a folder with one of them.")]
+RunPath = Annotated[Path, about("releases.jsonl, or a store (run.db), or a folder with one of them.", converter=_input)]
+#: A file of rows to read.
+TablePath = Annotated[Path, Parameter(allow_leading_hyphen=True, converter=_input)]
 At = Annotated[int | None, about("Use the current release after this number of rows. By default the latest.")]
 #: A path that may begin with a hyphen, such as - for standard input or output.
 HyphenPath = Annotated[Path, Parameter(allow_leading_hyphen=True)]
@@ -245,6 +253,18 @@ class ReleaseOptions(PrivateOptions):
     ] = ()
     out: HyphenPath = Path("release.jsonl")
     """File of the release, or - for standard output. Publishable; the format is that of streampca run."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(ReleaseOptions):
+    """Options of ``check``: those of ``release``, none of which is required."""
+
+    mechanism: str = "gaussian"
+    """As for release."""
+    limit: Annotated[int | None, about("Number of first rows to read. All by default.")] = None
+    write_bounds: Path | None = None
+    """JSON file to write, with the names of the columns and empty ranges to be filled in, for --bounds."""
 
 
 @Parameter(name="*")

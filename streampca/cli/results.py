@@ -13,7 +13,7 @@ from typing import Annotated
 from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
 from streampca.cli.messages import terminal_width
-from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, about
+from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, TablePath, about
 from streampca.errors import NoReleaseError, UsageError
 from streampca.release.release import Release
 from streampca.views.card import card
@@ -60,7 +60,7 @@ def show(
 
 def transform(
     releases: RunPath,
-    source: Annotated[HyphenPath, about("Any file that streampca run reads, with the columns of the release.")],
+    source: Annotated[TablePath, about("Any file that streampca run reads, with the columns of the release.")],
     /,
     *,
     options: ReadOptions = ReadOptions(),  # noqa: B008

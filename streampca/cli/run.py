@@ -17,7 +17,6 @@ from streampca.cli.messages import caution
 from streampca.cli.options import (
     LIVE,
     Address,
-    HyphenPath,
     ReadOptions,
     ReadSettings,
     ReleaseOptions,
@@ -26,6 +25,7 @@ from streampca.cli.options import (
     SourceAddress,
     StoreOptions,
     StorePath,
+    TablePath,
     about,
     pairs,
     take,
@@ -201,7 +201,7 @@ def resume(
 
 
 def release(
-    file: Annotated[HyphenPath, about("CSV (also .gz, .zip) or Parquet file of numeric columns.")],
+    file: Annotated[TablePath, about("CSV (also .gz, .zip) or Parquet file of numeric columns.")],
     /,
     *,
     options: ReleaseOptions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -72,6 +72,8 @@ class CsvRows(TextRows):
     *Cost.* pyarrow (extra ``parquet``) parses blocks if it is installed. Otherwise, and for unusual records, `float`
     does, with the same result, more slowly.
     """
+
+    _needs_rows: ClassVar[bool] = True  # whether a header without rows is refused
 
     def __init__(
         self, path: Readable, *, columns: Sequence[str | int] | None = None, bounds: BoundsLike = None, **reading: Any
@@ -150,9 +152,9 @@ class CsvRows(TextRows):
         if b"\r" in first.replace(b"\r\n", b"").strip() and b"\0" not in first:
             raise SourceError(self.name, "lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
         rest = piece[len(first) :] or next(pieces, None)
-        if rest is None:
+        if rest is None and self._needs_rows:
             raise SourceError(self.name, "no rows after the header; if that is a row, pass header=False or names=[...]")
-        return first, chain([rest], pieces)
+        return first, chain([rest] if rest is not None else [], pieces)
 
     def _in_groups(self, records: list[bytes], line: int, parser: CellParser) -> Iterator[FloatArray]:
         """Yield the rows of records, the first of which is in ``line``; of groups with a bad one, singly."""

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameterError, SourceError, UsageError
+from streampca.errors import BadParameterError, SourceError, UsageError, refuse_web
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import RowSource
 from streampca.sources.base import BoundsLike
@@ -102,22 +102,37 @@ def open_rows(
     UsageError
         If an option does not apply to the format.
     """
-    paths: list[Readable] = [path]
-    if isinstance(path, (str, os.PathLike)) and glob.has_magic(os.fspath(path)) and not os.path.exists(path):
-        paths = [*map(Path, sorted(glob.glob(os.fspath(path), recursive=True)))]
-        if not paths:
-            raise SourceError(path, "no file matches this pattern; check the path")
+    paths = matching(path)
     if reading.get("follow") and len(paths) > 1:
         raise UsageError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
     sources = []
     for name in paths:
-        kind = "csv" if format is None else format
-        if format is None and isinstance(name, (str, os.PathLike)):
-            plain = os.fspath(name).lower().removesuffix(".gz").removesuffix(".zip")
-            kind = next((kind for kind, (_, ends) in FORMATS.items() if plain.endswith(ends)), kind)
-        if kind not in FORMATS:
-            raise BadParameterError("format", format, f"one of {', '.join(FORMATS)}")
+        kind = format_of(name, format)
         options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
         sources.append(FORMATS[kind][0](name, columns=columns, bounds=bounds, **options))
     is_plain = len(sources) == 1 and rate is None
     return sources[0] if is_plain else FileRows(sources, [str(name) for name in paths], rate)
+
+
+def matching(path: Readable) -> list[Readable]:
+    """Return the files of a pattern, in the order of their names; a path or stream that is no pattern, unchanged."""
+    if not isinstance(path, (str, os.PathLike)):
+        return [path]
+    refuse_web(path)
+    if not glob.has_magic(os.fspath(path)) or os.path.exists(path):
+        return [path]
+    paths: list[Readable] = [*map(Path, sorted(glob.glob(os.fspath(path), recursive=True)))]
+    if not paths:
+        raise SourceError(path, "no file matches this pattern; check the path")
+    return paths
+
+
+def format_of(path: Readable, given: str | None = None) -> str:
+    """Return the key in `FORMATS` of a file: that ``given``, or else that of the end of its name; csv without one."""
+    kind = "csv" if given is None else given
+    if given is None and isinstance(path, (str, os.PathLike)):
+        plain = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zip")
+        kind = next((kind for kind, (_, ends) in FORMATS.items() if plain.endswith(ends)), kind)
+    if kind not in FORMATS:
+        raise BadParameterError("format", given, f"one of {', '.join(FORMATS)}")
+    return kind

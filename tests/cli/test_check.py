@@ -1,0 +1,243 @@
+"""``streampca check``: 80 columns, status 0 whatever the rows hold, and a command that runs once it is filled in."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampca as sp
+
+MARK = "CURATOR ONLY - nothing spent"
+
+
+def lines_of(*, seed=0, rows=300):
+    rng = np.random.default_rng(seed)
+    lines = ["patient_id,visit_date,sex,age,weight kg,systolic,glucose"]
+    for i in range(rows):
+        age, weight, systolic, glucose = rng.normal([50, 75, 130, 5], [12, 9, 15, 1]).round(1)
+        cells = [f"P{i}", f"2024-03-{i % 28 + 1:02d}", "fm"[i % 2], age, weight, systolic, glucose]
+        if i % 50 == 7:
+            cells[3 + i // 50 % 4] = ("", "-", "NA", "inf")[i // 50 % 4]
+        lines.append(",".join(map(str, cells)))
+    return lines
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "clinic.csv"
+    path.write_text("\n".join(lines_of()) + "\n")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def proposed(said):
+    """The words of the last command that is proposed."""
+    command = said.out.replace("\\\n", " ").rstrip().splitlines()[-1]
+    program, *words = shlex.split(command)
+    assert program == "streampca"
+    return words
+
+
+def test_the_report_of_a_table(folder, table, command):
+    said = command("check", "clinic.csv", "--epsilon", 1)
+    assert (said.status, said.err) == (0, "")
+    shown, _, command_lines = said.out.partition("  streampca")
+    assert (
+        shown
+        == f"""\
+{MARK:>80}
+300 rows, 7 columns; 294 rows complete in the 4 numeric columns
+column     missing   not a number    column     missing   not a number
+age           0.7%              –    systolic      0.3%              –
+weight kg        –       0.7% '-'    glucose          –  0.3% infinite
+left out: patient_id (looks like an identifier), visit_date (date), sex (text)
+6 rows (2.0%) are not complete and would count as zero rows.
+One release at (1, 1e-06): noise of standard deviation 4.723; the planner
+expects 97.8% of what 2 components can capture, from n and d alone.
+Rows of one person: if patient_id repeats, a person with several rows is not
+protected as one yet, for which --unit will be the option.
+No range is taken from these rows: that would not be private. Fill in from the
+data dictionary:
+"""
+    )
+    assert command_lines.endswith("'age=LOW:HIGH,weight kg=LOW:HIGH,systolic=LOW:HIGH,glucose=LOW:HIGH'\n")
+    assert [*folder.iterdir()] == [table]
+
+
+@pytest.mark.parametrize("more", [(), ("--row-norm", 200), ("--bounds", "0:100"), ("--bounds", "private")])
+def test_the_proposed_command_runs_once_it_is_filled_in(folder, table, command, more):
+    said = command("check", "clinic.csv", "-k", 1, "--epsilon", 2, *more)
+    words = [word.replace("LOW:HIGH", "0:200") for word in proposed(said)]
+    done = command(*words, "--seed", 1)
+    assert done.status == 0, done.err
+    (release,) = sp.read_releases("release.jsonl")
+    assert release.features == ("age", "weight kg", "systolic", "glucose")
+    assert (release.t, release.n_components, release.guarantee.epsilon) == (300, 1, 2.0)
+
+
+def test_settings_of_reading_are_repeated_in_the_command(folder, command):
+    rows = "\n".join(["1;2;x", *["3;4;?"] * 30])
+    Path("rows.txt").write_text(rows)
+    read = ("--read", "delimiter=;", "--read", "names=a b,c,d", "--read", "header=no", "--read", "na=?")
+    said = command("check", "rows.txt", *read, "--columns", "2,a b")
+    words = [word.replace("LOW:HIGH", "0:9") for word in proposed(said)]
+    assert command(*words).status == 0
+    (release,) = sp.read_releases("release.jsonl")
+    assert (release.features, release.t) == (("c", "a b"), 31)
+
+
+def test_names_that_the_command_line_cannot_spell_are_positions(folder, command):
+    Path("rows.csv").write_text('"a,b",note,"c=d"\n' + "1,x,2\n" * 30)
+    said = command("check", "rows.csv")
+    first = said.out.splitlines()[-4:]
+    assert "  streampca check rows.csv --write-bounds ranges.json" in first
+    assert command("check", "rows.csv", "--write-bounds", "ranges.json").status == 0
+    empty = json.loads(Path("ranges.json").read_text())
+    assert empty == {"a,b": [None, None], "c=d": [None, None]}
+    words = proposed(said)
+    unfilled = command(*words)
+    assert (unfilled.status, "fill in the ranges of 'a,b', 'c=d'" in unfilled.err) == (2, True)
+    Path("ranges.json").write_text(json.dumps({name: [0, 5] for name in empty}))
+    assert command(*words).status == 0
+    assert next(iter(sp.read_releases("release.jsonl"))).features == ("a,b", "c=d")
+
+
+def test_one_column_is_enough(folder, command):
+    Path("rows.csv").write_text("a,note\n" + "1,x\n2,y\n" * 30)
+    said = command("check", "rows.csv")
+    assert "fewer columns of numbers, 1, than components, 2" in said.out
+    assert command(*[word.replace("LOW:HIGH", "0:9") for word in proposed(said)]).status == 0
+
+
+def test_many_columns_fill_a_file(folder, command):
+    names = [f"m{j:02d}" for j in range(30)]
+    Path("rows.csv").write_text("\n".join([",".join(names), *[",".join(["1.5"] * 30)] * 9]))
+    said = command("check", "rows.csv")
+    assert "--bounds ranges.json" in said.out
+    assert "No range is taken from these rows" in said.out
+    assert max(map(len, said.out.partition("No range")[0].splitlines())) <= 80
+
+
+def test_write_bounds_overwrites_nothing(folder, table, command):
+    Path("ranges.json").write_text("mine")
+    said = command("check", "clinic.csv", "--write-bounds", "ranges.json")
+    assert (said.status, said.out) == (2, "")
+    assert Path("ranges.json").read_text() == "mine"
+    assert command("check", "clinic.csv", "--write-bounds", "clinic.csv", "--force").status == 2
+    assert command("check", "clinic.csv", "--write-bounds", "ranges.json", "--force").status == 0
+    assert "--bounds ranges.json" in command("check", "clinic.csv", "--write-bounds", "ranges.json", "--force").out
+    Path("text.csv").write_text("a,b\nx,y\n")
+    assert command("check", "text.csv", "--write-bounds", "none.json").status == 0
+    assert not Path("none.json").exists()
+
+
+def test_no_number_of_the_rows_is_in_the_proposal(folder, command):
+    """Tables of the same kinds of columns have the same proposal, whatever their cells."""
+    said = []
+    for seed in range(3):
+        Path("clinic.csv").write_text("\n".join(lines_of(seed=seed)))
+        said.append(command("check", "clinic.csv", "--epsilon", 1))
+    assert len({one.out.partition("No range")[2] for one in said}) == 1
+    assert len({one.out for one in said}) == 1  # here gaps are in the same cells
+    other = command("check", "clinic.csv", "--bounds", "0:60")
+    assert (other.status, other.out != said[0].out) == (0, True)
+
+
+BAD = ["", "x", "1e999", '"a\nb"', '"a""b"', '"a"b', "\x00", "\udcff", "1,2", "9" * 2_000_000, '"open']
+
+
+@pytest.mark.parametrize("cell", BAD, ids=range(len(BAD)))
+def test_the_exit_status_is_zero_whatever_the_rows_hold(folder, command, cell):
+    neighbors = []
+    for one in ("1", cell):
+        lines = ["a,b,c", *["1,2,3"] * 40, f"4,{one},6", *["7,8,9"] * 40]
+        Path("rows.csv").write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
+        neighbors.append(command("check", "rows.csv", "--epsilon", 1, "--row-norm", 9))
+        assert (neighbors[-1].status, neighbors[-1].err) == (0, "")
+        assert sorted(path.name for path in folder.iterdir()) == ["rows.csv"]
+    one, other = (said.out.partition("The release of this table")[2] for said in neighbors)
+    assert one == other
+    assert neighbors[0].out != neighbors[1].out
+
+
+@pytest.mark.parametrize("rows", ["a,b\n", "a,b\n,\nx,\n", "a,b\n1\n1,2,3\n"])
+def test_tables_that_hold_nothing(folder, command, rows):
+    Path("rows.csv").write_text(rows)
+    said = command("check", "rows.csv", "--epsilon", 1)
+    assert (said.status, said.err) == (0, "")
+    assert "none holds numbers" in said.out
+    assert "streampca release" not in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("clinic.csv", "--epsilon", "-1"), "--epsilon -1"),
+        (("clinic.csv", "-k", 0), "-k 0"),
+        (("clinic.csv", "--limit", 0), "--limit 0"),
+        (("clinic.csv", "--row-norm", 0), "--row-norm 0"),
+        (("clinic.csv", "--row-norm", 1, "--bounds", "0:1"), "choose one scale"),
+        (("clinic.csv", "--bounds", "1"), "'1' is not a range"),
+        (("clinic.csv", "--bounds", "age=0:1,size=0:2"), "no column 'size'"),
+        (("clinic.csv", "--columns", "size"), "no column 'size'"),
+        (("clinic.csv", "--columns", "age", "-k", 2), "exceeds"),
+        (("clinic.csv", "--epsilon", 1, "--mechanism", "pink"), "there is none of that name"),
+        (("clinic.csv", "--epsilon", 1, "--set", "pink=1"), "takes no such parameter"),
+        (("clinic.csv", "--read", "follow=yes"), "--read follow: it does not apply to check"),
+        (("clinic.csv", "--read", "encoding=pink"), "encoding=pink"),
+        (("none.csv",), "No such file"),
+        (("-",), "check reads a whole table. Give the path of a regular file, not a pipe or a topic"),
+        (("kafka://user:pw@broker/topic",), "kafka://broker/topic: check reads a whole table"),
+        (("sqlite:///x.db",), "check reads a whole table"),
+        ((".",), "the path of a regular file"),
+    ],
+)
+def test_wrong_options_cost_one_line(folder, table, command, words, message):
+    said = command("check", *words)
+    assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
+    assert message in said.err
+    assert [*folder.iterdir()] == [table]
+
+
+def test_a_named_pipe_is_refused_without_waiting(folder, command):
+    os.mkfifo("rows.csv")
+    said = command("check", "rows.csv")
+    assert (said.status, "a pipe, a topic or a generator can be read only once" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "URL", "--row-norm", 1), ("release", "URL", "--mechanism", "gaussian"), ("check", "URL"),
+        ("resume", "run.db", "URL"), ("resume", "URL"),
+        ("transform", "r.jsonl", "URL"), ("transform", "URL", "rows.csv"),
+        ("show", "URL"), ("report", "URL"), ("serve", "URL"), ("status", "URL"), ("verify", "URL"), ("export", "URL"),
+        ("backup", "URL", "copy.db"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("url", ["https://user:secret@example.org/rows.csv", "HTTP://example.org/a?token=secret"])
+def test_web_addresses_are_answered(folder, command, words, url):
+    if words[0] == "serve":
+        pytest.importorskip("starlette", reason="needs the extra serve")
+    said = command(*[url if word == "URL" else word for word in words])
+    scheme = url.partition(":")[0]
+    assert said.status == 2
+    assert said.err == (
+        f"streampca: `{scheme}://…` is a web address, and streampca reads none. Download the file and give its path.\n"
+    )
+    assert [*folder.iterdir()] == []
+
+
+def test_other_mechanisms_have_no_prediction(folder, table, command):
+    said = command("check", "clinic.csv", "--epsilon", 1, "--mechanism", "matrix-laplace")
+    assert said.status == 0
+    assert "The noise is predicted for --mechanism gaussian only" in " ".join(said.out.split())
+    assert "--delta" not in said.out

@@ -1,0 +1,442 @@
+"""A check counts what is in a table, proposes no value of it, and never fails because of a cell."""
+
+import csv
+import io
+import json
+import math
+import re
+import tempfile
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy.sparse import csr_matrix
+
+import streampca as sp
+from streampca.errors import BadParameterError, SourceError, UsageError
+from streampca.sources import Reading
+from streampca.sources.profile import _Distinct, cells_of, style_of
+
+HEADER = ["patient_id", "visit", "sex", "age", "weight kg", "glucose"]
+#: Ages are 20 to 59, weights 60.5 to 99.5, glucose 0 to 9, but for a cell in each of five rows.
+ROWS = [[f"P{i:04d}", f"2024-01-{i % 28 + 1:02d}", "fm"[i % 2], 20 + i % 40, 60.5 + i % 40, i % 10] for i in range(200)]
+for at, (column, cell) in {3: (3, ""), 5: (5, "-"), 7: (4, "inf"), 9: (5, "-"), 10: (5, "<4")}.items():
+    ROWS[at][column] = cell
+
+
+def text_of(rows, header=HEADER):
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    return out.getvalue()
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "clinic.csv"
+    path.write_text(text_of(ROWS))
+    return path
+
+
+def kinds(report):
+    return {column.name: column.kind for column in report.columns}
+
+
+def arrow():
+    pa = pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    plain = [[None if cell in ("", "-", "<4") else float(cell) for cell in row[3:]] for row in ROWS]
+    columns = {name: pa.array([row[j] for row in plain], pa.float64()) for j, name in enumerate(HEADER[3:])}
+    visits = pa.array([date.fromisoformat(row[1]) for row in ROWS])
+    return pa.table({"patient_id": [r[0] for r in ROWS], "visit": visits, "sex": [r[2] for r in ROWS], **columns})
+
+
+def cells():
+    return [[None if cell == "" else math.inf if cell == "inf" else cell for cell in row] for row in ROWS]
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def parquet(folder):
+    pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
+    pq.write_table(arrow(), folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+def ndjson(folder):
+    lines = [json.dumps(dict(zip(HEADER, row, strict=True))).replace('"inf"', "1e999") for row in ROWS]
+    return written(folder, "rows.ndjson", "\n".join(lines).encode())
+
+
+def polars_frame(_):
+    pl = pytest.importorskip("polars")
+    return pl.DataFrame([[str(cell) for cell in row] for row in ROWS], schema=HEADER, orient="row")
+
+
+FORMS = {
+    "CSV": lambda folder: written(folder, "rows.csv", text_of(ROWS).encode()),
+    "CSV without pyarrow": lambda folder: written(folder, "rows.csv", text_of(ROWS).encode()),
+    "CSV in quotes": lambda folder: written(
+        folder, "rows.csv", "\n".join(",".join(f'"{cell}"' for cell in row) for row in [HEADER, *ROWS]).encode()
+    ),
+    "TSV": lambda folder: written(folder, "rows.tsv", text_of(ROWS).replace(",", "\t").encode()),
+    "NDJSON": ndjson,
+    "Parquet": parquet,
+    "Arrow": lambda _: arrow(),
+    "Arrow batch": lambda _: arrow().to_batches()[0],
+    "pandas": lambda _: pd.DataFrame(cells(), columns=HEADER),
+    "pandas of text": lambda _: pd.DataFrame(ROWS, columns=HEADER, dtype=object).astype(str),
+    "polars": polars_frame,
+    "dicts": lambda _: [dict(zip(HEADER, row, strict=True)) for row in cells()],
+}
+TYPED = ("Parquet", "Arrow", "Arrow batch")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_table_has_the_same_figures(form, tmp_path, monkeypatch):
+    if form == "CSV without pyarrow":
+        monkeypatch.setattr("streampca.sources.csv_cells._WIDEST", 0)
+    report = sp.check(FORMS[form](tmp_path))
+    assert kinds(report) == {
+        "patient_id": "identifier", "visit": "date", "sex": "text", "age": "number", "weight kg": "number",
+        "glucose": "number",
+    }  # fmt: skip
+    assert (report.rows, report.complete_rows, report.unreadable_rows) == (200, 195, 0)
+    assert report.used == ("age", "weight kg", "glucose")
+    assert report.left_out == {"patient_id": "looks like an identifier", "visit": "date", "sex": "text"}
+    figures = {column.name: (column.missing, column.not_a_number, column.style) for column in report.columns}
+    assert figures["age"] == (0.005, 0.0, None)
+    assert figures["weight kg"] == (0.0, 0.005, "infinite")
+    # A typed column has null in place of other cells.
+    assert figures["glucose"] == ((0.015, 0.0, None) if form in TYPED else (0.0, 0.015, "'-'"))
+
+
+@pytest.mark.parametrize("kind", [np.float64, object])
+def test_arrays_have_columns_without_names(kind):
+    rows = np.arange(12.0).reshape(4, 3)
+    rows[1, 2] = np.nan
+    for data in (rows.astype(kind), rows.astype(kind).tolist()):
+        report = sp.check(data, columns=[2, 0], row_norm=4.0)
+        assert report.used == ("x2", "x0")
+        assert (report.rows, report.complete_rows) == (4, 3)
+        assert report.share_long == pytest.approx(2 / 3)  # (2, 0), (8, 6), (11, 9)
+
+
+def test_sparse_matrices():
+    report = sp.check(csr_matrix(np.eye(5)), bounds=(0.0, 0.5))
+    assert (report.rows, report.complete_rows, report.columns[0].outside) == (5, 5, 0.2)
+
+
+def test_shares_outside_given_ranges(table):
+    report = sp.check(table, bounds={"age": (30, 100), "weight kg": (0, 200), "glucose": (0, 8)})
+    shares = {column.name: column.outside for column in report.columns}
+    ages = [row[3] for row in ROWS if row[3] != ""]
+    assert shares == {
+        "age": sum(age < 30 for age in ages) / 199,
+        "weight kg": 0.0,  # an infinite cell is no number
+        "glucose": sum(row[5] == 9 for row in ROWS) / 197,
+    }  # fmt: skip
+    assert "age 24.6%" in str(report)
+    assert report.has_scale
+    assert "LOW" not in report.proposal
+
+
+def test_the_share_of_long_rows(table):
+    report = sp.check(table, row_norm=90.0)
+    good = [row[3:] for row in ROWS if all(isinstance(cell, (int, float)) for cell in row[3:])]
+    assert report.share_long == np.mean([np.linalg.norm(row) > 90.0 for row in good])
+    assert f"{report.share_long:.1%} of the complete rows are longer" in str(report).replace("\n", " ")
+
+
+@pytest.mark.parametrize("form", ["list", "CSV", "Arrow"])
+def test_columns_that_only_later_rows_show_are_counted_too(form, tmp_path):
+    late = [[1.5, "x" if i < 9_000 else 2.5] for i in range(20_000)]
+    late[19_999][1] = "y"
+    data = late if form == "list" else pd.DataFrame(late, columns=["x0", "x1"])
+    if form == "CSV":
+        data.to_csv(tmp_path / "late.csv", index=False)
+        data = tmp_path / "late.csv"
+    elif form == "Arrow":
+        pa = pytest.importorskip("pyarrow", reason="needs the extra parquet")
+        data = pa.Table.from_pandas(data.astype(str))
+    report = sp.check(data, row_norm=2.0)
+    assert report.used == ("x0", "x1")
+    assert (report.rows, report.complete_rows, report.share_long) == (20_000, 10_999, 1.0)
+
+
+def test_noise_and_prediction_follow_from_public_numbers_alone(table):
+    report = sp.check(table, epsilon=1.0, row_norm=2.0)
+    sigma = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6, center=True).sigma
+    assert report.noise_std == pytest.approx(4.0 * sigma)
+    plan = sp.plan(n_rows=200, n_features=3, n_components=2, epsilon=1.0, delta=1e-6, release_every=200)
+    (planned,) = [p for p in plan.predictions if p.name == "GaussianCovariance"]
+    assert report.captured == planned.captured
+    assert sp.check([[1e9, -1e9, 0.0]] * 200, epsilon=1.0).captured == planned.captured
+    wide = sp.check(np.zeros((3, 300)), epsilon=1.0, n_components=1)
+    assert wide.noise_std is not None
+    assert wide.captured is None
+
+
+def test_private_bounds_name_their_warm_up(table):
+    said = str(sp.check(table, bounds="private", epsilon=1.0)).replace("\n", " ")
+    assert "Private bounds would use 50 of the 200 rows" in said
+    assert "require about" in said
+
+
+def test_rows_of_one_person_are_mentioned_once(table):
+    said = str(sp.check(table)).replace("\n", " ")
+    assert said.count("if patient_id repeats, a person with several rows is not protected as one yet") == 1
+    assert "Rows of one person" not in str(sp.check(table, columns=["age", "glucose"]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([[i, i] for i in range(2000)], "identifier"),
+        ([[i // 2, i] for i in range(2000)], "number"),  # two rows each
+        ([[i + 0.5, i] for i in range(2000)], "number"),  # a fraction
+        ([[i, i] for i in range(500)], "number"),  # too few
+        ([[f"k{i}", i] for i in range(200)], "identifier"),
+        ([[f"k{i // 2}", i] for i in range(200)], "text"),
+        ([[f"k{i % 9000}", i] for i in range(18_000)], "text"),  # distinct in each block, and twice in all
+        ([[i % 9000, i] for i in range(18_000)], "number"),
+    ],
+)
+def test_identifiers_by_the_number_of_distinct_cells(rows, kind):
+    assert sp.check(rows).columns[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "is_identifier"),
+    [("id", True), ("patientId", True), ("Row_ID", True), ("index", True), ("paid", False), ("ideal", False)],
+)
+def test_identifiers_by_name(name, is_identifier):
+    report = sp.check(pd.DataFrame({name: [1.5, 1.5, 2.5], "b": [1.0, 2.0, 3.0]}))
+    assert (report.columns[0].kind == "identifier") == is_identifier
+
+
+def test_the_sketch_counts_distinct_values():
+    """Standard errors are below 0.2 %: five of them fail with chance 6e-7 for each size."""
+    rng = np.random.default_rng(0)
+    for size in (1, 100, 50_000, 1_000_000):
+        sketch = _Distinct()
+        values = rng.permutation(2**22)[:size].astype(np.float64)
+        for part in np.array_split(np.concatenate([values, values]), 5):  # each value twice
+            sketch.add(part.view(np.uint64))
+        assert sketch.estimate() == pytest.approx(size, rel=0.01, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("cell", "style"),
+    [
+        ("-", "'-'"), ("--", "'-'"), ("?", "'?'"), ("1,5", "1,5"), ("1.234,5", "1,5"), ("1.234.567", "1,5"),
+        ("5 %", "5%"), ("<0.5", "<5"), ("$12", "$5"), ("70 kg", "5 kg"), ("Yes", "yes/no"), ("2024-01-31", "dates"),
+        ("31.12.2024", "dates"), ("3 Jan 2024", "dates"), (datetime(2024, 1, 1), "dates"), ("Smith", "words"),
+        ("x" * 999, "words"), ("9" * 99, "words"), (list, "objects"), ("\x1b[2J", "words"),
+    ],
+)  # fmt: skip
+def test_styles_are_words_of_a_fixed_list(cell, style):
+    assert style_of(cell) == style
+
+
+def test_cells_of_any_type():
+    masked = np.ma.masked
+    column = [
+        1,
+        True,
+        Decimal("2.5"),
+        np.float32(3),
+        None,
+        pd.NA,
+        pd.NaT,
+        masked,
+        "4",
+        " NA ",
+        10**400,
+        1j,
+        [1],
+        {},
+        b"5",
+    ]
+    values, others = cells_of(column)
+    assert np.array_equal(values, [1, 1, 2.5, 3, *[np.nan] * 4, 4, np.nan, np.inf, *[np.nan] * 4], equal_nan=True)
+    assert sum(others.values()) == 4
+    assert others == {complex: 1, list: 1, dict: 1, bytes: 1}
+
+
+def test_a_table_of_one_column_and_of_no_rows(tmp_path):
+    report = sp.check([[1.0], [math.nan]], n_components=1)
+    assert (report.rows, report.complete_rows, report.used) == (2, 1, ("x0",))
+    header = written(tmp_path, "none.csv", b"a,b\n")
+    for data in (header, pd.DataFrame({"a": [], "b": []}), np.empty((0, 2))):
+        report = sp.check(data, epsilon=1.0)
+        assert (report.rows, report.complete_rows, report.noise_std) == (0, 0, None)
+        assert "There are no rows" in str(report)
+        assert report._repr_html_()
+    assert kinds(sp.check(header)) == {"a": "empty", "b": "empty"}
+
+
+def test_records_are_those_of_the_reader(tmp_path):
+    """A quoted line end is no record; short, long and blank ones are unreadable, and a release has as many rows."""
+    lines = b'a,b,note\n1,2,"x\ny"\n3,4\n5,6,z,9\n\n7,8,"a""b"\n9,1,"x"y\n'
+    path = written(tmp_path, "rows.csv", lines)
+    report = sp.check(path)
+    assert (report.rows, report.unreadable_rows, report.complete_rows) == (6, 4, 2)
+    rows = np.concatenate([*sp.sources.open_rows(path, columns=["a", "b"], on_bad_row="zero").blocks()])
+    assert (len(rows), np.isfinite(rows).all(axis=1).sum()) == (6, 2)
+    bare = sp.check(path, read=Reading(quoting="none"))
+    assert (bare.rows, bare.unreadable_rows) == (7, 4)
+
+
+CELLS = [
+    "1", " 2 ", "+3", "-4.", ".5", "1e5", "1e999", "inf", "-Infinity", "nan", "", "NA", " NA ", "'", '"4"', '""',
+    '"a,b"', '"a\nb"', "0x1", "1_0", "\uff11", "\xa05", "5\t", "-", "1e", "--1", "?", "1,5", "x", "2024-01-31", "True",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("widest", [0, 2**14], ids=["without pyarrow", "with it"])
+@given(cells=st.lists(st.tuples(st.sampled_from(CELLS), st.sampled_from(CELLS[:8])), min_size=1, max_size=12))
+def test_complete_rows_are_those_that_a_release_uses(widest, cells):
+    """Each cell alone may make pyarrow refuse a block, so that all cells around it go another way."""
+    text = "a,b,c\n" + "".join(f"{one},{other},7\n" for one, other in cells)
+    with tempfile.TemporaryDirectory() as folder, mock.patch("streampca.sources.csv_cells._WIDEST", widest):
+        path = written(Path(folder), "rows.csv", text.encode())
+        report = sp.check(path, columns=["a", "b"])
+        rows = np.concatenate([*sp.sources.open_rows(path, columns=["a", "b"], on_bad_row="zero").blocks()])
+    assert report.rows == len(rows)
+    assert report.complete_rows == np.count_nonzero(np.isfinite(rows).all(axis=1))
+
+
+def test_damage_is_reported_after_the_rows_before_it(tmp_path):
+    path = written(tmp_path, "rows.csv", b"a,b\n" + b"1,2\n" * 300_000 + b'"3,4\n')
+    report = sp.check(path)
+    assert report.rows == 300_000
+    assert "ends inside the quotes of the record that begins in line 300002" in " ".join(report.notes)
+    assert "3,4" not in str(report)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("limit", [1, 7, 150])
+def test_a_limit_reads_the_first_rows(form, limit, tmp_path):
+    report = sp.check(FORMS[form](tmp_path), limit=limit, columns=["glucose", "age"])
+    assert report.rows == limit
+    glucose, age = report.columns
+    assert age.missing == (limit > 3) / limit
+    assert glucose.missing + glucose.not_a_number == sum(at < limit for at in (5, 9, 10)) / limit
+    bad = sum(at < limit for at in (3, 5, 9, 10))
+    assert report.complete_rows == limit - bad
+    assert f"Only the first {limit:,} rows" in str(report)
+
+
+def test_files_of_a_pattern_are_one_table(tmp_path):
+    for at in range(3):
+        written(tmp_path, f"day-{at}.csv", text_of(ROWS[:50]).encode())
+    assert sp.check(tmp_path / "day-*.csv").rows == 150
+    assert sp.check(tmp_path / "day-*.csv", limit=70).rows == 70
+    written(tmp_path, "day-3.csv", b"a,b\n1,2\n")
+    with pytest.raises(SourceError, match="different columns"):
+        sp.check(tmp_path / "day-*.csv")
+
+
+# -- what may not show --------------------------------------------------------------
+
+number = st.one_of(
+    st.floats(1e-3, 1e12, allow_nan=False).map(lambda x: x if x % 1 else x + 0.5), st.just(float("nan")), st.just("-")
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(number, number), min_size=8, max_size=8), st.text(max_size=9))
+def test_the_proposal_is_the_same_for_all_values(pairs, note):
+    """Columns keep their kinds: most of the cells are numbers, whatever they are."""
+    fixed = [[1.25, 2.75, "text"]] * 20
+
+    def report(rows):
+        return sp.check(pd.DataFrame(rows, columns=["a", "b", "c"]), epsilon=1.0)
+
+    one, other = report(fixed + fixed[:8]), report(fixed + [[a, b, note] for a, b in pairs])
+    assert one.proposal == other.proposal
+    assert (one.used, one.left_out, one.noise_std, one.captured) == (
+        other.used, other.left_out, other.noise_std, other.captured
+    )  # fmt: skip
+
+
+def test_no_cell_is_shown(tmp_path):
+    secret = ["secret-7719", "7719.25 kg", "<7719", "7719,5", "2077-11-19 07:07", "77.19.77.19", "$7719"]
+    rows = [[7719.25 + i, "x", cell] for i, cell in enumerate(secret * 9)]
+    for data in (rows, written(tmp_path, "r.csv", text_of(rows, ["a", "b", "c"]).encode())):
+        for options in ({}, {"columns": [0, 2]}, {"bounds": (0.0, 1.0)}):
+            report = sp.check(data, **options)
+            shown = str(report) + report._repr_html_() + report.to_frame().to_string() + repr(report)
+            assert re.search("77|19|secret", shown) is None, shown
+
+
+@pytest.mark.parametrize("form", ["CSV", "pandas", "Arrow", "dicts"])
+def test_the_proposed_call_runs(form, tmp_path):
+    data = FORMS[form](tmp_path)
+    if form == "dicts":
+        data = [{name: row[name] for name in ("age", "glucose")} for row in data if row["age"] is not None]
+    space = {"sp": sp, "data": data, "LOW": 0.0, "HIGH": 100.0}
+    exec(sp.check(data).proposal, space)
+    assert space["release"].t == len(ROWS) - (form == "dicts")
+    assert space["release"].features == tuple(space["columns"])
+
+
+# -- refusals -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (iter([[1.0]]), {}, "expected a table, or the path of a regular file.*use sp.Stream"),
+        (7, {}, "expected a table"),
+        (np.zeros(3), {}, "expected a table"),
+        ([1.0, 2.0], {}, "rows, each a sequence"),
+        ([], {}, "at least one column"),
+        ("-", {}, "the path of a regular file"),
+        ("https://example.org/rows.csv", {}, "is a web address, and streampca reads none. Download the file"),
+        ([[1.0, 2.0]], {"bounds": (0, 1), "row_norm": 1.0}, "choose one scale"),
+        ([[1.0, 2.0]], {"bounds": "all"}, "bounds='all'"),
+        ([[1.0, 2.0]], {"bounds": (1, 0)}, "finite lower < upper"),
+        ([[1.0, 2.0]], {"bounds": ([0, 0, 0], [1, 1, 1])}, "2 numbers"),
+        ([[1.0, 2.0]], {"row_norm": -1.0}, "row_norm=-1.0"),
+        ([[1.0, 2.0]], {"epsilon": 0.0}, "epsilon=0.0"),
+        ([[1.0, 2.0]], {"delta": 0.0}, "delta=0.0"),
+        ([[1.0, 2.0]], {"n_components": 0}, "n_components=0"),
+        ([[1.0, 2.0]], {"columns": [0], "n_components": 2}, "exceeds"),
+        ([[1.0, 2.0]], {"columns": ["z", "x0"]}, "no column 'z'"),
+        ([[1.0, 2.0]], {"columns": "z"}, "a list of names or positions"),
+        ([[1.0, 2.0]], {"limit": 0}, "limit=0"),
+        ([[1.0, 2.0]], {"read": Reading()}, "Omit it for rows in memory"),
+        ("rows.csv", {"read": {"na": "-"}}, "expected a Reading"),
+    ],
+)
+def test_what_is_refused(data, options, message):
+    with pytest.raises((UsageError, SourceError), match=message):
+        sp.check(data, **options)
+
+
+def test_what_can_be_read_only_once_is_refused(tmp_path, table):
+    for data in (arrow().to_reader(), sp.sources.open_rows(table, columns=["age"])):
+        with pytest.raises(BadParameterError, match="can be read only once"):
+            sp.check(data)
+
+
+def test_files_that_are_refused(tmp_path):
+    with pytest.raises(SourceError, match="No such file"):
+        sp.check(tmp_path / "none.csv")
+    with pytest.raises(BadParameterError, match="regular file"):
+        sp.check(tmp_path)
+    with pytest.raises(SourceError, match="no column"):
+        sp.check(written(tmp_path, "rows.csv", b"a,b\n1,2\n"), columns=["a", "c"])
+    with pytest.raises(SourceError, match="looks like a value"):
+        sp.check(written(tmp_path, "rows.csv", b"1.5,2.5\n1,2\n"))
+    with pytest.raises(BadParameterError, match="follow"):
+        sp.check(tmp_path / "rows.csv", read=Reading(follow=True))
