@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import re
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,23 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from streampca.cli.messages import ADD
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, RunOptions, Settings
-from streampca.errors import MissingParametersError, SourceError, UsageError
+from streampca.errors import UsageError
 from streampca.linalg.scale import check_scale
 from streampca.rows.bounds import Ranges, read_bounds
-from streampca.rows.names import looks_like_value
 from streampca.rows.protocol import RowSource
 from streampca.sources import from_kafka, from_query, open_rows
 from streampca.sources.base import NameOrPosition
 from streampca.store.ledger import Account, Ledger
 from streampca.store.store import Store
 
-_TABLES = frozenset((".csv", ".tsv", ".tab", ".txt"))
-#: Least share of the cells of a column of numbers that are numbers.
-_MOSTLY = 0.5
-#: Names of columns that number rows.
-_IDENTIFIER = re.compile(r"(^|[_ ])id$|^index$|^Unnamed: ", re.IGNORECASE)
 _MARKS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";", "pipe": "|"}
 
 
@@ -116,62 +105,12 @@ def missing_scale(options: PrivateOptions) -> tuple[str, ...]:
     return ("bounds",) if options.bounds is None and options.row_norm is None else ()
 
 
-@contextmanager
-def proposing(source: Path | Address, options: PrivateOptions) -> Iterator[None]:
-    """Add the `missing_options` to errors about parameters or rows in the ``with`` block."""
-    try:
-        yield
-    except (MissingParametersError, SourceError) as problem:
-        problem.add_note(missing_options(source, options))
-        raise
-
-
 def stream_settings(options: PrivateOptions, settings: Settings, rows: RowSource) -> dict[str, Any]:
     """Return the parameters of a stream of these rows."""
     return {
         "bounds": "private" if options.bounds == "private" else rows.bounds, "row_norm": options.row_norm,
         "warmup": settings.bounds_warmup, "on_bad_row": options.on_bad_row, "seed": options.seed,
     }  # fmt: skip
-
-
-def missing_options(path: Path | Address, options: PrivateOptions) -> str:
-    """Propose the options that the first rows of a CSV file require, as the end of a message. Curator only.
-
-    Empty if none is missing or the file cannot be read. Empty off a terminal, too: one cell may decide the proposal,
-    and standard error may be a log that others read.
-    """
-    reading = options.reading()
-    # Only a table with a header line has names to propose. A pipe must not be read twice.
-    if not isinstance(path, Path) or not path.is_file() or not _TABLES.intersection(path.suffixes):
-        return ""
-    if not sys.stderr.isatty() or reading.header is False or reading.names is not None:
-        return ""
-    import pandas as pd  # loads slowly
-
-    try:
-        head = pd.read_csv(
-            path, nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",
-            encoding_errors="replace", na_values=(reading.na or "").split(","),
-            quoting=csv.QUOTE_NONE if reading.quoting == "none" else csv.QUOTE_MINIMAL,
-        )  # fmt: skip
-    except (OSError, ValueError, csv.Error):
-        return ""
-    if reading.header is None and any(looks_like_value(str(name)) for name in head):
-        return ""  # the first line may be a row, and its cells are no names
-    if options.columns is not None:
-        head = head.loc[:, [name for name in head if str(name) in options.columns.split(",")]]
-    # A column of numbers may hold words for missing values.
-    numbers = head.apply(pd.to_numeric, errors="coerce").select_dtypes("number")
-    mostly = numbers.columns[(numbers.notna().mean() > _MOSTLY) | (head[numbers.columns].notna().sum() == 0)]
-    usable = [str(name) for name in mostly if not _IDENTIFIER.search(str(name))]
-    words = []
-    if options.columns is None and 0 < len(usable) < head.shape[1]:
-        words += ["--columns", ",".join(usable)]
-    if options.on_bad_row == "raise" and numbers[usable].isna().to_numpy().any():
-        words += ["--on-bad-row", "zero"]
-    if options.bounds is None and options.row_norm is None:
-        words += ["--bounds", "private"]
-    return f"{ADD}{shlex.join(words)}" if words else ""
 
 
 @contextmanager

@@ -22,15 +22,13 @@ from streampca.errors import SCALE, BadParameterError, MissingParametersError, U
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: The words of a message before options to be copied.
-ADD = "All of them, by what the first rows hold: add "
 #: Parameters that have options of their own, and those of `--read`.
 FLAGS = frozenset(field.name for field in fields(RunOptions)) | {"limit"}
 READ = frozenset(field.name for field in fields(ReadSettings))
 #: Forms of the options of the scale.
 _SCALES = (
     'Write --bounds lo:hi, --bounds name=lo:hi,..., --bounds FILE with JSON {"name": [lo, hi], ...}, --bounds private, '
-    "or --row-norm LENGTH."
+    "or --row-norm LENGTH. `streampca check FILE` lists the columns."
 )
 #: Phrases of the library about its parameters for which the command line has other words.
 _OTHERWISE = {
@@ -60,12 +58,10 @@ def terminal_width() -> int:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error; in a terminal, broken between words, but for options to be copied."""
+    """Print a line on standard error; in a terminal, broken between words."""
     if sys.stderr.isatty():
-        text, add, options = line.partition(ADD)
         width = shutil.get_terminal_size().columns
-        line = textwrap.fill(text + add, width, break_long_words=False, break_on_hyphens=False)
-        line += f"\n{options}" if options else ""
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
 
 

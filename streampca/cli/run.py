@@ -73,8 +73,7 @@ def run(
     common["publish_regret"] = None if options.private_regret is None else True
     opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
     count = (lambda: opened_rows().count_rows()) if inputs.is_counted(source, options) else None
-    with inputs.proposing(source, options):
-        algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
+    algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
     k = algorithm.n_components
@@ -95,7 +94,11 @@ def run(
     warned = advice.settings_warnings(algorithm.guarantee, n_rows)
     warned += advice.size_warnings(k, d, algorithm.square_bytes)
     if options.bounds == "private":
-        warned += PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None).warnings(d, n_rows)
+        wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None)
+        counted = rows.count_rows() if count is not None and options.horizon is None else None
+        if counted is not None:
+            replace(wanted, horizon=horizon if wanted.warmup is None else None).check(d, counted, source.name)
+        warned += wanted.warnings(d, n_rows)
 
     if isinstance(source, Path):
         refuse_inputs(source, options.out, options.regret, options.private_regret, options.summary)
@@ -138,9 +141,6 @@ def run(
             caution(advice.delta_warnings(algorithm.guarantee, stream.t))
         if served is not None:
             served.close(stay=not session.signal and session.problem is None, budget=budget)
-    # A proposal of options helps before the first release only: afterwards the rows are read as they should be.
-    if isinstance(session.problem, SourceError) and not session.progress.releases:
-        session.problem.add_note(inputs.missing_options(source, options))
     return session.exit_code()
 
 
@@ -215,14 +215,12 @@ def release(
     settings = take(Settings, given, "bounds", "out", others=True)
     name = "adaptive" if options.mechanism == "auto" else options.mechanism
     common = {name: getattr(options, name, None) for name in COMMON}
-    with inputs.proposing(file, options):
-        mechanism = make_mechanism(name, common, given, missing=inputs.missing_scale(options))
+    mechanism = make_mechanism(name, common, given, missing=inputs.missing_scale(options))
     source = inputs.rows_of(file, options)
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
-        with inputs.proposing(file, options):
-            blocks = list(source.blocks())  # a bad row raises before it is paid
+        blocks = list(source.blocks())  # damage raises before it is paid
         n, d = sum(map(len, blocks)), len(source.features)
         if not n:
             raise SourceError(file, "no rows; there is nothing to release")
@@ -238,7 +236,9 @@ def release(
         warned = advice.settings_warnings(mechanism.guarantee, n)
         warned += advice.size_warnings(mechanism.n_components, d)
         if private:
-            wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, n)
+            wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None)
+            wanted = replace(wanted, horizon=n if wanted.warmup is None else None)
+            wanted.check(d, n, file.name)
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
         caution(warned)

@@ -123,6 +123,14 @@ class PrivateBounds:
         chosen = math.ceil(_RATIO * self.std(n_features))
         return chosen if self.horizon is None else max(1, min(chosen, self.horizon // 4))
 
+    def check(self, n_features: int, n_rows: int, where: str) -> None:
+        """Raise `UsageError` if the warm-up leaves no row of the ``n_rows`` in ``where``."""
+        if (used := self.rows(n_features)) >= n_rows:
+            raise UsageError(
+                f"bounds='private' would use {used} rows to find the ranges, but {where} has {n_rows}. Give public "
+                "bounds. Nothing was spent"
+            )
+
     def warnings(self, n_features: int, n_rows: int | None) -> list[str]:
         """Return a warning if there are too few rows for bounds as good as public ones. Public."""
         enough = 4 * math.ceil(_RATIO * self.std(n_features))

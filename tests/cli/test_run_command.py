@@ -282,8 +282,14 @@ def test_warnings_follow_from_public_settings(table, run, monkeypatch):
         assert said.err.count(f"warning: {text}") == 1
     said = run(table, "--bounds", "-900:900", "--horizon", "300", "--seed", "1", out="b.jsonl")
     assert "warning: too few rows for this budget: in the release after 300 rows" in said.err
-    said = run(table, "--bounds", "private", "--set", "bounds.warmup=500", out="c.jsonl")
+    private = ("--bounds", "private", "--set", "bounds.warmup=500")
+    for more in ((), ("--algorithm", "window", "--window", "100")):
+        said = run(table, *private, *more, out="c.jsonl")
+        refused = f"--bounds private would use 500 rows to find the ranges, but {table.name} has 300. Give public"
+        assert (said.status, refused in said.err) == (2, True)
+    said = run(table, *private, "--horizon", "300", out="c.jsonl")
     assert (said.status, "--set bounds.warmup=500: expected fewer rows than --horizon 300" in said.err) == (2, True)
+    assert not (table.parent / "c.jsonl").exists()
     monkeypatch.setattr("streampca.rows.advice._LARGE_MEMORY", 100.0)
     said = run(table, out="d.jsonl")
     assert re.search("^warning: 4 features: .*Choose fewer columns.$", said.err, re.M)
