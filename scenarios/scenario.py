@@ -303,7 +303,7 @@ class Meter:
         recent = gram if self._gram is None else gram - self._gram
         best = top_sum(recent, stream.algorithm.n_components)
         values = {
-            "regret_per_row": record.regret / record.t,
+            "regret_per_row": record.average,
             "relative_regret": record.regret / record.opt if record.opt > 0.0 else 0.0,
             "captured_variance": record.captured,
             "recent_captured": subspace.captured(recent) / best if best > 0.0 else 1.0,
@@ -312,7 +312,7 @@ class Meter:
         }
         self._gram = gram
         if record.bound is not None:
-            values |= {"bound_per_row": record.bound / record.t, "regret_over_bound": record.regret / record.bound}
+            values |= {"bound_per_row": record.average_bound, "regret_over_bound": record.regret / record.bound}
         if release is not None and release.noise_std is not None:
             values["noise_std"] = release.noise_std
         if release is not None and release.packed is not None and release.t == stream.t:

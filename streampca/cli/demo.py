@@ -50,7 +50,7 @@ def demo(
     if session.problem is None and session.card() is not None:
         records = [*stream.regret.history, stream.regret.now()]
         data = {
-            "t": np.array([r.t for r in records]), "opt": np.array([r.opt / r.t for r in records]),
+            "t": np.array([r.t for r in records]), "opt": np.array([r.per_row(r.opt) for r in records]),
             "average": np.array([r.average for r in records]),
         }  # fmt: skip
         try:

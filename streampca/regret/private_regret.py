@@ -41,6 +41,8 @@ class PrivateRegretRecord:
     opt : (low, high), interval for the best reward in hindsight.
     regret : (low, high), interval for OPT less the exact sum of rewards.
     rows : ``"fixed"`` if the intervals hold for rows that do not depend on releases, ``"adaptive"`` if for any.
+    count : number of rows to divide by for figures per row: t, or the private number of usable rows if the stream is
+        centered (`linalg.centering.counted`).
     guarantee : guarantee of all releases of the stream together; this record adds nothing to it.
     """
 
@@ -51,12 +53,13 @@ class PrivateRegretRecord:
     opt: tuple[float, float]
     regret: tuple[float, float]
     rows: str
+    count: float
     guarantee: Guarantee
 
     @property
     def average(self) -> tuple[float, float]:
-        """Interval for the regret per row."""
-        return self.regret[0] / self.t, self.regret[1] / self.t
+        """Interval for the regret, divided by the number of rows."""
+        return self.regret[0] / self.count, self.regret[1] / self.count
 
     @classmethod
     def of(cls, release: Release, *, confidence: float = 0.95, rows: Rows = "fixed") -> PrivateRegretRecord:
@@ -83,12 +86,12 @@ class PrivateRegretRecord:
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
         # In units of row_norm = 1 the reward of a row is at most 1.
         gram, k = unpack_entries(release.packed, release.n_features), release.n_components
-        most, least = float(release.t), 0.0  # no reward is above row_norm**2
+        most, least, divisor = float(release.t), 0.0, float(release.t)  # no reward is above row_norm**2
         if release.is_centered:  # undo the centering: intervals refer to the sums of squares and of rows
             details = release.details
             noise = float(details["joint_noise_std"]) / unit
-            sums, count = np.asarray(details["sums"]) / release.row_norm, float(details["count"])
-            gram = gram + np.outer(sums, sums) / count - sum_variance(noise) / count * np.eye(len(gram))
+            sums, divisor = np.asarray(details["sums"]) / release.row_norm, float(details["count"])
+            gram = gram + np.outer(sums, sums) / divisor - sum_variance(noise) / divisor * np.eye(len(gram))
             common |= {"sums": sums, "count": float(details["noisy_count"])}
             # A centered reward is ||a||^2 less a squared distance, of at most (1 + 1)^2 where ||a|| is 1.
             least = -3.0 * most
@@ -97,7 +100,7 @@ class PrivateRegretRecord:
         regret = best_less_reward(gram, noise, k, split, reward=reward, reward_std=std, **common)
         return cls(
             release.t, confidence, reward * unit, std * unit, _pair(np.clip(opt, 0.0, most) * unit),
-            _pair(np.clip(regret, -most, (most, most - least)) * unit), rows, release.guarantee,
+            _pair(np.clip(regret, -most, (most, most - least)) * unit), rows, divisor, release.guarantee,
         )  # fmt: skip
 
     def to_json(self) -> str:
@@ -112,7 +115,8 @@ class PrivateRegretRecord:
             data = json.loads(text)
             numbers = float(data["confidence"]), float(data["reward"]), float(data["reward_std"])
             pairs = _pair(data["opt"]), _pair(data["regret"])
-            return cls(int(data["t"]), *numbers, *pairs, str(data["rows"]), Guarantee.from_dict(data["guarantee"]))
+            rows, count, guarantee = str(data["rows"]), float(data["count"]), Guarantee.from_dict(data["guarantee"])
+            return cls(int(data["t"]), *numbers, *pairs, rows, count, guarantee)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
             raise UsageError(f"not a record of private regret ({reason(problem)}); pass a line of to_json") from problem
 

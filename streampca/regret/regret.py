@@ -14,7 +14,7 @@ import numpy as np
 
 from streampca import _native
 from streampca.errors import NoReleaseError, UsageError
-from streampca.linalg.centering import about_mean
+from streampca.linalg.centering import CONSTANT, about_mean
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import lanczos_sum, top_pairs, top_sum
 from streampca.linalg.frequent_directions import FrequentDirections
@@ -62,6 +62,8 @@ class RegretRecord:
     captured : energy of all rows so far in the current subspace, as a share of the maximum for k dimensions.
     slack : 0 if OPT is exact. Otherwise OPT is between `opt` and ``opt + slack``, regret likewise, and `captured` is a
         lower bound (`RegretLog`).
+    count : number of rows to divide by for figures per row: those that are present if the stream is centered
+        (`linalg.centering`), else 0, which stands for t.
 
     Notes
     -----
@@ -79,6 +81,7 @@ class RegretRecord:
     bound: float | None
     captured: float
     slack: float = 0.0
+    count: float = 0.0
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> RegretRecord:
@@ -88,13 +91,17 @@ class RegretRecord:
 
     @property
     def average(self) -> float:
-        """Regret per row; the lower end of an interval of length ``slack / t``."""
-        return self.regret / self.t
+        """Regret per row; the lower end of an interval of length ``per_row(slack)``."""
+        return self.per_row(self.regret)
 
     @property
     def average_bound(self) -> float | None:
         """Bound on the expected regret per row; None if none is proved."""
-        return None if self.bound is None else self.bound / self.t
+        return None if self.bound is None else self.per_row(self.bound)
+
+    def per_row(self, value: float) -> float:
+        """Return a figure of all rows, divided by their number."""
+        return value / (self.count or self.t)
 
     def _repr_html_(self) -> str:
         shown = asdict(self) | {"regret per row": self.average}
@@ -207,7 +214,8 @@ class RegretSums(State):
         unit : row_norm**2.
         waiting : Gram matrix of the rows of these sums that the processor has not absorbed.
         """
-        gram, k, slack, of_mean = self.gram(processor, waiting), processor.algorithm.n_components, 0.0, 0.0
+        gram, k = self.gram(processor, waiting), processor.algorithm.n_components
+        slack = of_mean = present = 0.0
         with OneThread(processor.n_features):
             if isinstance(gram, FrequentDirections):
                 # The sketch loses at most `slack` of OPT and adds nothing: both ends are certain (Ghashami et al.).
@@ -215,6 +223,7 @@ class RegretSums(State):
             else:
                 matrix = unpack_entries(gram.packed(), gram.n_features)
                 if self.center:
+                    present = round(float(matrix[-1, -1]) / CONSTANT**2)
                     matrix, of_mean = about_mean(matrix)
                 # All three agree up to rounding; the first is the fastest for many features, the last for few.
                 if len(matrix) > _DIRECT:
@@ -230,7 +239,7 @@ class RegretSums(State):
         bound = None if self.center else processor.regret_bound(self.t, opt)
         reward, best = self.reward * unit, opt * unit
         bound = None if bound is None else bound * unit
-        return RegretRecord(self.t, reward, best, best - reward, bound, captured, slack * unit)
+        return RegretRecord(self.t, reward, best, best - reward, bound, captured, slack * unit, present)
 
     def gram(self, processor: Processor, waiting: GramSum | None = None) -> GramSum | FrequentDirections:
         """Return the exact Gram matrix of all rows, or a sketch of it; ``waiting`` as for `record`."""

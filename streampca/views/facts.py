@@ -161,7 +161,7 @@ def regret_facts(record: RegretRecord) -> list[Fact]:
     bound = "none proved" if record.average_bound is None else f"{record.average_bound:.4g}"
     label, least, regret = "Captured, exactly", "", f"{record.average:.4g}"
     if record.slack:  # both are intervals
-        most = (record.regret + record.slack) / record.t
+        most = record.per_row(record.regret + record.slack)
         label, least, regret = "Captured", "at least ", f"between {regret} and {most:.4g}"
     return [
         Fact(label, f"{least}{percent(record.captured)} of the best subspace", curator=True),

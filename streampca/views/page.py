@@ -191,9 +191,9 @@ class Page:
                 else:
                     self._record = event
                     # An interval has columns of its own: no curve is exact in one place and a lower end in another.
-                    most = (event.regret + event.slack) / event.t
+                    most = event.per_row(event.regret + event.slack)
                     ends = (None, event.average, most) if event.slack else (event.average, None, None)
-                    row = event.t, *ends, event.average_bound, event.opt / event.t, event.captured
+                    row = event.t, *ends, event.average_bound, event.per_row(event.opt), event.captured
                     self._offer("regret", partial(tuple, row))
                 self.ended = ""
                 self.version += 1

@@ -35,7 +35,7 @@ def test_show_gives_the_current_release_as_json(run, command):
         assert (shown["t"], shown["releases"]) == (release.t, release.t // 100)
         np.testing.assert_array_equal([row["values"] for row in shown["loadings"]], release.subspace.basis)
         variances = [one["variance"] for one in shown["components"]]
-        np.testing.assert_allclose(variances, release.estimates.variances / release.t)
+        np.testing.assert_allclose(variances, release.estimates.variances / release.details["count"])
     said = command("show", run[0], "--at", 99)
     assert (said.status, "the first release is at row 100" in said.err) == (2, True)
 

@@ -463,7 +463,7 @@ def test_a_debit_at_places_inside_a_debit(tmp_path: Path) -> None:
     ("room", "method", "rows", "count", "first", "step"),
     [
         ("river", "learn_one", {"a": 0.3, "b": 0.1}, "t", True, 31),  # the first row makes the stream
-        ("river", "learn_one", {"a": 0.3, "b": 0.1}, "t", False, 31),
+        ("river", "learn_one", {"a": 0.3, "b": 0.1}, "t", False, 11),
         ("sklearn", "partial_fit", ROWS[:20], "n_samples_seen_", True, 300),
     ],
 )

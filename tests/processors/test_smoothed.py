@@ -149,7 +149,10 @@ def test_the_noise_of_smoothed_windows_is_stated_exactly() -> None:
 
 @pytest.mark.parametrize("center", [False, True])
 def test_smoothed_components_have_error_bars(center: bool) -> None:
-    """Of the noise alone. Rows of one distribution have little bias by smoothing: predictions are right."""
+    """Of the noise alone. Rows of one distribution have little bias by smoothing: predictions are right.
+
+    About the mean, one difference has the standard deviation .10, the mean of 40 of them .016: off in 2e-3 of trials.
+    """
     rows = some_rows(3000, 12, seed=4) + 0.2
     rows /= np.linalg.norm(rows, axis=1).max()
     about = rows - rows.mean(axis=0) if center else rows
@@ -157,7 +160,7 @@ def test_smoothed_components_have_error_bars(center: bool) -> None:
     given = {**BUDGET, "epsilon": 0.5, "release_every": 30, "horizon": 3000}
     algorithm = sp.PrivateFPL(**given, solver="smoothed", center=center)  # type: ignore[arg-type]
     predicted, captured = [], []
-    for seed in range(10):
+    for seed in range(40 if center else 10):
         release = sp.Stream(algorithm, row_norm=1.0, seed=seed, regret=None).push_many(rows).releases[-1]
         estimates = release.component_estimates
         assert estimates.noise_std < release.estimates.noise_std

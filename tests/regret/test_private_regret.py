@@ -1,6 +1,7 @@
 """The publishable regret: intervals that cover, from releases alone."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,9 +80,11 @@ def test_intervals_of_centered_streams_cover_whatever_the_share_of_bad_rows(shar
     given[np.random.default_rng(1).uniform(size=300) < share, 0] = np.nan
     algorithm = fpl(horizon=300, release_every=15, center=True, epsilon=8.0, delta=delta_at(6.0, 8.0))
     for run in range(100):
-        stream = sp.Stream(algorithm, seed=run, on_bad_row="zero", features=4, regret=sp.RegretLog(every=300))
+        given_stream: dict[str, Any] = {"row_norm": 1.0, "features": 4, "regret": sp.RegretLog(every=300)}
+        stream = sp.Stream(algorithm, seed=run, on_bad_row="zero", **given_stream)
         release, exact = stream.push_many(given).releases[-1], stream.regret.now()
         record = sp.PrivateRegretRecord.of(release)
+        assert record.average == tuple(end / release.details["count"] for end in record.regret)
         covered += [record.opt[0] <= exact.opt <= record.opt[1], record.regret[0] <= exact.regret <= record.regret[1]]
         # With the public number of rows the mean of the rows would be too short, and OPT too small.
         wrong = sp.PrivateRegretRecord.of(release.replaced(details={**release.details, "noisy_count": 300.0}))

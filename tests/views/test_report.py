@@ -118,7 +118,7 @@ def test_names_are_text_and_never_markup(public):
 
 
 def test_the_curators_figures_are_absent_or_marked(made, folder):
-    values = [f"{value:.6g}" for r in made[1] for value in (r.average, r.captured, r.opt / r.t)]
+    values = [f"{value:.6g}" for r in made[1] for value in (r.average, r.captured, r.per_row(r.opt))]
     public, exact = (html(*read_run(folder, *regret)) for regret in ((), (folder / "regret.csv",)))
     assert any(value in exact for value in values)
     assert not any(value in public for value in values if len(value) > 6)
