@@ -19,7 +19,7 @@ from streampca.linalg.types import FloatArray
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretLog
-from streampca.views.plots import WIDE
+from streampca.release.estimates import WIDE
 
 #: Rows of a table, at most.
 _ROWS = 5000

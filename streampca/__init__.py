@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streampca.auditing.instrument import Audit as Audit
     from streampca.auditing.suite import audit as audit
     from streampca.facade.check import check as check
+    from streampca.facade.pca import pca as pca
     from streampca.matrix_factorization.noises import BLT as BLT, Tree as Tree
     from streampca.mechanisms.adaptive import (
         AdaptiveCovariance as AdaptiveCovariance,
@@ -64,6 +65,7 @@ _HOME = {
         "_native": "kernels",
         "auditing": "Audit audit",
         "facade.check": "check",
+        "facade.pca": "pca",
         "matrix_factorization.noises": "BLT Tree",
         "mechanisms.adaptive": "AdaptiveCovariance AdaptiveLaplaceCovariance adaptive_mechanism",
         "mechanisms.covariance": "GaussianCovariance MatrixLaplaceCovariance",

@@ -202,6 +202,6 @@ class SubspaceAnomaly(AnomalyDetector):
         release = self.pca.release
         if release is None:
             return 0.0
-        row = self.pca.seen_one(x) - release.mean
+        row = self.pca.seen_one(x) - release.mapped_mean
         basis = release.subspace.basis
         return float(np.sum((row - basis @ (basis.T @ row)) ** 2))

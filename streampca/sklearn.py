@@ -201,7 +201,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 n_components=k, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, center=self.center,
                 **schedule,
             ),
-            bounds=tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds, row_norm=self.row_norm,
+            bounds=self.bounds, row_norm=self.row_norm,
             features=None if names is None else tuple(map(str, names)), regret=None, seed=seed,
             ledger=Account.of(self.ledger, self.data_set),
         )  # fmt: skip

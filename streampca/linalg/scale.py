@@ -17,8 +17,8 @@ import numpy.typing as npt
 from streampca.errors import SCALE, BadParameterError, MissingParametersError, UsageError, listed, short
 from streampca.linalg.types import FloatArray, Mask
 
-#: ``(lower, upper)``, numbers or arrays with one entry a feature; or ``{feature: (lower, upper)}``.
-Bounds = tuple[npt.ArrayLike, npt.ArrayLike] | Mapping[str, tuple[float, float]]
+#: ``(lower, upper)``, numbers or arrays with an entry a feature; or ``{feature: (lower, upper)}``, or a list of pairs.
+Bounds = tuple[npt.ArrayLike, npt.ArrayLike] | Mapping[str, tuple[float, float]] | list[tuple[float, float]]
 
 _LARGE = float(np.finfo(np.float64).max)
 
@@ -90,7 +90,8 @@ def column_bounds(
         lower, upper = zip(*(pairs[name] for name in features), strict=True)
     else:
         try:
-            lower, upper = bounds
+            # A list has the pair of each feature; a tuple has all lower bounds, then all upper ones.
+            lower, upper = zip(*bounds, strict=True) if isinstance(bounds, list) else bounds
         except (TypeError, ValueError):
             stream = " Only Stream accepts 'private'." if str(bounds) == "private" else ""
             raise BadParameterError("bounds", bounds, f"(lower, upper) or a mapping by name.{stream}") from None

@@ -70,6 +70,10 @@ class ApproximateInterval(NamedTuple):
     approximate: np.ndarray[Any, np.dtype[np.bool_]]
 
 
+#: Half the width of a 95 % interval, in standard deviations.
+WIDE = 1.959963984540054
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Estimates:
     """Estimates of exact variances and directions from one private Gram matrix.

@@ -76,6 +76,18 @@ class ReleaseLines:
             raise UsageError(f"{self._name}, line {self._number}: {text}") from problem
 
 
+def save_release(release: Release, path: str | os.PathLike[str]) -> None:
+    """Write a file of one release; see `Release.save`."""
+    text = f"{Header(release.terms, {}).to_json()}\n{release.to_json(terms=False)}\n"
+    # Written apart and renamed: no reader, and no crash, meets half of it.
+    part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
     """Yield the releases in a file from ``streampca run`` or ``streampca export``, or in lines of `Release.to_json`.
 

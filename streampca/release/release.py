@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -25,11 +26,12 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.release.estimates import Estimates
+from streampca.release.estimates import WIDE, Estimates
 from streampca.release.subspace import Subspace
 from streampca.tables import render
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 _JSON = json.JSONEncoder(allow_nan=False)
@@ -238,9 +240,42 @@ class Release:
         return bool(self._details.get("centered"))
 
     @property
-    def mean(self) -> FloatArray:
-        """Private mean of the rows scaled by bounds, (d,); zeros if not centered."""
+    def middle(self) -> FloatArray:
+        """Middle of the range of each feature, (d,); zeros without bounds. Components of raw sums are about it."""
+        return np.zeros(self.n_features) if self.terms.middle is None else self.terms.middle
+
+    @property
+    def scale(self) -> FloatArray:
+        """Half the range of each feature, (d,); without bounds ``row_norm / sqrt(d)``.
+
+        A row x is ``middle + scale * sqrt(d) * a`` with a its vector in the unit ball, of which the release is.
+        """
+        d, factor = self.n_features, self.terms.scale
+        return (self.row_norm if factor is None else 1.0 / factor) / math.sqrt(d) * np.ones(d)
+
+    @property
+    def mapped_mean(self) -> FloatArray:
+        """Private mean of the rows as the bounds map them, (d,), in units of row_norm; zeros if not centered."""
         return np.asarray(self._details.get("mean", np.zeros(self.n_features)), dtype=np.float64)
+
+    @property
+    def mean(self) -> FloatArray:
+        """Private mean of the rows in their own units, (d,); the middle of the ranges if not centered."""
+        return self.middle + self.scale * math.sqrt(self.n_features) / self.row_norm * self.mapped_mean
+
+    @property
+    def components(self) -> FloatArray:
+        """Components by descending variance, (k, d): orthonormal directions of the mapped rows, as in scikit-learn."""
+        return self.subspace.basis.T
+
+    @property
+    def explained_variance(self) -> FloatArray:
+        """Debiased variances of a row along the components, (k,), in units of row_norm**2. May be negative.
+
+        Not debiased if the law of the noise is not stated.
+        """
+        smoothed = self.own_smoothed is not None and "smoothed_noise_std" in self._details
+        return (self.component_estimates if smoothed else self._estimates()).variances / rows_summed(self)
 
     @property
     def gram(self) -> FloatArray:
@@ -298,7 +333,7 @@ class Release:
         if "joint_noise_std" not in self._details:
             return joint, None
         unit = self.row_norm
-        isotropic, mean = MeanNoise.of(self.mean / unit, joint / unit**2, float(self._details["count"]))
+        isotropic, mean = MeanNoise.of(self.mapped_mean / unit, joint / unit**2, float(self._details["count"]))
         return isotropic * unit**2, mean
 
     @property
@@ -417,8 +452,30 @@ class Release:
         if terms.scale is not None and terms.middle is not None:
             values = (values - terms.middle) * terms.scale
         # The map of the bounds comes before the mean, which is in its units.
-        scores: FloatArray = (values - self.mean) @ self.subspace.basis
+        scores: FloatArray = (values - self.mapped_mean) @ self.subspace.basis
         return scores
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return mean, ranges and components by feature, as a pandas frame in the units of the rows.
+
+        ``mean``, ``middle`` and ``scale`` are those of the release. For each component, ``loading_i`` is its entry,
+        ``error_i`` half an approximate 95 % interval around it for the noise of privacy, and ``change_i`` how far the
+        feature moves for one standard deviation along the component. Columns without an estimate are left out.
+        """
+        import pandas as pd
+
+        columns = {"mean": self.mean, "middle": self.middle, "scale": self.scale}
+        variances = np.maximum(self.explained_variance, 0.0) if self.packed is not None else None
+        errors = self.component_estimates.loading_std if self.noise_law is not None else None
+        for i, direction in enumerate(self.components):
+            columns[f"loading_{i + 1}"] = direction
+            if errors is not None:
+                columns[f"error_{i + 1}"] = np.minimum(1.0, WIDE * errors[:, i])
+            if variances is not None:
+                width = self.scale * math.sqrt(self.n_features) / self.row_norm
+                columns[f"change_{i + 1}"] = direction * width * math.sqrt(variances[i])
+        names = self.features or [f"feature {j + 1}" for j in range(self.n_features)]
+        return pd.DataFrame(columns, index=pd.Index(names, name="feature"))
 
     def to_json(self, *, gram: bool = True, terms: bool = True) -> str:
         """Return one line of JSON that `from_json` reads back with the same floats.
@@ -455,6 +512,10 @@ class Release:
         else:
             out["terms"] = self.terms.mark
         return msgspec.json.encode(out).decode()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write, or replace, a file that `streampca.read_releases` and ``streampca show`` read."""
+        render("save", self, path)
 
     @classmethod
     def from_json(cls, text: str | bytes, terms: Terms | None = None) -> Release:

@@ -48,10 +48,16 @@ class ColumnTable:
         Names of the chosen columns, in order.
     blocks : callable
         Function from the largest number of rows to an iterator over blocks of their cells, from the first row on.
+    count : callable
+        Function without arguments that returns the number of rows: that of the records of a file.
+    numeric : sequence of bool or None
+        Whether each column is numeric, as declared apart from the rows; None if nothing declares it.
     """
 
     names: tuple[str, ...]
     blocks: Callable[[int], Iterator[CellBlock]]
+    count: Callable[[], int]
+    numeric: Sequence[bool] | None = None
 
 
 def open_columns(
@@ -85,30 +91,39 @@ def open_columns(
     data = framed(data)
     if is_frame(data):
         labels, slices = list(data.columns), getattr(data, "iloc", data)
-        return _sliced(labels, columns, slices, len(data), lambda part, place: _series(part[labels[place]]))
+        # Types of pandas follow from the rows: one cell of text changes that of its column.
+        numeric = None if hasattr(data, "iloc") else [kind.is_numeric() for kind in data.dtypes]
+        return _sliced(labels, columns, slices, len(data), lambda part, place: _series(part[labels[place]]), numeric)
     if is_arrow(data) and not hasattr(data, "read_next_batch"):  # a reader would be empty for the release
-        labels, batches = arrow_reader(data).schema.names, partial(arrow_reader, data)
-        return _chosen(labels, columns, lambda places: _batches(batches, [labels[place] for place in places]))
+        schema, batches = arrow_reader(data).schema, partial(arrow_reader, data)
+        return _chosen(
+            schema.names, columns, lambda places: _batches(batches, [schema.names[place] for place in places]),
+            lambda: sum(batch.num_rows for batch in batches()), list(map(is_number, schema.types)),
+        )  # fmt: skip
     if hasattr(data, "shape") and len(data.shape) == 2:
         names = [f"x{j}" for j in range(data.shape[1])]
-        return _sliced(names, columns, data.tocsr() if is_sparse(data) else data, data.shape[0], _array_cells)
+        rows = data.tocsr() if is_sparse(data) else data
+        return _sliced(names, columns, rows, data.shape[0], _array_cells, [True] * data.shape[1])
     if not isinstance(data, (list, tuple)):
         raise BadParameterError("data", data, _WHOLE, advice="For rows that arrive one by one use sp.Stream")
     first: Any = data[0] if data else ()
+    numeric = None
     if isinstance(first, Mapping):
         names = [str(name) for name in (first if columns is None else columns)]
     elif isinstance(first, (str, bytes)) or not hasattr(first, "__len__"):
         raise BadParameterError("data", ..., "rows, each a sequence of cells or a mapping by name")
     else:
         names = list(getattr(first, "_fields", [f"x{j}" for j in range(len(first))]))
-    return _chosen(names, columns, lambda places: partial(_rows, data, names, places))
+        numeric = [True] * len(names)
+    return _chosen(names, columns, lambda places: partial(_rows, data, names, places), lambda: len(data), numeric)
 
 
 Blocks = Callable[[int], Iterator[CellBlock]]
 
 
 def _chosen(
-    labels: Sequence[Any], columns: Sequence[str | int] | None, blocks: Callable[[Sequence[int]], Blocks]
+    labels: Sequence[Any], columns: Sequence[str | int] | None, blocks: Callable[[Sequence[int]], Blocks],
+    count: Callable[[], int], numeric: Sequence[bool] | None,
 ) -> ColumnTable:  # fmt: skip
     """Return the chosen columns of a table in memory; ``blocks`` reads those at given positions."""
     if columns is None:
@@ -117,12 +132,12 @@ def _chosen(
     places = choose_named(names, columns, "the table", NAME_THEM, given=names)
     if not places:
         raise BadParameterError("data", ..., "a table with at least one column")
-    return ColumnTable(feature_names(names, places), blocks(places))
+    return ColumnTable(feature_names(names, places), blocks(places), count, numeric and [numeric[i] for i in places])
 
 
 def _sliced(
     labels: Sequence[Any], columns: Sequence[str | int] | None, rows: Any, count: int,
-    cells: Callable[[Any, int], Cells],
+    cells: Callable[[Any, int], Cells], numeric: Sequence[bool] | None,
 ) -> ColumnTable:  # fmt: skip
     """Return a table whose ``rows`` have slices; ``cells`` returns a column of a slice."""
 
@@ -131,7 +146,7 @@ def _sliced(
             part = rows[start : min(start + BLOCK_ROWS, limit)]
             yield CellBlock([cells(part, place) for place in places])
 
-    return _chosen(labels, columns, lambda places: partial(blocks, places))
+    return _chosen(labels, columns, lambda places: partial(blocks, places), lambda: count, numeric)
 
 
 def _several(tables: Sequence[ColumnTable]) -> ColumnTable:
@@ -147,7 +162,7 @@ def _several(tables: Sequence[ColumnTable]) -> ColumnTable:
             if limit <= 0:
                 return
 
-    return ColumnTable(tables[0].names, blocks)
+    return ColumnTable(tables[0].names, blocks, lambda: sum(table.count() for table in tables), tables[0].numeric)
 
 
 def _file(path: Any, columns: Any, options: dict[str, Any], format: str | None) -> ColumnTable:  # noqa: A002
@@ -160,13 +175,13 @@ def _file(path: Any, columns: Any, options: dict[str, Any], format: str | None) 
     if kind == "ndjson":
         # With columns, bytes that are no text spoil their record, as in a release; without them, the first names them.
         lines = NdjsonColumns(path, columns=columns, **options | {"on_bad_row": "zero" if columns else "raise"})
-        return ColumnTable(lines.features, lines.cells)
+        return ColumnTable(lines.features, lines.cells, lambda: lines.count_rows() or 0)
     if kind == "tsv" and options.get("delimiter") is None:
         options = {**options, "delimiter": "\t"}
     # As in a release. Without any names, only rows can tell how many columns there are.
     named = options.get("header") is not False or options.get("names") is not None
     rows = CsvColumns(path, columns=columns, **options | {"on_bad_row": "zero" if named else "raise"})
-    return ColumnTable(rows.features, rows.cells)
+    return ColumnTable(rows.features, rows.cells, lambda: rows.count_rows() or 0)
 
 
 class CsvColumns(CsvRows):
@@ -228,7 +243,8 @@ def _parquet(path: Any, columns: Any, options: dict[str, Any]) -> ColumnTable:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(path) as file:
-            names = list(file.schema_arrow.names)
+            names, count = list(file.schema_arrow.names), file.metadata.num_rows
+            types = list(file.schema_arrow.types)
     places = choose_named(names, columns, str(path), NAME_THEM, given=columns)
     chosen = [names[place] for place in places]
 
@@ -236,7 +252,8 @@ def _parquet(path: Any, columns: Any, options: dict[str, Any]) -> ColumnTable:
         with damage(path, "is damaged"), pq.ParquetFile(path, pre_buffer=False) as file:
             yield from read_batches(file, chosen)
 
-    return ColumnTable(feature_names(names, places), _batches(batches, chosen))
+    numeric = [is_number(types[place]) for place in places]
+    return ColumnTable(feature_names(names, places), _batches(batches, chosen), lambda: count, numeric)
 
 
 def _batches(read: Callable[[], Iterable[Any]], names: Sequence[str]) -> Blocks:

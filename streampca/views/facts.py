@@ -15,10 +15,10 @@ from scipy.special import ndtr, ndtri
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret.regret import RegretRecord
-from streampca.release.estimates import Estimates
+from streampca.release.estimates import WIDE, Estimates
 from streampca.release.release import Release, rows_summed
 from streampca.rows.report import AdmissionReport
-from streampca.views.plots import WIDE, has_drawable_gram, heaviest
+from streampca.views.plots import has_drawable_gram, heaviest
 
 Cell = float | int | None
 

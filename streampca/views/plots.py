@@ -17,6 +17,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, needs
 from streampca.linalg.types import FloatArray
+from streampca.release.estimates import WIDE
 from streampca.release.release import Release, rows_summed
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ LARGE = 1000
 _COMPONENTS, _FEATURES, _ARROWS, _EIGENVALUES = 6, 40, 24, 30
 #: Releases drawn at most, of many.
 _RELEASES = 400
-#: A normal variable lies within this number of standard deviations with probability 0.95.
-WIDE = 1.959963984540054
 
 
 #: Colors of pictures, which are drawn for a light page, and their counterparts on a dark one.

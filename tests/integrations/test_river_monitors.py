@@ -122,6 +122,6 @@ def test_scores_are_distances_from_the_released_subspace() -> None:
     assert release is not None
     away = release.transform([[3.0, 0.2, 0.9]])
     row = (np.array([3.0, 0.2, 0.9]) - [2.0, 0.0, 0.5]) / [2.0, 1.0, 0.5] / np.sqrt(3.0)
-    centered = row - release.mean
+    centered = row - release.mapped_mean
     assert model.score_one(x) == pytest.approx(float(centered @ centered - np.sum(away**2)))
     assert model.score_one(x) > model.score_one(x | {"c": 0.5})

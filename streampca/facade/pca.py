@@ -1,0 +1,142 @@
+"""`sp.pca`: one private release of one whole table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from streampca.errors import BadParameterError, SourceError, UsageError, listed
+from streampca.linalg.counts import check_components
+from streampca.linalg.scale import Bounds, check_scale
+from streampca.privacy.budget import DELTA, Adjacency
+from streampca.privacy.guarantee import Account
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.release.release import Release
+from streampca.rows.bounds import PrivateBounds
+from streampca.sources.columns import ColumnTable, open_columns
+from streampca.sources.profile import CellBlock
+from streampca.sources.reading import Reading
+from streampca.stream.stream import Stream
+
+
+def pca(
+    data: Any, n_components: int | float, epsilon: float, *, delta: float = DELTA,
+    bounds: Bounds | Literal["private"] | None = None, row_norm: float | None = None,
+    columns: Sequence[str | int] | None = None, center: bool = True, adjacency: Adjacency = "zero-out",
+    account: Account | None = None, seed: int | None = None, read: Reading | None = None,
+) -> Release:  # fmt: skip
+    """Release the principal components of one whole table.
+
+    For rows that arrive one by one, use `Stream`. For what a release would meet before anything is spent, use `check`.
+
+    Parameters
+    ----------
+    data : path, frame, Arrow table, sparse matrix, array or list of rows
+        The whole table. A path is that of a regular file, CSV, TSV, NDJSON or Parquet, or a pattern of files.
+    n_components : int or float
+        Number of components; or a share of the variance in (0, 1), from which it is chosen after the release, so that
+        the choice costs no privacy.
+    epsilon, delta : float
+        Budget of the release.
+    bounds : pair, mapping or "private", default=None
+        Public range of each column: ``{name: (low, high)}``, one ``(low, high)`` for all, or arrays ``(lows, highs)``.
+        ``"private"`` finds the ranges from the first rows, at the price of their budget.
+    row_norm : float, default=None
+        Length of a long row, in place of ``bounds``: longer rows are shortened. Exactly one of the two is given, and
+        neither may be computed from the rows.
+    columns : sequence of str or int, default=None
+        Names or positions of the columns to use. By default those that ``bounds`` names; else all, where the names and
+        types of columns do not depend on the rows: arrays, Arrow tables, polars frames and Parquet files.
+    center : bool, default=True
+        Components about the private mean, of the same release. Without it they are about the middle of the ranges.
+    adjacency : {"zero-out", "replace"}, default="zero-out"
+    account : Account, default=None
+        ``Ledger(file).account(data_set)``, which pays before the first row is absorbed.
+    seed : int, default=None
+        For tests: not private against a reader who knows it.
+    read : Reading, default=None
+        How a file is read.
+
+    Returns
+    -------
+    Release
+        Publishable: components, variances, mean, pictures and a file, all post-processing.
+
+    Raises
+    ------
+    UsageError
+        If an argument is outside its domain or the data are no whole table. Nothing was spent.
+    SourceError
+        If a file cannot be opened, is damaged, or has no rows.
+    BudgetExhaustedError
+        If the account does not cover the budget.
+
+    Notes
+    -----
+    *Guarantee.* (epsilon, delta)-DP for one row: that of `PrivateFPL` with one release after all rows, which is the
+    Gaussian mechanism. A cell that is missing or no number makes its row absent: the row counts for nothing, also in
+    the private mean, and stops nothing. What happened to the rows is a record of the logger ``streampca.curator``.
+
+    Examples
+    --------
+    >>> rows = [{"age": 20, "height": 1.6}, {"age": 35, "height": 1.8}, {"age": 50, "height": 1.7}] * 1000
+    >>> release = sp.pca(rows, 1, epsilon=1.0, bounds={"age": (0, 100), "height": (1, 2)})
+    >>> release.components.shape
+    (1, 2)
+    """
+    check_scale(bounds, row_norm)
+    share = float(n_components) if isinstance(n_components, (float, np.floating)) else None
+    if share is not None and not 0.0 < share < 1.0:
+        raise BadParameterError("n_components", n_components, "an integer, or a share of the variance in (0, 1)")
+    if columns is None and isinstance(bounds, Mapping):
+        columns = [str(name) for name in bounds]
+    table = open_columns(data, columns, read)
+    if columns is None:
+        _check_types(data, table)
+    d = len(table.names)
+    k: Any = 1 if share is not None else n_components
+    check_components(k, d)
+    n = table.count()
+    name = os.fspath(data) if isinstance(data, (str, os.PathLike)) else "the table"
+    if not n:
+        raise SourceError(name, "no rows; there is nothing to release")
+    algorithm = PrivateFPL(
+        n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n
+    )
+    if isinstance(bounds, str):
+        replace(PrivateBounds.of(algorithm.guarantee, None, None), horizon=n).check(d, n, name)
+    stream = Stream(
+        algorithm, bounds=bounds, row_norm=row_norm, features=table.names, on_bad_row="zero", regret=None, seed=seed,
+        ledger=account,
+    )  # fmt: skip
+    for block in table.blocks(n):  # up to the count, also of a file that has grown since
+        stream.push_many(_values(block))
+    release = stream.release or stream.finish()  # a file that has shrunk ends early
+    if release is None:
+        raise UsageError(f"{name} had {n} rows when they were counted, and has none now")
+    if share is not None:  # the released matrix does not depend on the number of components
+        reached = np.cumsum(release.replaced(n_components=d).explained_variance_ratio) >= share
+        release = release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else d)
+    return release
+
+
+def _check_types(data: Any, table: ColumnTable) -> None:
+    """Refuse to choose columns by what rows hold: one cell of text changes the type of a column of pandas."""
+    if table.numeric is None:
+        where = f"`{data}`" if isinstance(data, (str, os.PathLike)) else "the table"
+        raise UsageError(
+            f"{where} has no types: name its numeric columns with `columns`, or in `bounds`. Nothing was spent"
+        )
+    others = [name for name, is_number in zip(table.names, table.numeric, strict=True) if not is_number]
+    if others:
+        raise UsageError(f"columns that are not numeric: {listed(others)}. Name the others with `columns`")
+
+
+def _values(block: CellBlock) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the rows of a block, nan where a cell is no number; unreadable rows are nan throughout."""
+    rows = np.column_stack([column.values for column in block.columns])
+    return np.vstack([rows, np.full((block.unreadable, rows.shape[1]), np.nan)]) if block.unreadable else rows
