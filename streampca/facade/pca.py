@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,6 @@ from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Account
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
-from streampca.rows.bounds import PrivateBounds
 from streampca.sources.columns import ColumnTable, open_columns
 from streampca.sources.profile import CellBlock
 from streampca.sources.reading import Reading
@@ -107,8 +105,6 @@ def pca(
     algorithm = PrivateFPL(
         n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n
     )
-    if isinstance(bounds, str):
-        replace(PrivateBounds.of(algorithm.guarantee, None, None), horizon=n).check(d, n, name)
     stream = Stream(
         algorithm, bounds=bounds, row_norm=row_norm, features=table.names, on_bad_row="zero", regret=None, seed=seed,
         ledger=account,

@@ -96,7 +96,7 @@ def test_a_cell_that_is_no_number_makes_its_row_absent(frame):
         ("iterator", {"row_norm": 1.0}, "a pipe, a topic or a generator can be read only once"),
         ("frame", {"bounds": BOUNDS, "n_components": 1.5}, "a share of the variance in"),
         ("frame", {"bounds": BOUNDS, "n_components": 4}, "n_components=4 exceeds n_features=3"),
-        ("short", {"bounds": "private", "columns": NAMES}, "the table has 1. Give public bounds. Nothing was spent."),
+        ("short", {"bounds": "private", "columns": NAMES}, "warmup=1: expected fewer rows than horizon=1."),
     ],
 )
 def test_refusals_name_what_to_do_and_spend_nothing(frame, tmp_path, data, options, text):
