@@ -63,28 +63,28 @@ def table_columns(
 
 
 def frame_values(
-    frame: Any, columns: Mapping[str, Any], error: type[StreamPCAError], *, mixed: bool
+    frame: Any, columns: Mapping[str, Any], error: type[StreamPCAError]
 ) -> npt.NDArray[Any]:  # fmt: skip
     """Return columns of a pandas or polars frame, (n, d). Raises ``error`` at a column that does not hold numbers.
 
-    One bad cell may determine the type of a pandas column. If ``mixed``, it spoils its own row only: a column of
-    objects or text is returned unchanged, and complex numbers become nan.
+    One bad cell may determine the type of a pandas column, and spoils its own row only: a column of objects or text is
+    returned unchanged, and complex numbers become nan.
     """
     arrays = []
     for name, label in columns.items():
         column = frame[label]
         kind, values = getattr(column.dtype, "kind", ""), None
-        if kind == "c" and mixed:
+        if kind == "c":
             values = np.asarray(column)
             values = np.where(values.imag == 0.0, values.real, np.nan)
         # Leave such cells to the admission, which refuses them one by one without a warning.
         elif kind == "O" and not WARNED_OF.isdisjoint(map(type, np.asarray(column, dtype=object).tolist())):
             values = np.asarray(column, dtype=object)
-        elif kind != "c":
+        else:
             try:
                 values = as_floats(column)
             except (TypeError, ValueError, OverflowError):
-                values = np.asarray(column, dtype=object) if mixed and kind == "O" else None
+                values = np.asarray(column, dtype=object) if kind == "O" else None
         if values is None or values.ndim != 1:  # polars has columns of arrays and structs
             raise error(None, NOT_NUMBERS.format(short(name), column.dtype))
         arrays.append(values)

@@ -124,18 +124,11 @@ class MissingParametersError(UsageError):
 
 
 class BadRowError(StreamPCAError, ValueError):
-    """A row cannot be admitted: wrong shape, not finite, not a number.
+    """A row has the wrong shape, or a value where bad rows have no meaning. ``row`` is its number, if known."""
 
-    ``row`` is its number, if known, and ``feature`` the name or position of the bad value, if it is one. The row
-    is counted under ``reason``, one of `streampca.rows.admission.REASONS`.
-    """
-
-    def __init__(
-        self, row: int | None, problem: str, *, feature: str | int | None = None, reason: str = "wrong features"
-    ) -> None:
-        self.row, self.problem, self.feature, self.reason = row, problem, feature, reason
-        text = problem if feature is None else f"feature {short(feature)} {problem}"
-        super().__init__(text if row is None else f"row {row}: {text}")
+    def __init__(self, row: int | None, problem: str) -> None:
+        self.row, self.problem = row, problem
+        super().__init__(problem if row is None else f"row {row}: {problem}")
 
 
 class SourceError(StreamPCAError, ValueError):

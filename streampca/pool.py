@@ -130,8 +130,8 @@ class RowGroup:
     columns: tuple[str, ...] | None  # in the order of features; None for all
 
     def rows(self) -> Iterator[FloatArray]:
-        """Yield the rows. Missing and infinite values are passed to the admission, which obeys on_bad_row."""
-        source, skip = from_parquet(self.path, columns=self.columns, missing="nan"), self.skip
+        """Yield the rows."""
+        source, skip = from_parquet(self.path, columns=self.columns), self.skip
         with source.open() as file:
             for batch in read_batches(file, source.columns, (self.number,)):
                 if batch.num_rows > skip:

@@ -18,6 +18,7 @@ follow. The guarantee then covers the output of that step and not your rows. Sca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Literal
@@ -40,7 +41,7 @@ from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.release.release import Release
-from streampca.rows.admission import Admission, OnBadRow
+from streampca.rows.admission import Admission
 from streampca.rows.names import NAME_THEM, refuse_values
 from streampca.rows.report import AdmissionReport
 from streampca.store.ledger import Account
@@ -57,29 +58,27 @@ class _Feed:
         self.stream, self.names = stream, names
         self.middle, scale = admission.neutral(len(names)), admission.ranges()[1]
         self.scale: Any = 1.0 if scale is None else scale  # without ranges, the middle is 0
-        # A missing feature counts as the middle of its bounds, which contributes nothing.
-        self._fill: list[float] = self.middle.tolist()
 
     def row(self, x: Mapping[Any, Any]) -> list[Any]:
-        """Return the values of one mapping, in order."""
-        return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
+        """Return the values of one mapping, in order; nan for an absent feature."""
+        return [x.get(name, math.nan) for name in self.names]
 
     def table(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return the columns of a table, in order."""
+        """Return the columns of a table, in order; nan for an absent feature."""
         # With two columns of one name, which one is the feature would depend on the order of the table.
         if not X.columns.is_unique:
             raise BadRowError(None, "two columns of the table have one name; names must differ")
-        known = zip(self.names, self._fill, strict=True)
-        return pd.DataFrame({name: X[name] if name in X.columns else fill for name, fill in known}, index=X.index)
+        cells = {name: X[name] if name in X.columns else math.nan for name in self.names}
+        return pd.DataFrame(cells, index=X.index)
 
     def seen(self, x: Mapping[Any, Any]) -> FloatArray:
-        """Return one mapping in the units of the stream, neither clamped nor clipped, (d,)."""
+        """Return one mapping in the units of the stream, neither clamped nor clipped, (d,). Missing values become 0."""
         values = self.row(x)
         try:
             scaled: FloatArray = (as_floats(values) - self.middle) * self.scale
         except (TypeError, ValueError, OverflowError):
             raise BadRowError(None, f"the row {short(values)} is not all numbers; drop or encode text first") from None
-        return scaled
+        return np.where(np.isnan(scaled), 0.0, scaled)
 
 
 @dataclass(eq=False, repr=False)
@@ -90,12 +89,11 @@ class RiverAdapter(base.MiniBatchTransformer):
     ----------
     n_components : number of components.
     epsilon, delta : privacy budget of all releases of the stream.
-    bounds, row_norm, on_bad_row : as in `streampca.Stream`, with public bounds only. The first row is refused unless
-        exactly one of the first two is given. ``on_bad_row="zero"`` needs ``features``, and absorbs a zero row also in
-        place of what is no mapping.
+    bounds, row_norm : as in `streampca.Stream`, with public bounds only. The first row is refused unless exactly one is
+        given.
     features : names of the features, in order. By default, those of the first row in alphabetical order. Name them if
-        the set of features of a row is itself a secret, as with bags of words. Others are dropped; an absent one counts
-        as 0 (the middle of its bounds, if any), which contributes nothing.
+        the set of features of a row is itself a secret. Others are ignored. A row in which one is absent or no number
+        is a bad row and counts for nothing (`streampca.Stream`).
     align : turn each basis within its subspace towards the previous one, so that scores neither flip nor swap. They
         are then not sorted by variance; `components` is. False uses the eigenvectors.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
@@ -105,7 +103,8 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     Notes
     -----
-    Scores are linear in the row, which is scaled by ``bounds``, but neither clamped nor clipped.
+    Scores are linear in the row, which is scaled by ``bounds``, but neither clamped nor clipped. In scores a missing
+    value counts as 0, the middle of its bounds.
 
     *Copies.* A pickle or a deep copy of a model that has absorbed rows holds exact sums of raw rows and the keys of
     past noise: it is as secret as the rows. It continues as another run, with noise of its own (the same, if seeded).
@@ -124,7 +123,6 @@ class RiverAdapter(base.MiniBatchTransformer):
     bounds: Bounds | None = None
     row_norm: float | None = None
     features: Sequence[Hashable] | None = None
-    on_bad_row: OnBadRow = "raise"
     align: bool = True
     adjacency: Adjacency = "zero-out"
     ledger: str | None = None
@@ -136,12 +134,10 @@ class RiverAdapter(base.MiniBatchTransformer):
         shared = {field.name for field in fields(RiverAdapter)} - {"n_components", "epsilon", "delta", "adjacency"}
         names = [field.name for field in fields(self) if field.name not in shared]
         self._algorithm = self.algorithm_of(**{name: getattr(self, name) for name in names})
-        if self.on_bad_row == "zero" and self.features is None:
-            raise UsageError("on_bad_row='zero' without features=: the first row would decide them; name them")
         # Raises for bad features or bounds before the first row.
         named = None if self.features is None else tuple(map(str, self._names(self.features)))
         norm = 1.0 if self.row_norm is None else self.row_norm
-        Admission(row_norm=norm, bounds=self.bounds, features=named, on_bad_row=self.on_bad_row)
+        Admission(row_norm=norm, bounds=self.bounds, features=named)
         self._account = Account.of(self.ledger, self.data_set)
         self.guard = Guard("model")
         self._feed: _Feed | None = None
@@ -176,7 +172,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         if feed is None or feed.names != names:
             stream = Stream(
                 self._algorithm, features=tuple(map(str, names)), bounds=self.bounds, row_norm=self.row_norm,
-                on_bad_row=self.on_bad_row, regret=None, seed=self.seed, ledger=self._account,
+                regret=None, seed=self.seed, ledger=self._account,
             )  # fmt: skip
             self._feed = feed = _Feed(stream, names)
         return feed
@@ -188,25 +184,16 @@ class RiverAdapter(base.MiniBatchTransformer):
         Raises
         ------
         BadRowError
-            If the row is bad and ``on_bad_row="raise"``. No state has changed.
+            If it is no mapping. No state has changed.
         HorizonReachedError, BudgetExhaustedError
             If no more rows can be absorbed. No state has changed.
         """
         check_scale(self.bounds, self.row_norm)
-        # If features are fixed, also a bad first row is a row of their stream.
-        feed = self._begun(()) if self.t or self.features is not None else None
-        try:
-            x = _mapping(x)
-            if feed is None:
-                if not x:
-                    return  # an empty row does not fix the features
-                feed = self._begun(x)
-            row: Any = feed.row(x)
-        except BadRowError:
-            if feed is None or self.on_bad_row == "raise":
-                raise
-            row = None
-        feed.stream.push(row)
+        x = _mapping(x)
+        if not (x or self.t or self.features is not None):
+            return  # an empty row does not fix the features
+        feed = self._begun(x)
+        feed.stream.push(feed.row(x))
 
     @exclusive
     def learn_many(self, X: Any) -> None:
@@ -231,8 +218,12 @@ class RiverAdapter(base.MiniBatchTransformer):
         if feed is not None and basis is not None:
             # The stream knows features as text, river as any hashable label.
             columns = dict(zip(map(str, feed.names), feed.names, strict=True))
-            values = frame_values(feed.table(table), columns, BadRowError, mixed=False)
-            scores = ((values - feed.middle) * feed.scale) @ basis
+            try:
+                cells = as_floats(frame_values(feed.table(table), columns, BadRowError))
+            except (TypeError, ValueError, OverflowError):
+                raise BadRowError(None, "a column does not hold numbers; drop or encode text first") from None
+            values = (cells - feed.middle) * feed.scale
+            scores = np.where(np.isnan(values), 0.0, values) @ basis
         if table is not X:
             return type(X)(dict(zip(self._labels, scores.T, strict=True)))
         return pd.DataFrame(scores, index=X.index, columns=self._labels)

@@ -43,7 +43,7 @@ from streampca.queries.linear import pca
 from streampca.release.release import Release
 from streampca.rows.names import refuse_values
 from streampca.rows.protocol import sparse_blocks
-from streampca.rows.report import AdmissionReport
+from streampca.rows.report import AdmissionReport, tell_curator
 from streampca.store.ledger import Account
 from streampca.stream.blocks import BlockCutter
 from streampca.stream.stream import Stream
@@ -135,6 +135,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 for name in ("_stream", "_stream_of"):
                     self.__dict__.pop(name, None)
                 self.__dict__.update(self._results(stream, None))
+        tell_curator(stream.admission)
         return self
 
     @exclusive
@@ -178,7 +179,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # scikit-learn ignores masks, but masked values are missing.
         if isinstance(X, np.ma.MaskedArray):
             X = as_floats(X)
-        return validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=reset)
+        # Bad values make bad rows: an exception would depend on the rows, and leave a budget spent.
+        return validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", ensure_all_finite=False, reset=reset)
 
     def _configuration(self) -> str:
         """Return a digest of the parameters and the features."""
@@ -334,7 +336,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

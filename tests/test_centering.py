@@ -96,7 +96,7 @@ def test_bad_rows_leave_the_sums_equal_to_the_bit(places: set[int], cut: int, ev
     """Anywhere among the rows, and under the same horizon: the exact sum is that of the others."""
     rows = some_rows(60)
     rows[sorted(places), 1] = bad
-    given: dict[str, Any] = {"seed": 1, "row_norm": 1.0, "on_bad_row": "zero", "features": list("abcde")}
+    given: dict[str, Any] = {"seed": 1, "row_norm": 1.0, "features": list("abcde")}
     algorithm = sp.PrivateFPL(**BUDGET, horizon=60, release_every=every, center=True)
     whole, others = sp.Stream(algorithm, **given), sp.Stream(algorithm, **given)
     for part in (rows[:cut], rows[cut:]):
@@ -117,7 +117,7 @@ def test_every_kind_of_absent_row_is_the_zero_vector() -> None:
         return float(stream.engine.processor.curator_gram().packed()[-1] / CONSTANT**2)
 
     for push in ("push", "push_many"):
-        stream = sp.Stream(fpl, row_norm=1.0, seed=1, on_bad_row="zero", features=names)
+        stream = sp.Stream(fpl, row_norm=1.0, seed=1, features=names)
         given: list[Any] = [*rows.tolist()[:9], ["x"] * 5, [None] * 5, [0.0] * 5]
         _ = stream.push_many(given) if push == "push_many" else [stream.push(row) for row in given]
         assert corner(stream) == 10
@@ -155,7 +155,7 @@ def test_the_count_of_a_release_is_that_of_the_good_rows(share: float) -> None:
     rows = np.where(bad[:, None], np.nan, [0.5, 0.0, 0.3])
     algorithm = sp.PrivateFPL(**BUDGET, horizon=n, release_every=n, center=True)
     for seed in range(60):
-        stream = sp.Stream(algorithm, row_norm=1.0, seed=seed, on_bad_row="zero", features=3, regret=None)
+        stream = sp.Stream(algorithm, row_norm=1.0, seed=seed, features=3, regret=None)
         details = stream.push_many(rows).releases[-1].details
         found.append(details["noisy_count"])
         assert details["count"] == min(n, details["noisy_count"])
@@ -169,7 +169,7 @@ def captured(rows: np.ndarray, seed: int) -> float:
     """Share of the best subspace of the good rows that one release of all rows captures."""
     n, d = rows.shape
     algorithm = sp.PrivateFPL(**BUDGET, horizon=n, release_every=n, center=True)
-    stream = sp.Stream(algorithm, row_norm=1.0, seed=seed, on_bad_row="zero", features=d, regret=None)
+    stream = sp.Stream(algorithm, row_norm=1.0, seed=seed, features=d, regret=None)
     release = stream.push_many(rows).releases[-1]
     about = onto_ball(rows[~np.isnan(rows).any(axis=1)])
     about -= about.mean(axis=0)
@@ -205,7 +205,7 @@ def test_missing_flights_do_not_move_the_mean() -> None:
     rows, close = np.concatenate(list(source.blocks())), 0
     algorithm = sp.PrivateFPL(**BUDGET, horizon=len(rows), release_every=len(rows), center=True)
     for seed in range(20):
-        given = {"bounds": source.bounds, "features": source.features, "on_bad_row": "zero", "regret": None}
+        given = {"bounds": source.bounds, "features": source.features, "regret": None}
         release = sp.Stream(algorithm, seed=seed, **given).push_many(rows).releases[-1]  # type: ignore[arg-type]
         assert release.terms.middle is not None
         assert release.terms.scale is not None
@@ -298,7 +298,7 @@ CENTERED = [
 def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> None:
     rows = some_rows(100)
     rows[11, 2] = np.nan
-    given = {"seed": 1, "on_bad_row": "zero", "row_norm": 1.5, "features": list("abcde")}
+    given = {"seed": 1, "row_norm": 1.5, "features": list("abcde")}
     one, many, restored = (sp.Stream(algorithm, **given) for _ in range(3))  # type: ignore[arg-type]
     steps = [one.push(row) for row in rows]
     blocks = [many.push_many(rows[start : start + 30]) for start in range(0, 100, 30)]
@@ -410,7 +410,7 @@ def test_bad_rows_in_blocks() -> None:
     rows = some_rows(60)
     rows[[3, 30, 31, 59], 2] = np.nan
     algorithm = sp.PrivateFPL(**BUDGET, release_every=20, center=True)
-    given: dict[str, Any] = {"seed": 1, "features": list("abcde"), "row_norm": 1.0, "on_bad_row": "zero"}
+    given: dict[str, Any] = {"seed": 1, "features": list("abcde"), "row_norm": 1.0}
     one, other = (sp.Stream(algorithm, **given) for _ in range(2))
     single = one.push_many(rows)
     steps = [other.push_block(block) for block in other.leaves().blocks([rows], 0)]

@@ -83,7 +83,7 @@ def test_refused_rows_are_not_counted():
     stream = sp.UserStream(fpl(), row_norm=1.0, seed=1)
     stream.push(ROWS[0], user="ann")
     with pytest.raises(BadRowError):
-        stream.push([np.nan, 0.0, 0.0], user="ann")
+        stream.push([0.0, 0.0], user="ann")
     with pytest.raises(BadRowError, match="identifies no user"):
         stream.push(ROWS[0])
     with pytest.raises(UsageError, match="3 users given for 2 rows"):

@@ -150,7 +150,7 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                     (sp.Stream if cap is None else sp.UserStream)(subject.made, **options)
                 except StreamPCAError:
                     continue
-                case["feed"] = partial(feed_stream, on_bad_row="zero", **options)
+                case["feed"] = partial(feed_stream, **options)
             if cap is not None:
                 case |= {"span": cap + 1, "positions": (0,)}
             yield words, case

@@ -50,15 +50,12 @@ _REASONS = {
         rows/bounds.py _occupied: np.cumsum(tail) > np.where(sizes == 1, _BESIDE, _TOGETHER) * std * np.sqrt(sizes)
         rows/bounds.py _occupied: clear.any()
         rows/bounds.py _range_of: places.size
-        rows/admission.py Admission.all_values: np.vdot(chunk, chunk) < math.inf
         rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf
         rows/admission.py Admission.block: bad.any()
         rows/admission.py Admission.block: reasons >= 0
         rows/admission.py Admission.block: marks <= _ABSENT
-        rows/admission.py Admission._refuse_infinite: _marks(rows) == _ABSENT
         rows/admission.py Admission.row: square <= 1.0
         rows/admission.py Admission.row: float(np.vdot(row, row)) * self.factor < _SAFE
-        rows/admission.py Admission.values: np.vdot(values, values) < math.inf
         mechanisms/histogram.py _above: noisy > threshold + 0.5 * GRID
         mechanisms/norm_maps.py NormEstimate.of: \
             hidden > max(_ALARM * math.hypot(lost_std, shown_std), noise_norm)
@@ -97,8 +94,7 @@ _REASONS = {
         rows/admission.py Marks.counts: clamped.any()
         rows/admission.py Marks.counts: found >= 0
     """,
-    "the other outcome refuses a bad row, rows of another shape, or a block of the curator": """
-        rows/admission.py Admission._refuse_infinite: finite.all()
+    "the other outcome refuses rows of another shape, or a block of the curator": """
         rows/admission.py Admission._shaped: rows.shape[1] != self.known_features()
         processors/base.py Processor.absorb_gram: is_plausible((high, low), count, self.n_features, constant)
     """,

@@ -205,10 +205,7 @@ def needs(kind: type, options: Mapping[str, Any], warmup: int = 0) -> Pair:
 def needs_of(subject: Any) -> dict[str, Any]:
     """Return the attributes of `Case` for an existing algorithm or mechanism."""
     options = {one.name: getattr(subject, one.name) for one in fields(subject)} if is_dataclass(subject) else {}
-    case = needs(type(subject), options)[1]
-    if case["changes"] is centered and not isinstance(subject, Mechanism):  # with a bad row
-        case["feed"] = partial(feed_stream, on_bad_row="zero")
-    return case
+    return needs(type(subject), options)[1]
 
 
 def _fpl(options: Mapping[str, Any], rows: int) -> Pair:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -139,7 +138,7 @@ def _case(subject: Algorithm | Mechanism, rows: FloatArray | int | None, canarie
     plain = None if rows is None or isinstance(rows, int) else np.asarray(rows, dtype=np.float64)
     if plain is not None and plain.ndim != 2:
         raise BadParameterError("rows", plain, "an (n, d) array or a number of rows")
-    case = {"feed": partial(feed_stream, on_bad_row="zero"), **needs_of(subject)}
+    case = {"feed": feed_stream, **needs_of(subject)}
     pairs = [one if isinstance(one, tuple) else (np.zeros(np.size(one)), np.asarray(one, np.float64))
              for one in canaries or ()]  # fmt: skip
     d = plain.shape[1] if plain is not None else max(subject.n_components or 1, case["d"])

@@ -106,7 +106,7 @@ def _command(file: Path, options: CheckOptions, used: Sequence[str], header: Seq
     parts = [
         ["streampca", "release", str(file)], ["--mechanism", options.mechanism], ["-k", str(options.n_components)],
         ["--epsilon", _number(options.epsilon or 1.0)],
-        *([] if options.delta is None else [["--delta", _number(options.delta)]]), ["--on-bad-row", "zero"],
+        *([] if options.delta is None else [["--delta", _number(options.delta)]]),
         *(["--read", text] for text in options.read), *(["--set", text] for text in options.set_),
         *([] if options.adjacency is None else [["--adjacency", options.adjacency]]),
         *([] if options.center is None else [["--center" if options.center else "--no-center"]]),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, RunOptions, Settings
@@ -24,13 +24,13 @@ _MARKS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"
 
 def open_source(
     source: Path | Address, reading: ReadSettings, columns: str | None = None, *, bounds: Ranges | None = None,
-    on_bad_row: Literal["raise", "zero"] = "raise", features: Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
 ) -> RowSource:  # fmt: skip
     """Open a file, a pattern of files, - for standard input, a topic or a query. ``features`` are default columns."""
     given, chosen = text_options(reading), chosen_columns(columns, reading)
     if columns is None and features is not None and has_names(reading):
         chosen = list(features)
-    common: dict[str, Any] = {"columns": chosen, "bounds": bounds, "on_bad_row": on_bad_row}
+    common: dict[str, Any] = {"columns": chosen, "bounds": bounds}
     query, cursor = given.pop("query", None), given.pop("cursor", None)
     parts = urlsplit(source) if isinstance(source, Address) else None
     if (query, cursor) != (None, None) and (parts is None or parts.scheme == "kafka"):
@@ -88,7 +88,7 @@ def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
     """Open the source of a run."""
     check_scale(options.bounds, options.row_norm)
     bounds = None if options.bounds in (None, "private") else read_bounds(options.bounds)
-    return open_source(source, options.reading(), options.columns, bounds=bounds, on_bad_row=options.on_bad_row)
+    return open_source(source, options.reading(), options.columns, bounds=bounds)
 
 
 def is_counted(source: Path | Address, options: RunOptions) -> bool:
@@ -109,7 +109,7 @@ def stream_settings(options: PrivateOptions, settings: Settings, rows: RowSource
     """Return the parameters of a stream of these rows."""
     return {
         "bounds": "private" if options.bounds == "private" else rows.bounds, "row_norm": options.row_norm,
-        "warmup": settings.bounds_warmup, "on_bad_row": options.on_bad_row, "seed": options.seed,
+        "warmup": settings.bounds_warmup, "seed": options.seed,
     }  # fmt: skip
 
 

@@ -226,8 +226,6 @@ class PrivateOptions(ReadOptions):
     first rows only find them, at the price of their whole budget. This needs delta > 0."""
     row_norm: float | None = None
     """Longer rows are scaled onto the ball of this radius. Either this or --bounds must be given."""
-    on_bad_row: Literal["raise", "zero"] = "raise"
-    """Stop at a row with missing or bad values, or absorb a zero row in its place."""
     center: bool | None = None
     """Subtract the mean, from the same private release, for 12.5 % more noise. On by default for Gram matrices
     with Gaussian noise, but not with --private-regret; --no-center is the form of the papers."""

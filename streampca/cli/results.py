@@ -76,7 +76,7 @@ def transform(
     refuse_inputs(source, out)
     refuse_inputs(releases, out)
     release, _ = release_at(releases, at)
-    rows = open_source(source, options.reading(), options.columns, on_bad_row="zero", features=release.features)
+    rows = open_source(source, options.reading(), options.columns, features=release.features)
     print(_NOT_PRIVATE, file=sys.stderr)
     count = 0
     with closing(OutputFile(out, force=force, curator=True)) as written:

@@ -186,7 +186,7 @@ def resume(
             source = Address(stored["source"]) if stored["elsewhere"] else Path(stored["source"])
         if columns is None and features is not None:
             columns = ",".join(features)
-        rows = inputs.open_source(source, reading, columns, on_bad_row=stream.engine.now.admission.on_bad_row)
+        rows = inputs.open_source(source, reading, columns)
         if features is not None and tuple(rows.features) != features:
             raise UsageError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
@@ -208,8 +208,8 @@ def release(
 ) -> int:
     """Release the subspace of a whole table once.
 
-    Holds the table in memory. A bad row stops it before anything is paid or released, unless --on-bad-row is zero.
-    Each release of the same rows spends the budget anew.
+    Holds the table in memory. Bad rows, with a missing value or one that is no
+    number, count for nothing. Each release of the same rows spends the budget anew.
     """
     given = pairs(options.set_)
     settings = take(Settings, given, "bounds", "out", others=True)

@@ -163,7 +163,7 @@ def _warnings(profile: Profile, used: Sequence[ColumnProfile], row_norm: float |
     if profile.unreadable:
         texts.append(f"{profile.unreadable:,} rows are unreadable: cells are missing or too many, or it is no record.")
     if used and (bad := rows - profile.complete):
-        texts.append(f"{bad:,} rows ({bad / rows:.1%}) are not complete and would count as zero rows.")
+        texts.append(f"{bad:,} rows ({bad / rows:.1%}) are not complete and would count for nothing.")
     clamped = sorted((c for c in used if c.outside and c.outside > 0.01), key=lambda c: -(c.outside or 0.0))
     if clamped:
         named = ", ".join(f"{c.name} {c.outside:.1%}" for c in clamped[:5])
@@ -199,9 +199,8 @@ def _call(
     if isinstance(data, (str, os.PathLike)):
         options = {f.name: getattr(read, f.name) for f in fields(read) if f.init} if read is not None else {}
         given = [f", {name}={value!r}" for name, value in options.items() if value != getattr(Reading(), name)]
-        words = "".join(given).replace(", on_bad_row='zero'", "")
         feed = (
-            f"rows = sp.sources.open_rows({os.fspath(data)!r}, columns=columns, on_bad_row='zero'{words})\n"
+            f"rows = sp.sources.open_rows({os.fspath(data)!r}, columns=columns{''.join(given)})\n"
             "for step in stream.run(rows):\n    pass"
         )
     else:
@@ -215,7 +214,7 @@ def _call(
         stated = _lines("bounds={", [f"{name!r}: {pair!r}" for name, pair in scale["bounds"].items()], "}")
     return "\n".join([
         _lines("columns = [", map(repr, used), "]"), _lines("algorithm = sp.PrivateFPL(", parameters, ")"),
-        f"stream = sp.Stream(algorithm, features=columns, on_bad_row='zero', {stated})", feed,
+        f"stream = sp.Stream(algorithm, features=columns, {stated})", feed,
         "release = stream.release",
     ])  # fmt: skip
 

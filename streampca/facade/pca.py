@@ -106,7 +106,7 @@ def pca(
         n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n
     )
     stream = Stream(
-        algorithm, bounds=bounds, row_norm=row_norm, features=table.names, on_bad_row="zero", regret=None, seed=seed,
+        algorithm, bounds=bounds, row_norm=row_norm, features=table.names, regret=None, seed=seed,
         ledger=account,
     )  # fmt: skip
     for block in table.blocks(n):  # up to the count, also of a file that has grown since

@@ -2,6 +2,11 @@
 
 A row becomes a vector of the unit ball on the lattice of `linalg.lattice`, by a map that depends on the row and on
 public settings only: public bounds, then the norm. No step combines two rows.
+
+A *bad row* has a value that is missing, infinite or no number. It is admitted as the zero vector, without the constant
+of `linalg.centering`, and counted for the curator: it changes no sum, and no cell can stop a stream. A row of the wrong
+*shape* raises `BadRowError` before anything changes. The shape of rows is public: the number of their cells and, for
+the first row of a stream without ``features``, their names.
 """
 
 from __future__ import annotations
@@ -10,33 +15,30 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streampca import _native
 from streampca.conversion import WARNED_OF, as_floats, frame_values, is_frame, table_columns
-from streampca.errors import BadParameterError, BadRowError, UsageError, listed, short
+from streampca.errors import BadParameterError, BadRowError, UsageError, listed
 from streampca.linalg.centering import CONSTANT, with_constant
-from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
+from streampca.linalg.lattice import STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.scale import Bounds as Bounds, check_row_norm, column_bounds, in_bounds, in_norm
 from streampca.linalg.types import FloatArray, Mask
 from streampca.rows.bounds import Bins, PrivateBounds
 from streampca.rows.names import NAME_THEM, refuse_values, repeated
 from streampca.state import label_of
 
-OnBadRow = Literal["raise", "zero"]
-
 #: Scaled squares below which a row can be put on the lattice without an overflow.
 _SAFE = 1e200
-_REMEDY = "Pass on_bad_row='zero' to absorb it as a zero row."
 #: Version of the map: it changes with any bit of an admitted row.
 VERSION = 1
 # The same of the map with the constant: bad rows had it in version 1.
 _CENTERED = 2
 #: Reasons for bad rows. A missing value is a nan.
-REASONS = ("missing value", "infinite value", "not a number", "wrong features", "unreadable record")
+REASONS = ("missing value", "infinite value", "not a number", "unreadable record")
 # A row that was bad before admission is all nan, and the low bits of its first entry hold the reason.
 _NAN = 0x7FF8_5354_0000_0000
 # The same number for a row that is absent by a public rule. It is neither an error nor counted as bad.
@@ -54,7 +56,7 @@ def bad_values(reason: str, n_features: int) -> FloatArray:
 
 
 def absent_values(n_features: int) -> FloatArray:
-    """Return a row of nan that admission admits as an absent row, also with ``on_bad_row="raise"``."""
+    """Return a row of nan that admission admits as an absent row and does not count as bad."""
     return _marked(_ABSENT, n_features)
 
 
@@ -152,7 +154,6 @@ class Admission:
         name to ``(lower, upper)``; or a `PrivateBounds`. Values are clamped to their range, and ranges are mapped
         linearly onto ``[-1, 1] * row_norm / sqrt(d)``, so that no row is longer than row_norm.
     features : names of the features, in order. If None, those of the first row (`fixed_by`).
-    on_bad_row : ``"raise"`` names row, feature, value and remedy; ``"zero"`` admits and counts a zero row instead.
     n_features : number of features, if known.
     center : append the constant of `linalg.centering` to every row that is present. Bad rows, rows past the cap of a
         user (`absent_values`) and rows of a warm-up are zero vectors with or without it.
@@ -174,7 +175,6 @@ class Admission:
     row_norm: float = 1.0
     bounds: Bounds | PrivateBounds | None = None
     features: tuple[str, ...] | None = None
-    on_bad_row: OnBadRow = "raise"
     n_features: int | None = None
     center: bool = False
     found: tuple[FloatArray, FloatArray] | None = None
@@ -186,8 +186,6 @@ class Admission:
 
     def __post_init__(self) -> None:
         row_norm, names, count = check_row_norm(self.row_norm), self.features, self.n_features
-        if self.on_bad_row not in ("raise", "zero"):
-            raise BadParameterError("on_bad_row", self.on_bad_row, "'raise' or 'zero'")
         if names is not None:
             names = tuple(str(name) for name in names)
             if twice := repeated(names):
@@ -231,20 +229,16 @@ class Admission:
     def fixed_by(self, row: Any, number: int = 1) -> Admission:
         """Return the same admission with the features of a first row.
 
-        Raises `BadRowError` if the row does not determine the number of features, and `UsageError` if bad rows
-        are absorbed: a single row must not decide which other rows are bad.
+        Its shape is public, and its values have no effect. Raises `BadRowError` if it is no row.
         """
         if self.n_features is not None and self.features is not None:
             return self
         row = _unwrapped(row)
         names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
-        # Privacy: features are public, so a row that may be bad must not decide them.
-        if self.on_bad_row == "zero" and (names is not None or self.n_features is None):
-            raise UsageError("on_bad_row='zero': the first row would determine the features. Pass features=")
         if names is not None:
             refuse_values(names, "the first row", NAME_THEM)
             return self.fixed(names)
-        return self if self.n_features is not None else self.fixed(None, self._numbers(row, number).shape[0])
+        return self if self.n_features is not None else self.fixed(None, len(_cells(row, number)))
 
     def fixed_by_block(self, rows: Any, number: int = 1) -> Admission:
         """Return the same admission with the features of a table, of an array or of the first of a list of rows."""
@@ -275,8 +269,8 @@ class Admission:
     def row(self, row: Any, number: int) -> tuple[FloatArray, Counts]:
         """Admit one row of any kind; return it as (1, d) with its counts.
 
-        ``number`` is the number of the row in the stream, from 1, for messages. Raises `BadRowError` if the row is bad
-        and ``on_bad_row="raise"``.
+        ``number`` is the number of the row in the stream, from 1, for messages. Raises `BadRowError` if the row has the
+        wrong shape.
         """
         kernels = _native.compiled
         if (
@@ -302,47 +296,47 @@ class Admission:
         return admitted, marks.counts()
 
     def values(self, row: Any, number: int) -> FloatArray:
-        """Check one row as `row` does and return its numbers, (d,), not admitted; not all finite if it is bad."""
-        try:
-            values = self._vector(row, number)
-        except BadRowError as problem:
-            if self.on_bad_row == "raise":
-                raise
-            return bad_values(problem.reason, self.known_features())
-        if self.on_bad_row == "raise" and not np.vdot(values, values) < math.inf:
-            self._refuse_infinite(values[None, :], number)
+        """Return the numbers of one row, (d,), not admitted; `bad_values` if a cell is no number.
+
+        Raises `BadRowError` if the row has the wrong shape.
+        """
+        if type(row) is np.ndarray and row.dtype == np.float64 and row.shape == (self.n_features,):
+            return row
+        fields = getattr(row, "_fields", None)
+        if fields is not None:
+            row = dict(zip(fields, row, strict=True))
+        elif not isinstance(row, (dict, list, np.ndarray)):
+            row = _unwrapped(row, named=self.features is not None)
+        cells = self._by_name(row, number) if isinstance(row, Mapping) else _cells(row, number)
+        if len(cells) != self.known_features():
+            raise BadRowError(number, f"{len(cells)} values, expected {self.n_features}")
+        values = _numbers(cells)
+        if values is None:
+            return bad_values("not a number", len(cells))
+        if values.ndim != 1:
+            raise BadRowError(number, f"shape {values.shape}, expected 1-D. Use push_many for a block")
         return values
 
     def all_values(self, rows: Any, number: int) -> FloatArray:
-        """Check rows of any kind, all or none, and return their numbers, (n, d), not admitted; nan in zeroed bad rows.
+        """Return the numbers of rows of any kind, (n, d), not admitted; `bad_values` of rows with other cells.
 
-        Raises `BadRowError` if a row is bad and ``on_bad_row="raise"``, or a block has the wrong shape.
+        Raises `BadRowError` if a row or the block has the wrong shape.
         """
         if is_frame(rows):
             rows = self.table(rows)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
-            values = self._shaped(rows, number)
-            if self.on_bad_row == "raise":
-                step = max(1, CHUNK // values.shape[1])
-                for start in range(0, len(values), step):
-                    chunk = values[start : start + step]
-                    if not np.vdot(chunk, chunk) < math.inf:
-                        self._refuse_infinite(chunk, number + start)
-            return values
-        checked = [self.values(row, number + i) for i, row in enumerate(rows)]
-        return np.array(checked) if checked else np.empty((0, self.n_features or 0))
+            return self._shaped(rows, number)
+        found = [self.values(row, number + i) for i, row in enumerate(rows)]
+        return np.array(found) if found else np.empty((0, self.n_features or 0))
 
     def block(self, rows: FloatArray, number: int) -> tuple[FloatArray, Marks]:
         """Admit a block of rows, (n, d); return it with the marks of each row.
 
-        Raises `BadRowError`, and admits no row, if the block has the wrong shape, or a row is not finite and
-        ``on_bad_row="raise"``.
+        Raises `BadRowError`, and admits no row, if the block has the wrong shape.
         """
         rows, reasons = self._shaped(rows, number), None
         # A finite sum of squares shows in one pass, without a mask, that every entry is finite.
         if not np.vdot(rows, rows) < math.inf:
-            if self.on_bad_row == "raise":
-                self._refuse_infinite(rows, number)
             bad: Mask = np.asarray(~np.isfinite(rows).all(axis=1))
             if bad.any():
                 reasons = np.full(len(rows), -1)
@@ -387,21 +381,13 @@ class Admission:
             raise UsageError("the number of features is not known yet. Push a row, or pass features=")
         return self.n_features
 
-    def _refuse_infinite(self, rows: FloatArray, number: int) -> None:
-        """Raise if a number of a row that is not `absent_values` is not finite. Squares of finite ones may overflow."""
-        finite = np.isfinite(rows) | (_marks(rows) == _ABSENT)[:, None]
-        if not finite.all():
-            i, j = map(int, np.argwhere(~finite)[0])
-            missing = ": its value is missing" if np.isnan(rows[i, j]) else ""
-            raise BadRowError(number + i, f"is not finite ({rows[i, j]}){missing}. {_REMEDY}", feature=self._name(j))
-
     def table(self, table: Any) -> FloatArray:
         """Return the columns of a pandas or polars table by name in this stream's order, (n, d).
 
-        The array holds objects if bad rows may be zeroed and a cell is no number.
+        The array holds objects if a cell is no number.
         """
         columns = table_columns(table.columns, self.features, BadRowError)
-        return frame_values(table, columns, BadRowError, mixed=self.on_bad_row == "zero")
+        return frame_values(table, columns, BadRowError)
 
     def ranges(self) -> tuple[FloatArray | None, FloatArray | None]:
         """Return middle and scale of the map ``(row - middle) * scale`` in units of row_norm; None without bounds."""
@@ -420,81 +406,54 @@ class Admission:
             return in_norm(rows, self.row_norm), None
         return in_bounds(rows, self.middle, self.factor, _OUTSIDE)
 
-    def _vector(self, row: Any, number: int) -> FloatArray:
-        """Convert any kind of row to a 1-D float array."""
-        if type(row) is np.ndarray and row.dtype == np.float64 and row.shape == (self.n_features,):
-            return row
-        names = getattr(row, "_fields", None)
-        if names is not None:
-            row = dict(zip(names, row, strict=True))
-        elif not isinstance(row, (dict, list, np.ndarray)):
-            row = _unwrapped(row, named=self.features is not None)
-        if isinstance(row, Mapping):
-            row = self._by_name(row, number)
-        values = self._numbers(row, number)
-        if values.shape[0] != self.known_features():
-            raise BadRowError(number, f"{values.shape[0]} values, expected {self.n_features}")
-        return values
-
-    def _numbers(self, row: Any, number: int) -> FloatArray:
-        """Convert a row of any length without names to a 1-D float array."""
-        if isinstance(row, np.ndarray) and row.dtype.kind not in "fiubOUS":
-            raise BadRowError(number, f"values of type {row.dtype} are not real numbers", reason="not a number")
-        mixed = (
-            row.dtype.itemsize > 8 or row.dtype.hasobject if isinstance(row, np.ndarray) else type(row) in _SEQUENCES
-        )
-        try:
-            if mixed and not WARNED_OF.isdisjoint(map(type, row)):
-                values = None  # numpy would warn, and the warning would depend on a raw row
-            else:
-                values = np.asarray(row, dtype=np.float64) if type(row) in _SEQUENCES else as_floats(row)
-        except _NO_NUMBER:
-            values = None
-        if values is None or values.ndim == 0:
-            values = self._one_by_one(row, number)
-        if values.ndim != 1:
-            raise BadRowError(number, f"shape {values.shape}, expected 1-D. Use push_many for a block")
-        return values
-
-    def _by_name(self, row: Mapping[str, Any], number: int) -> list[Any]:
+    def _by_name(self, row: Mapping[Any, Any], number: int) -> list[Any]:
+        """Return the cells of a mapping in order: nan for an absent name; those of unknown names are ignored."""
         if self.features is None:
             raise BadRowError(number, "a mapping, but the features of this stream have no names. Pass an array")
-        if len(row) != len(self.features) or any(name not in row for name in self.features):
-            if not all(isinstance(name, str) for name in row):  # features have names of text
-                return self._by_name({str(name): value for name, value in row.items()}, number)
-            missing = [name for name in self.features if name not in row]
-            extra = [name for name in row if name not in self.features]
-            what = f"lacks feature {short(missing[0])}" if missing else f"has unknown feature {short(extra[0])}"
-            raise BadRowError(number, f"{what}. The first row determines the features. {_REMEDY}")
+        if not all(isinstance(name, str) for name in row):  # features have names of text
+            row = {str(name): value for name, value in row.items()}
         try:
-            return [row[name] for name in self.features]
-        except (LookupError, TypeError, ValueError) as problem:
-            raise BadRowError(number, f"the mapping does not return its values ({short(problem)})") from None
+            return [row.get(name, math.nan) for name in self.features]
+        except (LookupError, TypeError, ValueError):  # a mapping that does not return its values
+            return [math.nan] * len(self.features)
 
-    def _one_by_one(self, row: Any, number: int) -> FloatArray:
-        """Convert a row of cells of any kind; name the cell that is no number, and refuse what is no row."""
-        is_one = not hasattr(row, "__iter__") or not getattr(row, "ndim", 1)
-        if is_one or isinstance(row, (str, bytes, set, frozenset)):
-            raise BadRowError(number, f"{reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping")
-        found = []
-        for j, value in enumerate(row):
-            try:
-                cell = value
-                if isinstance(cell, np.ndarray):  # the number of an array of no dimension; nan for a masked one
-                    cell = math.nan if np.ma.is_masked(cell) and not cell.ndim else cell[()]
-                if isinstance(cell, (np.complexfloating, np.ndarray)):
-                    raise TypeError
-                found.append(float(cell))
-            except _NO_NUMBER:
-                raise BadRowError(
-                    number, f"is not a number ({reprlib.repr(value)}). {_REMEDY}", feature=self._name(j),
-                    reason="not a number",
-                ) from None  # fmt: skip
-        return np.array(found)
 
-    def _name(self, j: int) -> str | int:
-        # A row may be too long.
-        return self.features[j] if self.features is not None and j < len(self.features) else j
+def _cells(row: Any, number: int) -> Any:
+    """Return a row without names, with a length; raise `BadRowError` for what is no row of one dimension."""
+    dimensions = getattr(row, "ndim", None)
+    if dimensions is None and (not hasattr(row, "__iter__") or isinstance(row, (str, bytes, set, frozenset))):
+        raise BadRowError(number, f"{reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping")
+    if dimensions not in (None, 1):
+        raise BadRowError(number, f"shape {row.shape}, expected 1-D. Use push_many for a block")
+    return row if hasattr(row, "__len__") else [*row]
+
+
+def _numbers(cells: Any) -> FloatArray | None:
+    """Return cells of any kind as floats; None if one is no number."""
+    is_array = isinstance(cells, np.ndarray)
+    if is_array and cells.dtype.kind not in "fiubOUS":
+        return None
+    mixed = cells.dtype.itemsize > 8 or cells.dtype.hasobject if is_array else type(cells) in _SEQUENCES
+    # numpy would warn of some types, and the warning would depend on a raw row.
+    if not (mixed and not WARNED_OF.isdisjoint(map(type, cells))):
+        try:
+            values = np.asarray(cells, dtype=np.float64) if type(cells) in _SEQUENCES else as_floats(cells)
+            if values.ndim:
+                return values
+        except _NO_NUMBER:
+            pass
+    found = []
+    for value in cells:
+        try:
+            cell = value
+            if isinstance(cell, np.ndarray):  # the number of an array of no dimension; nan for a masked one
+                cell = math.nan if np.ma.is_masked(cell) and not cell.ndim else cell[()]
+            if isinstance(cell, (np.complexfloating, np.ndarray)):
+                return None
+            found.append(float(cell))
+        except _NO_NUMBER:
+            return None
+    return np.array(found)
 
 
 def _unwrapped(row: Any, *, named: bool = True) -> Any:

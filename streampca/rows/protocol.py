@@ -34,7 +34,8 @@ class RowSource(ABC):
     """Rows of named features that can be read again from the start.
 
     Every call of `blocks` or `iter` starts over and yields the same rows. The cut of rows into blocks has no meaning.
-    At a bad row, a source yields every row before it, in order, and then raises `streampca.errors.SourceError`, so that
+    A record that is no row of numbers is a row of nan (`streampca.rows.admission.bad_values`), in its place. Where a
+    file is damaged, a source yields every row before that, in order, and raises `streampca.errors.SourceError`, so that
     the rows read are always an exact prefix.
 
     Attributes
@@ -151,7 +152,7 @@ _BLOCK = 8192
 _TILE_NUMBERS, _LEAST_TILE = 2**16, 64
 
 
-def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool = False) -> RowSource | None:
+def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | None:
     """Return the rows of a table as a source; a source unchanged; None for anything else.
 
     Tables are pandas and polars frames, with columns ``features`` in any order and cells as in `frame_values`; Arrow
@@ -181,7 +182,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
         if is_frame(rows):
             for start in range(0, len(rows), _BLOCK):
                 part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
-                yield frame_values(part, columns, SourceError, mixed=mixed)
+                yield frame_values(part, columns, SourceError)
         else:
             for batch in arrow_reader(unread.pop() if unread else rows):
                 yield from arrow_rows(batch, tuple(columns))

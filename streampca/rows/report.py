@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, field
 
@@ -9,6 +10,15 @@ import numpy as np
 
 from streampca.linalg.lattice import UNIT
 from streampca.rows.admission import REASONS, Admission, Counts
+
+#: Its records depend on raw rows. Python prints them on standard error unless the program configures it.
+logger = logging.getLogger("streampca.curator")
+
+
+def tell_curator(report: AdmissionReport) -> None:
+    """Log what happened to the rows, as one record if there is advice. Not a warning, which could become an error."""
+    if texts := report.warnings():
+        logger.warning("%s (curator only)", " ".join(texts))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from streampca.rows.protocol import PositionedBlock, PositionedSource, RowSource
 NAME_THEM = "if they are names, choose the columns by name with columns="
 #: Default number of rows in a block: one exact fold of the Gram accumulator.
 BLOCK_ROWS = 8192
-REMEDY = "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
 
 BoundsLike = GivenBounds | None
 
@@ -54,19 +54,9 @@ def columns_remedy(good: Sequence[str]) -> str:
 
 
 def in_blocks(rows: Iterable[list[float]], size: int) -> Iterator[FloatArray]:
-    """Yield rows in blocks of at most ``size``. A `SourceError` of the rows is raised after the rows before it."""
-    block: list[list[float]] = []
-    try:
-        for row in rows:
-            block.append(row)
-            if len(block) == size:
-                yield np.array(block)
-                block = []
-    except SourceError:
-        if block:
-            yield np.array(block)
-        raise
-    if block:
+    """Yield rows in blocks of at most ``size``."""
+    rows = iter(rows)
+    while block := list(islice(rows, size)):
         yield np.array(block)
 
 

@@ -173,14 +173,11 @@ def _file(path: Any, columns: Any, options: dict[str, Any], format: str | None) 
     if kind == "parquet":
         return _parquet(path, columns, options)
     if kind == "ndjson":
-        # With columns, bytes that are no text spoil their record, as in a release; without them, the first names them.
-        lines = NdjsonColumns(path, columns=columns, **options | {"on_bad_row": "zero" if columns else "raise"})
+        lines = NdjsonColumns(path, columns=columns or _first_keys(path, options), **options)
         return ColumnTable(lines.features, lines.cells, lambda: lines.count_rows() or 0)
     if kind == "tsv" and options.get("delimiter") is None:
         options = {**options, "delimiter": "\t"}
-    # As in a release. Without any names, only rows can tell how many columns there are.
-    named = options.get("header") is not False or options.get("names") is not None
-    rows = CsvColumns(path, columns=columns, **options | {"on_bad_row": "zero" if named else "raise"})
+    rows = CsvColumns(path, columns=columns, **options)
     return ColumnTable(rows.features, rows.cells, lambda: rows.count_rows() or 0)
 
 
@@ -194,8 +191,7 @@ class CsvColumns(CsvRows):
         mark = self._delimiter if self._quotes else None
         parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
         texts: frozenset[str] = frozenset()  # columns with cells that are no numbers
-        line = self._first_line
-        for piece in self._start(lambda: self._opened()[1]):
+        for piece in self._readable(self._start(lambda: self._opened()[1])):
             if limit <= 0:
                 return
             if piece.count(b"\n") >= limit:
@@ -209,12 +205,11 @@ class CsvColumns(CsvRows):
                 texts |= {name for name, (_, others) in zip(parser.wanted, columns, strict=True) if others}
                 block = CellBlock(columns)
             else:
-                rows = [self._cells(record, line) for record in split_records(piece, mark)]
+                rows = [self._cells(record) for record in split_records(piece, mark)]
                 good = [row for row in rows if row is not None and len(row) == self._width]
                 columns = [cells_of([row[place] for row in good], self._missing) for place in self._places]
                 block = CellBlock(columns, len(rows) - len(good))
             limit -= len(block.columns[0].values) + block.unreadable
-            line += piece.count(b"\n")
             yield block
 
 
@@ -223,22 +218,28 @@ class NdjsonColumns(NdjsonRows):
 
     def cells(self, limit: int) -> Iterator[CellBlock]:
         """Yield the cells of the first ``limit`` rows."""
-        for lines in self._start(self._numbered):
+        for piece in self._start(self._pieces):
             if limit <= 0:
                 return
-            records = []
-            for number, line in lines[:limit]:
-                try:
-                    records.append(self._record(number, line))
-                except SourceError:  # counted as unreadable
-                    continue
+            lines = split_records(piece, None)[:limit]
+            records = [record for line in lines if (record := self._record(line)) is not None]
             columns = [cells_of([record.get(name) for record in records], self._missing) for name in self.features]
-            yield CellBlock(columns, min(len(lines), limit) - len(records))
+            yield CellBlock(columns, len(lines) - len(records))
             limit -= len(lines)
 
 
+def _first_keys(path: Any, options: dict[str, Any]) -> list[str]:
+    """Return the keys of the first object of a file. Curator only: a release must not take its columns from a row."""
+    lines = NdjsonColumns(path, columns=["x"], **options)
+    first = lines._record(split_records(next(lines._pieces()), None)[0])
+    if not first:
+        raise SourceError(path, "the first line is no JSON object with a key; name the columns with columns=", line=1)
+    refuse_values(first, str(path), NAME_THEM)
+    return [*first]
+
+
 def _parquet(path: Any, columns: Any, options: dict[str, Any]) -> ColumnTable:
-    _ = Reading(**options).only("Parquet", "on_bad_row", "missing", "chunk_rows")
+    _ = Reading(**options).only("Parquet", "chunk_rows")
     with damage(path, "cannot be read as Parquet"):
         import pyarrow.parquet as pq
 

@@ -18,7 +18,7 @@ import numpy as np
 from streampca.errors import SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import PositionedBlock, PositionedSource
-from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, choose_named, numbers, source_bounds
+from streampca.sources.base import NAME_THEM, BoundsLike, choose_named, numbers, source_bounds
 from streampca.sources.reading import Reading
 
 # Addresses whose parts are unambiguous. Drivers quote parts of others, which may be those of a password.
@@ -42,7 +42,7 @@ class QueryRows(PositionedSource):
     cursor : a column of whole numbers or text that differs from row to row; rows must become visible in its order.
     columns : names of the columns to read, in that order; by default, all but the cursor.
     bounds : public bounds of the columns, as in `from_csv`.
-    reading : ``on_bad_row``, ``follow`` and ``chunk_rows`` of `Reading`. A null or any value that is no number makes a
+    reading : ``follow`` and ``chunk_rows`` of `Reading`. A null or any value that is no number makes a
         bad row. ``follow`` looks for more rows at the end, every second. ``chunk_rows`` is the length of a page: the
         database sorts once a page, and an index on the cursor makes that fast.
 
@@ -66,9 +66,9 @@ class QueryRows(PositionedSource):
         self, connect: str | Callable[[], Any], query: str, cursor: str, *, columns: Sequence[str] | None = None,
         bounds: BoundsLike = None, **reading: Any,
     ) -> None:  # fmt: skip
-        options = Reading(**reading).only("a query", "on_bad_row", "follow", "chunk_rows")
+        options = Reading(**reading).only("a query", "follow", "chunk_rows")
         self._connect = connector(connect) if isinstance(connect, str) else connect
-        self._zero, self._follow, self._size = options.is_absorbing, options.follow, options.chunk_rows
+        self._follow, self._size = options.follow, options.chunk_rows
         self._query, self._cursor = query.strip().rstrip(";"), cursor
         self._quoted = '"' + cursor.replace('"', '""') + '"'
         self.name = f"query {' '.join(self._query.split())} by {cursor}"
@@ -111,13 +111,7 @@ class QueryRows(PositionedSource):
                     time.sleep(_POLL)
                     continue
                 rows = as_rows([tuple(row[place] for place in self._places) for row in page])
-                bad = len(rows) if self._zero else int(np.append(np.isfinite(rows).all(axis=1), False).argmin())
-                if bad:
-                    yield PositionedBlock(rows[:bad], lambda m, keys=keys: keys[m - 1])  # type: ignore[misc]
-                if bad < len(rows):
-                    raise SourceError(
-                        None, f"the row with {self._cursor} {keys[bad]!r} has a value that is no number; {REMEDY}"
-                    )
+                yield PositionedBlock(rows, lambda m, keys=keys: keys[m - 1])  # type: ignore[misc]
                 # Only the last key of a whole page: rows behind it are read next.
                 at = keys[-1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def open_rows(
         ``"-"`` for standard input, or a binary stream.
     format : by default, the format of the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet or
         .pq, with or without .gz or .zip behind it; CSV for other names, pipes and streams.
-    columns, bounds : as in `from_csv`.
+    columns, bounds : as in `from_csv`. Bounds by name choose the columns, too, if these are not given.
     rate : rows per second; earlier rows wait.
     reading : the options of `Reading`. At most one file can be followed.
 
@@ -103,6 +103,8 @@ def open_rows(
         If an option does not apply to the format.
     """
     paths = matching(path)
+    if columns is None and isinstance(bounds, Mapping):
+        columns = [str(name) for name in bounds]
     if reading.get("follow") and len(paths) > 1:
         raise UsageError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
     sources = []

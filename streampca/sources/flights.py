@@ -35,7 +35,6 @@ def path() -> Path:
 def rows(columns: tuple[str, ...] = tuple(BOUNDS)) -> CsvRows:
     """Return the flights in the order of the file (by day), with public bounds, some or all columns of `BOUNDS`.
 
-    The missing values of 9 430 canceled and diverted flights are NaN. Their positions are public, so pass
-    ``on_bad_row="zero"`` to ``Stream``.
+    The missing values of 9 430 canceled and diverted flights are NaN.
     """
-    return from_csv(path(), columns=columns, bounds=BOUNDS, missing="nan")
+    return from_csv(path(), columns=columns, bounds=BOUNDS)

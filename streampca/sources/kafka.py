@@ -13,9 +13,10 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.counts import check_count
+from streampca.rows.admission import bad_values
 from streampca.rows.names import repeated
 from streampca.rows.protocol import Part, PositionedBlock, PositionedSource
-from streampca.sources.base import REMEDY, BoundsLike, numbers, source_bounds
+from streampca.sources.base import BoundsLike, numbers, source_bounds
 from streampca.sources.ndjson_rows import check_levels
 from streampca.sources.reading import Reading
 
@@ -45,8 +46,7 @@ class KafkaRows(PositionedSource):
     turn : messages that a partition gives in its turn. It decides the order of rows: do not change it for a resumed
         run.
     config : further settings of librdkafka, such as those of TLS.
-    reading : ``on_bad_row`` and ``follow`` of `Reading`. A message is bad if it cannot be read, or has none but missing
-        values. ``follow`` waits for more messages at the end, and for brokers that are down.
+    reading : ``follow`` of `Reading`, which waits for more messages at the end, and for brokers that are down.
 
     Raises
     ------
@@ -54,7 +54,7 @@ class KafkaRows(PositionedSource):
         If a parameter is outside its domain.
     SourceError
         While reading: if confluent-kafka is missing, no broker answers (with ``follow``: at the start), the topic does
-        not exist, a message is bad, or messages after the position were deleted before they were read.
+        not exist, or messages after the position were deleted before they were read.
 
     Notes
     -----
@@ -67,7 +67,7 @@ class KafkaRows(PositionedSource):
         self, topic: str, group: str, *, servers: str, features: Sequence[str], value: Value = "json",
         bounds: BoundsLike = None, turn: int = 1000, config: Mapping[str, Any] | None = None, **reading: Any,
     ) -> None:  # fmt: skip
-        options = Reading(**reading).only("a topic", "on_bad_row", "follow")
+        options = Reading(**reading).only("a topic", "follow")
         check_count("turn", turn)
         if isinstance(features, str) or not features or repeated(features):
             raise BadParameterError("features", features, "distinct names", advice="A topic has no header line")
@@ -78,7 +78,7 @@ class KafkaRows(PositionedSource):
         if not (callable(value) or value in ("json", "block")):
             raise BadParameterError("value", value, "'json', 'block' or a function of the bytes")
         self._value = value
-        self._topic, self._turn, self._follow, self._zero = topic, turn, options.follow, options.is_absorbing
+        self._topic, self._turn, self._follow = topic, turn, options.follow
         # An offset whose message was deleted is an error, because reading elsewhere would lose rows in silence.
         # Messages of aborted transactions are no rows.
         self._config = {
@@ -92,7 +92,7 @@ class KafkaRows(PositionedSource):
         if self._value == "block":
             raise UsageError("messages of blocks are no rows; pass the source to streampca.readers.collect")
         for part in self.parts_from(at):
-            rows = np.full((len(part.blocks), len(self.features)), np.nan)
+            rows = np.empty((len(part.blocks), len(self.features)))
             for i, data in enumerate(part.blocks):
                 try:
                     if callable(self._value):
@@ -101,14 +101,8 @@ class KafkaRows(PositionedSource):
                         check_levels(data)
                         content = msgspec.json.decode(data)
                     rows[i] = numbers(content, self.features)
-                except Exception as problem:
-                    if not self._zero:
-                        if i:
-                            yield PositionedBlock(rows[:i], part.after)
-                        raise SourceError(
-                            f"{self.name}, {part.place(i)}",
-                            f"no row of numbers ({type(problem).__name__}: {problem}); {REMEDY}",
-                        ) from problem
+                except Exception:  # the function of the caller may raise anything
+                    rows[i] = bad_values("unreadable record", len(self.features))
             yield PositionedBlock(rows, part.after)
 
     def durable(self, at: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -11,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameterError, SourceError, UsageError, short
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
-from streampca.rows.names import refuse_values
-from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, choose, in_blocks, source_bounds
+from streampca.sources.base import BoundsLike, choose, in_blocks, source_bounds
 from streampca.sources.reading import Reading
-from streampca.sources.records import LONGEST_RECORD, OVERLONG, split_records
+from streampca.sources.records import OVERLONG, split_records
 from streampca.sources.text_files import Readable, TextRows
 
 #: Most levels of lists and objects in a line. Python's parser allows more, but how many depends on its caller.
@@ -31,10 +31,10 @@ class NdjsonRows(TextRows):
     Parameters
     ----------
     path : the file, in UTF-8, a named pipe, ``"-"`` for standard input, or a binary stream.
-    columns : keys to read, in that order; those of the first object by default. Other keys are ignored.
+    columns : keys to read, in that order. Required, because a record must not decide them. Other keys are ignored.
     bounds : as in `from_csv`.
     reading : the options of `Reading` except those of delimited text. A key that is absent or null is missing; true is
-        1. A line of more than 200 levels of nesting is a bad row. If bad rows are absorbed, ``columns`` is required.
+        1. A line of more than 200 levels of nesting is a bad row.
 
     Raises
     ------
@@ -45,19 +45,16 @@ class NdjsonRows(TextRows):
     def __init__(
         self, path: Readable, *, columns: Sequence[str] | None = None, bounds: BoundsLike = None, **reading: Any
     ) -> None:
-        options = Reading(**reading).only("NDJSON", "on_bad_row", "missing", "chunk_rows", "na", "max_bytes", "follow")
+        options = Reading(**reading).only("NDJSON", "chunk_rows", "na", "max_bytes", "follow")
         super().__init__(path, options, has_header=False)
-        pieces = self._numbered()
+        pieces = self._pieces()
         first = next(pieces, None)
         if first is None:
             raise SourceError(self.name, "no rows, the file is empty; check the path")
         self._begun = chain([first], pieces) if self._file.once else None
         if columns is None:
-            if self._zero:
-                raise UsageError("on_bad_row='zero' without columns=: the first record would decide them; name them")
-            columns = list(self._record(*first[0]))
-            refuse_values(columns, self.name, NAME_THEM)
-        elif isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in columns):
+            raise UsageError(f"{self.name} has no types: name its numeric columns with columns=, or in bounds=")
+        if isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in columns):
             raise BadParameterError("columns", columns, "a list of names", advice="JSON objects have no order")
         self.features = tuple(columns[at] for at in choose(columns, None, self.name))
         if not self.features:
@@ -65,60 +62,37 @@ class NdjsonRows(TextRows):
         self.bounds = source_bounds(bounds, self.features)
 
     def blocks(self) -> Iterator[FloatArray]:
-        for lines in self._start(self._numbered):
-            yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
+        for piece in self._start(self._pieces):
+            yield from in_blocks(map(self._row, split_records(piece, None)), self._chunk_rows)
 
     def _pieces(self) -> Iterator[bytes]:
         return self._file.pieces(self._file.blocks())
 
-    def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:
-        """Yield the lines of each piece, with their numbers."""
-        number = 1
-        for piece in self._pieces():
-            lines = [*enumerate(split_records(piece, None), number)]
-            yield lines
-            number += len(lines)
-
-    def _record(self, number: int, line: bytes) -> dict[str, object]:
+    def _record(self, line: bytes) -> dict[str, Any] | None:
+        """Return the object in a line; None if there is none."""
         try:
-            if line is OVERLONG:
-                raise ValueError(f"a line of more than {LONGEST_RECORD} bytes")
             check_levels(line)
-            record = json.loads(line.decode())
-        except (ValueError, RecursionError) as error:
-            raise SourceError(self.name, f"not JSON ({short(str(error))}); {REMEDY}", line=number) from None
-        if not isinstance(record, dict):
-            raise SourceError(self.name, f"{short(record)} is no JSON object; {REMEDY}", line=number)
-        return record
+            record = None if line is OVERLONG else json.loads(line.decode())
+        except (ValueError, RecursionError):
+            return None
+        return record if isinstance(record, dict) else None
 
-    def _row(self, number: int, line: bytes) -> list[float]:
-        values: list[float] = []
-        reason = "unreadable record"
-        try:
-            record = self._record(number, line)
-            reason = "not a number"
-            for name in self.features:
-                entry = record.get(name)
-                column = f"column {short(name)}"
-                # Absent, null and texts for missing values are NaN.
-                value = float("nan")
-                if isinstance(entry, Real):
-                    try:
-                        value = float(entry)
-                    except OverflowError:
-                        value = float("inf")
-                elif entry is not None and not (isinstance(entry, str) and entry.strip() in self._missing):
-                    problem = f"{column} is not a number ({short(entry)}); choose with columns=, or {REMEDY}"
-                    raise SourceError(self.name, problem, line=number)
-                if not (self._lenient or np.isfinite(value)):
-                    kind = "missing" if np.isnan(value) else "infinite"
-                    raise SourceError(self.name, f"{column} is {kind} ({short(entry)}); {REMEDY}", line=number)
-                values.append(value)
-        except SourceError:
-            # A bad record is one row, with the reason that the curator counts.
-            if not self._zero:
-                raise
-            values = bad_values(reason, len(self.features)).tolist()
+    def _row(self, line: bytes) -> list[float]:
+        record, d = self._record(line), len(self.features)
+        if record is None:
+            return bad_values("unreadable record", d).tolist()  # type: ignore[no-any-return]
+        values = []
+        for entry in map(record.get, self.features):
+            # Absent, null and texts for missing values are NaN.
+            value = math.nan
+            if isinstance(entry, Real):
+                try:
+                    value = float(entry)
+                except OverflowError:
+                    value = math.inf
+            elif entry is not None and not (isinstance(entry, str) and entry.strip() in self._missing):
+                return bad_values("not a number", d).tolist()  # type: ignore[no-any-return]
+            values.append(value)
         return values
 
 

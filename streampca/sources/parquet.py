@@ -9,15 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason, short
+from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import RowSource, arrow_rows, is_number
 from streampca.sources.base import (
     BLOCK_ROWS,
     NAME_THEM,
-    REMEDY,
     BoundsLike,
     choose_named,
     columns_remedy,
@@ -42,8 +39,7 @@ class ParquetRows(RowSource):
     ----------
     path : the file.
     columns, bounds : as in `from_csv`.
-    reading : ``on_bad_row``, ``missing`` and ``chunk_rows`` of `Reading`. In typed columns a row can be bad only by a
-        null, NaN or infinite value, so that ``on_bad_row="zero"`` is the same as ``missing="nan"``.
+    reading : ``chunk_rows`` of `Reading`.
 
     Attributes
     ----------
@@ -53,7 +49,7 @@ class ParquetRows(RowSource):
     ------
     SourceError
         By the constructor, if the file cannot be read, has no rows or lacks a column, or a column does not hold
-        numbers. While reading, at the first row that is missing a value, after every row before it.
+        numbers. While reading, where the file is damaged, after every row before that.
     """
 
     def __init__(
@@ -64,8 +60,8 @@ class ParquetRows(RowSource):
             raise UsageError("path='-': Parquet cannot be read from a pipe, because its types come last")
         if not isinstance(path, (str, os.PathLike)):
             raise BadParameterError("path", path, "the path of a file", advice="Pass rows in memory directly")
-        options = Reading(**reading).only("Parquet", "on_bad_row", "missing", "chunk_rows")
-        self._lenient, self._chunk_rows, self.path = options.is_lenient, options.chunk_rows, Path(path)
+        options = Reading(**reading).only("Parquet", "chunk_rows")
+        self._chunk_rows, self.path = options.chunk_rows, Path(path)
         # The footer gives names, types and the number of rows without reading any row.
         with self.open() as file, damage(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
@@ -107,14 +103,6 @@ class ParquetRows(RowSource):
                     rows = next(blocks, None)
                 if rows is None:
                     return
-                if not (self._lenient or (finite := np.isfinite(rows)).all()):
-                    # The rows before a bad one are an exact prefix.
-                    bad, at = map(int, np.argwhere(~finite)[0])
-                    if bad:
-                        yield rows[:bad]
-                    kind = "missing" if np.isnan(rows[bad, at]) else "infinite"
-                    name = short(self.features[at])
-                    raise SourceError(f"{self.path}, row {start + bad + 1}", f"column {name} is {kind}; {REMEDY}")
                 yield rows
                 start += len(rows)
 

@@ -47,10 +47,10 @@ class TextFile:
     ----------
     source : a file, a named pipe, standard input (``"-"``) or a binary stream, which stays open. If the options say to
         follow it, reading waits for more at its end. Compressed text cannot be followed.
-    reading : encoding, limit, and treatment of bad rows. If bad rows are absorbed, U+FFFD replaces bytes that are not
-        text in the encoding, UTF-8 is passed on unchecked, and encodings whose lines depend on each other are refused.
+    reading : encoding and limit. U+FFFD replaces bytes that are not text in the encoding, UTF-8 is passed on unchecked,
+        and encodings whose lines depend on each other are refused.
     has_header : whether the first bytes belong to no record, so that they may identify gzip, zip and UTF-16. If not,
-        and bad rows are absorbed, the end of the name identifies gzip and zip, because no record may decide.
+        the end of the name identifies gzip and zip, because no record may decide.
 
     Raises
     ------
@@ -71,15 +71,15 @@ class TextFile:
             self.name = str(getattr(self._source, "name", "the stream"))
         else:
             raise BadParameterError("path", source, "the path of a file or a binary stream")
-        encoding, replace, by_name = reading.encoding, reading.is_absorbing, reading.is_absorbing and not has_header
+        encoding, by_name = reading.encoding, not has_header
         try:
             known = codecs.lookup(encoding).name
             "".encode(encoding)  # refuses codecs from bytes to bytes, such as base64
         except (LookupError, TypeError, UnicodeError) as error:
             raise BadParameterError("encoding", encoding, "an encoding of text, such as 'utf-8'") from error
-        if replace and _NOT_BY_LINE.match(known):
+        if _NOT_BY_LINE.match(known):
             raise UsageError(
-                f"on_bad_row='zero' with encoding={short(encoding)}: one damaged line could change others; convert the "
+                f"encoding={short(encoding)}: one damaged line could change others; convert the "
                 f"text, as with iconv -f {known} -t utf-8"
             )
         if by_name and known in ("utf-16", "utf-32"):
@@ -87,7 +87,7 @@ class TextFile:
                 f"encoding={short(encoding)}: the first record would decide the byte order; pass '{known}-le'"
             )
         self._is_utf8 = known in ("utf-8", "utf-8-sig", "ascii")
-        self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, reading.max_bytes, by_name
+        self._encoding, self._max_bytes, self._by_name = encoding, reading.max_bytes, by_name
         self.records, self.share = 0, 0.0  # records read, and their share of the bytes of the file
 
     def blocks(self, size: int = 2**20) -> Iterator[bytes]:
@@ -102,7 +102,7 @@ class TextFile:
         texts: Iterator[bytes] = chain([first], blocks)
         if not self._is_utf8:
             # Privacy: strict decoding would end the run at a byte of one record.
-            decoder = codecs.getincrementaldecoder(self._encoding)("replace" if self._replace else "strict")
+            decoder = codecs.getincrementaldecoder(self._encoding)("replace")
             decoded = (decoder.decode(block, final=not block) for block in chain(texts, [b""]))
             texts = (text.encode() for text in decoded if text)
         try:
@@ -212,7 +212,6 @@ class TextRows(RowSource):
 
     def __init__(self, path: Readable, reading: Reading, *, has_header: bool) -> None:
         self.path, self._has_header = path, has_header
-        self._zero, self._lenient = reading.is_absorbing, reading.is_lenient
         self._chunk_rows = reading.chunk_rows
         texts = reading.na.split(",") if isinstance(reading.na, str) else reading.na
         self._missing = MISSING | {text.strip(" \t\n\r\v\f") for text in texts}

@@ -101,7 +101,7 @@ def config_of(engine: Engine) -> bytes:
         "algorithm": engine.algorithm, "row_norm": admission.row_norm if admission.bounds is None else None,
         "bounds": admission.bounds if private is None else "private",
         "warmup": None if private is None else private.warmup,
-        "features": admission.features or admission.n_features, "on_bad_row": admission.on_bad_row,
+        "features": admission.features or admission.n_features,
         "regret": engine.regret_log, "private_regret": engine.private_log,
     }  # fmt: skip
     return encode(plain(config))

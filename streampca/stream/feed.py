@@ -1,11 +1,11 @@
-"""Loop that feeds a source of rows into a stream: positions, batches, and the rows before a bad one."""
+"""Loop that feeds a source of rows into a stream: positions, batches, and the rows before the horizon."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from streampca.errors import BadRowError, HorizonReachedError
+from streampca.errors import HorizonReachedError
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import Position, PositionedSource, RowSource
 from streampca.stream.engine import Engine
@@ -87,11 +87,11 @@ def batches(
 
 
 def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
-    """Push a batch. At a bad row or past the horizon, push the rows before it one by one and raise."""
+    """Push a batch. Past the horizon, push the rows before it one by one and raise."""
     try:
         pushed = iter([engine.push_many(batch.rows, position=batch.position)])
-    # One by one, so that rows before the bad one count and the error names its row.
-    except (BadRowError, HorizonReachedError):  # nothing was absorbed
+    # One by one, so that the rows that are left count.
+    except HorizonReachedError:  # nothing was absorbed
         single = (batch._replace(rows=batch.rows[i : i + 1], start=batch.start + i) for i in range(len(batch.rows)))
         pushed = (engine.push_many(one.rows, position=one.position) for one in single)
     yield from pushed

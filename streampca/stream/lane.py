@@ -144,9 +144,10 @@ class Lane:
             return None
         plan, source, center = self.plan, self.source, self.center
         new: Any = np.empty(self.bytes, np.uint8)
-        taken = plan.take(row, self.factor, arena, new)
+        # Privacy: the buffer of a masked array holds its hidden values, which are missing.
+        taken = None if isinstance(row, np.ma.MaskedArray) else plan.take(row, self.factor, arena, new)
         if taken is None or not taken[0] <= 1.0:  # of another kind, long, bad, or outside its bounds
-            # Raises for a bad row; the arena is a new one, so that nothing has changed.
+            # Raises for a row of another shape; the arena is a new one, so that nothing has changed.
             admitted, more = self.admission.row(row, t + 1)
             # A factor of 0 is an absent row: without the constant, it adds nothing.
             factor = 0.0 if center and admitted[0, -1] == 0.0 else 1.0

@@ -21,11 +21,11 @@ from streampca.processors.base import Algorithm
 from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.regret.regret import Regret, RegretLog
 from streampca.release.release import Release
-from streampca.rows.admission import Admission, OnBadRow
+from streampca.rows.admission import Admission
 from streampca.rows.advice import settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import as_source
-from streampca.rows.report import AdmissionReport
+from streampca.rows.report import AdmissionReport, tell_curator
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
 from streampca.stream.feed import feed
@@ -61,10 +61,8 @@ class Stream:
         eigenvalues and rewards are in units of its square.
     warmup : number of these rows for ``bounds="private"``. If None, chosen from epsilon, delta, the number of features
         and the horizon.
-    features : names of the features, or their number. If None, the first row has them: names if it is a mapping or a
-        named tuple. With ``on_bad_row="zero"`` no row may decide that, only this parameter, the source or a block.
-    on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes; ``"zero"`` absorbs a zero
-        row in its place.
+    features : names of the features, or their number. If None, those of the source, or else of the first row or block,
+        whose shape is public: names if it is a mapping or a named tuple. Pass them if a mapping may lack a name.
     regret : a `RegretLog`. None computes no rewards and keeps no d x d matrix beyond the processor's own.
     private_regret : settings of the publishable regret for an algorithm that releases rewards
         (``PrivateFPL(publish_regret=True)``). If None, ``PrivateRegret()``.
@@ -87,6 +85,11 @@ class Stream:
 
     Notes
     -----
+    *Bad rows.* A row with a value that is missing, infinite or no number counts for nothing: it is absorbed as the zero
+    vector, is absent from the mean, and advances `t`. `admission` counts such rows, and the logger
+    ``streampca.curator`` reports them at the end of `run`. In mappings an absent name is a missing value, and an
+    unknown name is ignored. A row of the wrong shape raises before anything changes.
+
     *Interrupts and threads.* After any exception the stream is exactly before or exactly after some of the rows, and
     `t` is their number: continue with row t + 1. Methods may be called from any thread.
 
@@ -108,7 +111,6 @@ class Stream:
         row_norm: float | None = None,
         warmup: int | None = None,
         features: Sequence[str] | int | None = None,
-        on_bad_row: OnBadRow = "raise",
         regret: RegretLog | Literal["exact"] | None = "exact",
         private_regret: PrivateRegret | None = None,
         ledger: Account | None = None,
@@ -155,8 +157,8 @@ class Stream:
         else:
             ranges = PrivateBounds.of(algorithm.guarantee, warmup, horizon)
         admission = Admission(
-            row_norm=1.0 if row_norm is None else row_norm, bounds=ranges, on_bad_row=on_bad_row,
-            center=algorithm.center, features=None if features is None else tuple(features), n_features=count,
+            row_norm=1.0 if row_norm is None else row_norm, bounds=ranges, center=algorithm.center,
+            features=None if features is None else tuple(features), n_features=count,
         )  # fmt: skip
         # Refuse before anything is paid for. Without known features, the first row is checked in the same way.
         if admission.n_features is not None:
@@ -200,7 +202,7 @@ class Stream:
         Raises
         ------
         BadRowError, HorizonReachedError
-            If the row is bad and ``on_bad_row="raise"``, or the horizon is reached. Nothing has changed.
+            If the row has the wrong shape, or the horizon is reached. Nothing has changed.
         StreamBusyError
             If another call in this thread is changing the stream. Nothing has changed.
         """
@@ -216,7 +218,7 @@ class Stream:
         Raises
         ------
         BadRowError, HorizonReachedError
-            If a row is bad and ``on_bad_row="raise"``, or the horizon does not allow all of them. No row was absorbed.
+            If a row has the wrong shape, or the horizon does not allow all of them. No row was absorbed.
         """
         return self.engine.push_many(as_block(rows))  # outside the exclusive call: an iterable of rows may push
 
@@ -257,15 +259,14 @@ class Stream:
             If the previous rows came from another source and ``new_source`` is False.
         """
         rows = framed(rows)
-        source = as_source(rows, self.features, mixed=self.engine.now.admission.on_bad_row == "zero")
+        source = as_source(rows, self.features)
         if source is not None:
             yield from chain.from_iterable(feed(self.engine, source, new_source=new_source))
         else:
             check_iterable(rows)
             for row in rows:
                 yield from self._steps(row)
-        if self.engine.last_row is None:
-            self.engine.warn_of_release()
+        self._conclude()
 
     async def arun(self, rows: Any) -> AsyncIterator[Step]:
         """Feed an asynchronous iterable: ``async for step in stream.arun(rows)``.
@@ -279,8 +280,7 @@ class Stream:
             async for row in rows:
                 for step in self._steps(row):
                     yield step
-            if self.engine.last_row is None:
-                self.engine.warn_of_release()
+            self._conclude()
         else:
             import asyncio
 
@@ -288,13 +288,19 @@ class Stream:
                 yield step
                 await asyncio.sleep(0)
 
+    def _conclude(self) -> None:
+        """Tell of the release and, the curator only, of the rows, once no more are expected."""
+        if self.engine.last_row is None:
+            self.engine.warn_of_release()
+        tell_curator(self.admission)
+
     def _steps(self, row: Any) -> Iterable[Step]:
         """Feed one row, or one table, of an iterable."""
         if type(row) in _ROWS or hasattr(row, "to_frame"):
             return (self.push(row),)
         if isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict):
             return (self.push(row[0]),)
-        source = as_source(row, self.features, mixed=self.engine.now.admission.on_bad_row == "zero")
+        source = as_source(row, self.features)
         return (self.push(row),) if source is None else chain.from_iterable(feed(self.engine, source))
 
     def finish(self) -> Release | None:

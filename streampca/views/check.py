@@ -31,7 +31,7 @@ class Check:
     rows : int
         Number of rows read.
     complete_rows : int
-        Rows with a finite number in each of the `used` columns. The others would count as zero rows.
+        Rows with a finite number in each of the `used` columns. The others would count for nothing.
     unreadable_rows : int
         Rows that have the wrong number of cells, or are no record of their format.
     columns : tuple of ColumnProfile

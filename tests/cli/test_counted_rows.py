@@ -71,7 +71,7 @@ def test_each_format_counts_what_it_yields(tmp_path):
         ("rows.csv", 30, {}), ("rows.csv.gz", 30, {}), ("bare.csv", 5, {"names": ["a", "b"]}), ("rows.ndjson", 4, {}),
         ("rows.parquet", 2, {}), ("rows.*", 66, {}),
     ):  # fmt: skip
-        source = open_rows(tmp_path / name, columns=["a", "b"], on_bad_row="zero", **more)
+        source = open_rows(tmp_path / name, columns=["a", "b"], **more)
         assert source.count_rows() == count == sum(map(len, source.blocks())), name
 
 

@@ -91,7 +91,7 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, run, terminal):
     path, bounds = tmp_path / "holes.csv", tmp_path / "bounds.json"
     path.write_text("x,name,y\n1,ann,2\n,bob,3\n4,eve,-9\n")
     bounds.write_text('{"x": [0, 5], "y": [-10, 10]}')
-    said = run(path, "--columns", "x,y", "--bounds", str(bounds), "--on-bad-row", "zero", "--release-every", "1")
+    said = run(path, "--columns", "x,y", "--bounds", str(bounds), "--release-every", "1")
     assert said.status == 0
     assert "1 of 3 rows could not be used" in said.words
     header = header_of(path)
@@ -301,7 +301,7 @@ def test_the_size_of_a_cell_is_not_in_a_log(tmp_path, run):
     for at, note in enumerate(("x", "x" * 10**6)):
         rows = tmp_path / "rows.csv"
         rows.write_text("a,b,c,note\n" + "0.1,0.2,0.3,x\n" * 90_000 + f"0.1,0.2,0.3,{note}\n")
-        words = ["--columns", "a,b,c", "--on-bad-row", "zero", "--release-every", "60000", "--seed", "1"]
+        words = ["--columns", "a,b,c", "--release-every", "60000", "--seed", "1"]
         words += ["--set", "out.gram=no", "--set", "epsilon=1"]
         said = run(rows, *words, common=["-k", "1", "--delta", "1e-3"], out=f"{at}.jsonl")
         assert said.status == 0

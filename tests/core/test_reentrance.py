@@ -44,9 +44,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "regret": lambda: sp.Stream(
         fpl(horizon=120_000, release_every=4, publish_regret=True), row_norm=1.0, features=NAMES, seed=3
     ),
-    "warm-up": lambda: sp.Stream(
-        fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40, on_bad_row="zero"
-    ),
+    "warm-up": lambda: sp.Stream(fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40),
     "window": lambda: sp.Stream(
         sp.SlidingWindowPCA(n_components=2, epsilon=1.0, center=False, window=20, release_every=2), row_norm=1.0, seed=3
     ),

@@ -289,7 +289,7 @@ def test_records_are_those_of_the_reader(tmp_path):
     path = written(tmp_path, "rows.csv", lines)
     report = sp.check(path)
     assert (report.rows, report.unreadable_rows, report.complete_rows) == (6, 4, 2)
-    rows = np.concatenate([*sp.sources.open_rows(path, columns=["a", "b"], on_bad_row="zero").blocks()])
+    rows = np.concatenate([*sp.sources.open_rows(path, columns=["a", "b"]).blocks()])
     assert (len(rows), np.isfinite(rows).all(axis=1).sum()) == (6, 2)
     bare = sp.check(path, read=Reading(quoting="none"))
     assert (bare.rows, bare.unreadable_rows) == (7, 4)
@@ -309,7 +309,7 @@ def test_complete_rows_are_those_that_a_release_uses(widest, cells):
     with tempfile.TemporaryDirectory() as folder, mock.patch("streampca.sources.csv_cells._WIDEST", widest):
         path = written(Path(folder), "rows.csv", text.encode())
         report = sp.check(path, columns=["a", "b"])
-        rows = np.concatenate([*sp.sources.open_rows(path, columns=["a", "b"], on_bad_row="zero").blocks()])
+        rows = np.concatenate([*sp.sources.open_rows(path, columns=["a", "b"]).blocks()])
     assert report.rows == len(rows)
     assert report.complete_rows == np.count_nonzero(np.isfinite(rows).all(axis=1))
 

@@ -160,7 +160,7 @@ def parquet(data: bytes) -> None:
     if len(data) < 2:
         return
     FILE.write_bytes(_damaged(_FILES[data[0] % len(_FILES)], data) if data[0] < 250 else data[1:])
-    opened(lambda: from_parquet(FILE, missing="nan" if data[1] & 1 else "raise", chunk_rows=1 + data[1] % 5), data)
+    opened(lambda: from_parquet(FILE if data[1] & 1 else "raise", chunk_rows=1 + data[1] % 5), data)
 
 
 def _column_files() -> None:

@@ -119,7 +119,7 @@ def test_what_is_planted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nan_payloads_are_bad_rows_and_never_reach_a_release(payload: int, negative: bool, block: bool) -> None:
     bits = (0x7FF << 52) | payload | (negative << 63)
     value = np.array([bits], dtype=np.uint64).view(np.float64)[0]
-    stream = fresh(on_bad_row="zero", features=["a", "b"])
+    stream = fresh(features=["a", "b"])
     rows = np.array([[0.5, 0.5], [value, 0.5]])
     for part in [rows] if block else rows[:, None]:
         stream.push_many(part)

@@ -51,7 +51,7 @@ def learnt(model: Any) -> int:
         lambda: PrivatePCA(seed=1, release_every=2, ledger="ledger.db", data_set="people", row_norm=1.0),
         lambda: PrivateWindowPCA(seed=1, window=4, release_every=2, row_norm=1.0),
         lambda: PrivateOjaPCA(seed=1, batch_size=2, row_norm=1.0),
-        lambda: PrivatePCA(seed=1, center=True, bounds=(-3.0, 3.0), features=list("abc"), on_bad_row="zero"),
+        lambda: PrivatePCA(seed=1, center=True, bounds=(-3.0, 3.0), features=list("abc")),
         lambda: SklearnPCA(row_norm=1.0, random_state=1, ledger="ledger.db", data_set="people"),
     ],
     ids=["fpl", "window", "oja", "centered", "partial_fit"],

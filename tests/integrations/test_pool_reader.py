@@ -13,7 +13,7 @@ from runs import of_steps, texts
 
 import streampca as sp
 from streampca import pool
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
+from streampca.errors import BadParameterError, HorizonReachedError, UsageError
 from streampca.pool import absorb_parquet
 from streampca.sources.parquet import from_parquet
 
@@ -92,18 +92,13 @@ def test_errors_before_any_row(files: list[Path], out, paths, options, error, me
         next(absorb_parquet(out(), files if paths is None else paths, **options))
 
 
-def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path], monkeypatch) -> None:
-    monkeypatch.setattr(pool, "TASK_ROWS", 50)
+def test_a_missing_value_is_a_bad_row(files: list[Path]) -> None:
     table = pq.read_table(files[1]).to_pydict()
     table["x2"][100] = None
     pq.write_table(pa.table(table), files[1], row_group_size=50)
     out = stream()
-    with pytest.raises(BadRowError, match="row 1706: feature 'x2' is not finite"):
-        list(absorb_parquet(out, files, processes=2))
-    assert out.t == 1705  # where the task before the bad row's ended
-    lenient = stream(on_bad_row="zero")
-    list(absorb_parquet(lenient, files, processes=1))
-    assert (lenient.t, lenient.admission.bad_rows) == (N, 1)
+    list(absorb_parquet(out, files, processes=1))
+    assert (out.t, out.admission.bad_rows) == (N, 1)
 
 
 _ORPHAN = """

@@ -243,13 +243,24 @@ def test_a_fresh_key_unless_seeded() -> None:
         (lambda: PrivatePCA(bounds="private").partial_fit(rows(10)), UsageError, "needs all rows"),
         (lambda: PrivatePCA(row_norm=1.0).inverse_transform(rows(2)[:, :2]), NotFittedError, "not fitted"),
         (lambda: PrivatePCA(row_norm=1.0).explained_variance_interval(), NotFittedError, "not fitted"),
-        (lambda: PrivatePCA(row_norm=1.0).fit([[np.nan, 1.0], [0.0, 1.0]]), ValueError, "NaN"),
         (lambda: PrivatePCA(row_norm=1.0).fit(rows(9)).inverse_transform(csr_array(np.eye(2))), TypeError, "toarray"),
     ],
 )
 def test_bad_input(act: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         act()
+
+
+def test_bad_rows_count_for_nothing_and_the_curator_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    good = rows(300)
+    bad = np.insert(good, [3, 100, 200], [[np.nan], [np.inf], [-np.inf]], axis=0)
+    models = [PrivatePCA(row_norm=1.0, random_state=1, center=center).fit(bad) for center in (True, False)]
+    for model in models:
+        assert model.admission.zero_rows_by_reason == {"missing value": 1, "infinite value": 2}
+        assert model.n_samples_seen_ == 303
+        assert np.isfinite(model.components_).all()
+    assert [r.name for r in caplog.records] == ["streampca.curator"] * 2
+    assert "3 of 303 rows could not be used" in caplog.records[0].message
 
 
 def test_every_fit_of_a_grid_search_pays(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_intervals_of_centered_streams_cover_whatever_the_share_of_bad_rows(shar
     algorithm = fpl(horizon=300, release_every=15, center=True, epsilon=8.0, delta=delta_at(6.0, 8.0))
     for run in range(100):
         given_stream: dict[str, Any] = {"row_norm": 1.0, "features": 4, "regret": sp.RegretLog(every=300)}
-        stream = sp.Stream(algorithm, seed=run, on_bad_row="zero", **given_stream)
+        stream = sp.Stream(algorithm, seed=run, **given_stream)
         release, exact = stream.push_many(given).releases[-1], stream.regret.now()
         record = sp.PrivateRegretRecord.of(release)
         assert record.average == tuple(end / release.details["count"] for end in record.regret)

@@ -21,7 +21,7 @@ anything = st.floats(allow_nan=True, allow_infinity=True)
 @settings(deadline=None)
 @given(rows=arrays(np.float64, (5, 3), elements=anything), norm=st.floats(2e-150, 9e149), bounded=st.booleans())
 def test_whatever_comes_in_what_goes_on_is_admitted(rows: np.ndarray, norm: float, bounded: bool) -> None:
-    gate = Admission(row_norm=norm, bounds=(-2.0, 5.0) if bounded else None, on_bad_row="zero", n_features=3)
+    gate = Admission(row_norm=norm, bounds=(-2.0, 5.0) if bounded else None, n_features=3)
     block, marks = gate.block(rows, 1)
     assert is_admitted(block)
     assert marks.counts().bad == (~np.isfinite(rows).all(axis=1)).sum()
@@ -53,7 +53,6 @@ def test_features_are_fixed_once_by_the_first_row_or_block() -> None:
         (lambda: unknown.row([0.1, 0.2], 1), "not known yet"),
         (lambda: unknown.fixed_by("ab", 1), "not a row of numbers"),
         (lambda: unknown.fixed_by_block(np.zeros(3)), "block of shape"),
-        (lambda: unknown.fixed(None, 1).block(np.array([[1.0], [2.0], [np.inf]]), 10), "row 12: feature 0 is not"),
         (lambda: Admission(n_features=1).block(np.zeros(3), 1), "n_features"),
         (lambda: gate.fixed(["a", "b"]), "names of this stream in the same order"),
         (lambda: gate.fixed(None, 3), "features: 3 given"),
@@ -68,7 +67,7 @@ def test_what_decides_about_good_rows_is_in_the_settings() -> None:
     ]  # fmt: skip
     gates = [Admission(**({"n_features": 2} | given)) for given in options]
     assert len({gate.settings for gate in gates}) == len(options)
-    assert Admission(features=["a", "b"], on_bad_row="zero").settings == gates[0].settings
+    assert Admission(features=["a", "b"]).settings == gates[0].settings
 
 
 def test_ranges_say_how_rows_are_seen() -> None:
@@ -93,29 +92,55 @@ def test_rows_are_mapped_into_the_ball() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "message", "reason"),
+    ("row", "reason"),
     [
-        ([0.1, np.nan], r"row 9: feature 1 is not finite \(nan\)", "missing value"),
-        ([0.1, -np.inf], r"row 9: feature 1 is not finite \(-inf\)", "infinite value"),
-        ([0.1, "n/a"], r"row 9: feature 1 is not a number \('n/a'\). Pass on_bad_row='zero'", "not a number"),
-        ([0.1, None], "row 9: feature 1 is not", "missing value"),
-        ([0.1], "row 9: 1 values, expected 2", "wrong features"),
-        ([[0.1, 0.2]], "Use push_many", "wrong features"),
-        ("ab", "is not a row of numbers", "wrong features"),
-        (3.0, "row 9", "wrong features"),
-        (np.array([1j, 2]), "not real numbers", "not a number"),
-        ({"x": 1, "z": 2}, "row 9: lacks feature 'y'", "wrong features"),
-        ({"x": 1, "y": 1, "z": 2}, "row 9: has unknown feature 'z'", "wrong features"),
-        ({"x": 1, "y": "n/a"}, "row 9: feature 'y' is not a number", "not a number"),
+        ([0.1, np.nan], "missing value"),
+        ([0.1, -np.inf], "infinite value"),
+        ([0.1, "n/a"], "not a number"),
+        ([0.1, None], "missing value"),
+        (["x", "y"], "not a number"),
+        ([0.1, [0.2]], "not a number"),
+        (np.array([1j, 2]), "not a number"),
+        (np.array([0.1, "z"], dtype=object), "not a number"),
+        ({"x": 1, "z": 2}, "missing value"),
+        ({}, "missing value"),
+        ({"x": 1, "y": "n/a", "z": 2}, "not a number"),
     ],
 )
-def test_bad_rows_are_named_or_become_zero(row: object, message: str, reason: str) -> None:
-    features = ["x", "y"] if isinstance(row, dict) else None
-    with pytest.raises(BadRowError, match=message):
-        Admission(n_features=2, features=features).row(row, 9)
-    admitted, counts = Admission(n_features=2, features=features, on_bad_row="zero").row(row, 9)
+@pytest.mark.parametrize("center", [False, True])
+def test_bad_rows_become_the_zero_vector(row: object, reason: str, center: bool) -> None:
+    gate = Admission(n_features=2, features=["x", "y"] if isinstance(row, dict) else None, center=center)
+    admitted, counts = gate.row(row, 9)
     assert dict(zip(REASONS, counts.zeroed, strict=True)) == dict.fromkeys(REASONS, 0) | {reason: 1}
-    np.testing.assert_array_equal(admitted, [[0.0, 0.0]])
+    np.testing.assert_array_equal(admitted, np.zeros((1, 2 + center)))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([0.1], "row 9: 1 values, expected 2"),
+        (["x"], "row 9: 1 values, expected 2"),
+        ([[0.1, 0.2]], "row 9: 1 values, expected 2"),
+        ([[0.1, 0.2], [0.3, 0.4]], "Use push_many"),
+        (np.zeros((2, 1)), "Use push_many"),
+        ("ab", "is not a row of numbers"),
+        (None, "is not a row of numbers"),
+        (3.0, "row 9"),
+        ({"x": 1, "y": 2}, "features of this stream have no names"),
+    ],
+)
+def test_rows_of_another_shape_are_refused(row: object, message: str) -> None:
+    with pytest.raises(BadRowError, match=message):
+        Admission(n_features=2).row(row, 9)
+    with pytest.raises(BadRowError, match=message):
+        Admission(n_features=2).all_values([[0.1, 0.2], row], 8)
+
+
+def test_unknown_names_are_ignored_and_the_first_row_may_be_bad() -> None:
+    gate = Admission().fixed_by({"x": "?", "y": None})
+    assert gate.features == ("x", "y")
+    np.testing.assert_array_equal(gate.row({"z": "?", "y": 0.5, "x": 0.25}, 1)[0], [[0.25, 0.5]])
+    assert Admission().fixed_by(["?", 0.1, None]).n_features == 3
 
 
 @pytest.mark.parametrize(
@@ -127,7 +152,6 @@ def test_bad_rows_are_named_or_become_zero(row: object, message: str, reason: st
         ({"row_norm": 1e151}, "between 1e-150 and 1e150"),
         ({"bounds": (1.0, 0.0)}, "finite lower < upper"),
         ({"bounds": (0.0, 5e-324)}, "finite lower < upper"),
-        ({"on_bad_row": "skip"}, "on_bad_row='skip'"),
         ({"features": ["a", "a"]}, "expected distinct names. Repeated: 'a'"),
         ({"features": ["a"], "n_features": 2}, "1 names, but this stream has 2"),
         ({"n_features": 2, "bounds": {"a": (0, 1)}}, "expected named features"),
@@ -147,7 +171,7 @@ def stream(**options: object) -> sp.Stream:
         n_components=1, epsilon=1.0, delta=1e-6, release_every=every, center=options.pop("center", False)
     )  # type: ignore[arg-type]
     options.setdefault("row_norm", None if "bounds" in options else 1.0)
-    return sp.Stream(algorithm, seed=0, on_bad_row="zero", **{"features": 2} | options)  # type: ignore[arg-type]
+    return sp.Stream(algorithm, seed=0, **{"features": 2} | options)  # type: ignore[arg-type]
 
 
 BOUNDED = {"features": ["a", "b"], "bounds": {"a": (0.0, 0.3), "b": (-1.0, 1.0)}}
@@ -229,16 +253,11 @@ def test_a_report_before_the_first_row_and_of_one_bad_cell() -> None:
     assert fed.admission.warnings() == ["1 of 200 rows could not be used and count for nothing (1 not a number)."]
 
 
-@pytest.mark.parametrize("first", [[0.1], np.zeros(3), {"a": 1.0}, None, "abc"], ids=repr)
-def test_no_first_row_says_which_features_there_are_where_bad_rows_are_absorbed(first: object) -> None:
-    fed = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0, on_bad_row="zero"
-    )
-    with pytest.raises(UsageError, match="the first row would determine the features"):
-        fed.push(first)
-    with pytest.raises(UsageError, match="the first row would determine"):
-        fed.push_many([first])
-    assert fed.t == 0
-    fed.push_many(np.zeros((2, 3)))
-    fed.push([0.1])
-    assert (fed.t, fed.admission.bad_rows) == (3, 1)
+def test_a_log_for_the_curator_tells_of_the_rows_at_the_end_of_a_run(caplog: pytest.LogCaptureFixture) -> None:
+    fed, rows = stream(bounds=(0.0, 1.0)), (incomes() / [80_000.0, 100.0]).tolist()
+    list(fed.run(rows))
+    assert not caplog.records
+    list(fed.run([*rows, ["abc", 0.1], [None, 0.2]]))
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("streampca.curator", "WARNING")
+    assert "2 of 402 rows could not be used and count for nothing (1 missing value, 1 not a number)." in record.message

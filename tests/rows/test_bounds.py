@@ -22,7 +22,7 @@ def fpl(**changes: object) -> sp.PrivateFPL:
 
 
 def stream(**options: object) -> sp.Stream:
-    given = {"seed": 0, "on_bad_row": "zero", "bounds": "private", "warmup": WARMUP} | options
+    given = {"seed": 0, "bounds": "private", "warmup": WARMUP} | options
     return sp.Stream(fpl(), **given)  # type: ignore[arg-type]
 
 
@@ -54,7 +54,7 @@ def test_votes_are_the_sign_and_the_binary_exponent() -> None:
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_no_neighbor_moves_the_counts_further_than_the_noise_is_for(adjacency: str) -> None:
     bounds = PrivateBounds(mu=0.5, adjacency=adjacency)
-    gate = Admission(bounds=bounds, n_features=D, on_bad_row="zero")
+    gate = Admission(bounds=bounds, n_features=D)
     rows = [np.array([1.0, 2.0, 3.0]), -np.ones(D), np.zeros(D), np.full(D, np.nan), np.array([0.0, 1e-300, 1e300])]
 
     def counts(row: np.ndarray) -> np.ndarray:
@@ -134,7 +134,7 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
     outside = ((later < lower) | (later > upper)).mean(axis=0)
     np.testing.assert_allclose(list(report.share_clamped.values()), outside)
     # Rows of the warm-up are absent from the subspace, and variances on the card are per row after it.
-    plain = Admission(bounds=(lower, upper), n_features=D, on_bad_row="zero").block(rows[WARMUP:], 1)[0]
+    plain = Admission(bounds=(lower, upper), n_features=D).block(rows[WARMUP:], 1)[0]
     np.testing.assert_array_equal(single.regret.exact_gram(), plain.T @ plain)
     release = single.release
     assert release is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +58,6 @@ DOORS: dict[str, Callable[[Path, Any], Any]] = {
     ),
     "river": lambda _, names: RiverPCA(n_components=1, row_norm=1.0, features=names, release_every=1).learn_one(ROW),
     "scikit-learn": lambda _, names: SklearnPCA(n_components=1, row_norm=1.0).fit(FRAME.to_numpy() if names else FRAME),
-    "ndjson": lambda _, names: sources.from_ndjson(io.BytesIO(b'{"41017": 1, "170.5": 2}\n'), columns=names),
 }
 
 

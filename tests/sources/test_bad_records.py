@@ -71,7 +71,6 @@ def releases(source: Any, bad: int | None = None) -> list[str]:
         sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=20),
         row_norm=1.0,
         seed=5,
-        on_bad_row="zero",
     )
     made = [step.release.to_json() for step in stream.run(source) if step.release is not None]
     if bad is not None:
@@ -86,7 +85,7 @@ NEIGHBOUR = releases(from_csv(io.BytesIO(csv(b"0,0,0"))))
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_bad_csv_record_is_a_zero_row(name: str) -> None:
     record = RECORDS[name]
-    assert releases(from_csv(io.BytesIO(csv(record)), on_bad_row="zero"), bad=1) == NEIGHBOUR
+    assert releases(from_csv(io.BytesIO(csv(record))), bad=1) == NEIGHBOUR
     with pytest.raises(SourceError, match=f"line {AT + 2}: "):
         releases(from_csv(io.BytesIO(csv(record))))
 
@@ -94,7 +93,7 @@ def test_a_bad_csv_record_is_a_zero_row(name: str) -> None:
 @pytest.mark.parametrize("record", [b'1,"2,3', b'"', b'"1,2,3', b'1,2,"3""', *RECORDS.values()])
 def test_without_quoting_any_line_is_a_row(record: bytes) -> None:
     record = record.replace(b"\n", b" ")
-    source = from_csv(io.BytesIO(csv(record)), quoting="none", on_bad_row="zero")
+    source = from_csv(io.BytesIO(csv(record)), quoting="none")
     assert releases(source, bad=1) == NEIGHBOUR
 
 
@@ -105,7 +104,7 @@ OBJECTS = {f"value: {name}": f'{{"a": 1, "b": {value}, "c": 3}}'.encode() for na
 def test_a_bad_json_record_is_a_zero_row(name: str) -> None:
     record = OBJECTS[name]
     lines = record.count(b"\n") + 1
-    source = from_ndjson(io.BytesIO(ndjson(record)), columns=NAMES, on_bad_row="zero")
+    source = from_ndjson(io.BytesIO(ndjson(record)), columns=NAMES)
     zeros = ndjson(b"\n".join([b'{"a": 0, "b": 0, "c": 0}'] * lines))
     assert releases(source, bad=lines) == releases(from_ndjson(io.BytesIO(zeros)))
 
@@ -132,7 +131,7 @@ def test_a_long_cell_is_its_number_by_every_reader(library: str, monkeypatch: py
     for record, value in ((b"0" * 900_000 + b"1", 1.0), (b"0." + b"3" * 900_000, 1 / 3), (b"1" * 900_000, math.inf)):
         for beside in (b"5,6", b'5,"6"', b"5,x"):
             for cell in (record, b'"' + record + b'"'):
-                source = from_csv(io.BytesIO(b"a,b\n" + cell + b",2\n" + beside + b"\n"), on_bad_row="zero")
+                source = from_csv(io.BytesIO(b"a,b\n" + cell + b",2\n" + beside + b"\n"))
                 np.testing.assert_array_equal(next(iter(source)), [value, 2])
 
 
@@ -140,9 +139,9 @@ def test_a_damaged_file_stops_at_its_end_with_an_error(tmp_path: Path, monkeypat
     monkeypatch.setattr(csv_rows, "_BLOCK", 1000)
     whole = gzip.compress(csv(b"x"))
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) - 9])
-    stream = sp.Stream(sp.Oja(n_components=1, release_every=100), row_norm=1.0, on_bad_row="zero")
+    stream = sp.Stream(sp.Oja(n_components=1, release_every=100), row_norm=1.0)
     with pytest.raises(SourceError, match=r"cut.csv.gz: cannot be read"):
-        list(stream.run(from_csv(tmp_path / "cut.csv.gz", on_bad_row="zero")))
+        list(stream.run(from_csv(tmp_path / "cut.csv.gz")))
     assert stream.t > 100
     assert stream.admission.bad_rows == 1
 
@@ -150,16 +149,16 @@ def test_a_damaged_file_stops_at_its_end_with_an_error(tmp_path: Path, monkeypat
 def test_encodings_of_bad_rows() -> None:
     """Text that is not of the encoding is bad rows, not an end; no line may change another, nor the first all."""
     text = csv(b"\x81,2,3")
-    assert releases(from_csv(io.BytesIO(text), encoding="cp1252", on_bad_row="zero"), bad=1) == NEIGHBOUR
+    assert releases(from_csv(io.BytesIO(text), encoding="cp1252"), bad=1) == NEIGHBOUR
     with pytest.raises(SourceError, match="not cp1252 text"):
         releases(from_csv(io.BytesIO(text), encoding="cp1252"))
     for encoding in ("iso2022_jp", "hz", "utf-7", "unicode_escape", "base64"):
         with pytest.raises(UsageError, match=r"one damaged line could change|expected an encoding"):
-            from_csv(io.BytesIO(csv(None)), encoding=encoding, on_bad_row="zero")
+            from_csv(io.BytesIO(csv(None)), encoding=encoding)
     with pytest.raises(SourceError, match="this is UTF-16 text; pass encoding='utf-16'"):
-        from_csv(io.BytesIO("a,b\n1,2\n".encode("utf-16")), on_bad_row="zero")
+        from_csv(io.BytesIO("a,b\n1,2\n".encode("utf-16")))
     with pytest.raises(UsageError, match="the first record would decide the byte order; pass 'utf-16-le'"):
-        from_csv(io.BytesIO(csv(None)), names=NAMES, encoding="UTF_16", on_bad_row="zero")
+        from_csv(io.BytesIO(csv(None)), names=NAMES, encoding="UTF_16")
 
 
 def test_whether_a_long_record_is_read_does_not_depend_on_those_before_it() -> None:
@@ -169,7 +168,7 @@ def test_whether_a_long_record_is_read_does_not_depend_on_those_before_it() -> N
     for before in (10, 700_000, 1_000_000):
         lines = [",".join("abcdefghijk"), "1" + 10 * ("," + "x" * (before // 10)), long, "7" + "," * 10]
         text = io.BytesIO("\n".join(lines).encode("latin-1"))
-        rows = from_csv(text, columns=["a"], encoding="latin-1", on_bad_row="zero")
+        rows = from_csv(text, columns=["a"], encoding="latin-1")
         found.append(np.concatenate(list(rows.blocks())).ravel().tolist())
     np.testing.assert_array_equal(found, [[1, math.nan, 7]] * 3)
 
@@ -177,13 +176,13 @@ def test_whether_a_long_record_is_read_does_not_depend_on_those_before_it() -> N
 def test_formats_by_name_and_by_keyword(tmp_path: Path) -> None:
     for name, text in {"semicolons.csv": csv(None).replace(b",", b";"), "rows": csv(None)}.items():
         (tmp_path / name).write_bytes(text)
-        for mode in ({}, {"on_bad_row": "zero", "columns": NAMES}):
+        for mode in ({}, {"columns": NAMES}):
             assert releases(open_rows(tmp_path / name, **mode)) == PLAIN, name  # type: ignore[arg-type]
     pq.write_table(pa.table({"a": [1.0]}), tmp_path / "rows.parquet")
     (tmp_path / "odd.dat").write_bytes(ndjson(None))
     assert releases(open_rows(tmp_path / "odd.dat", format="ndjson")) == PLAIN
     headless = csv(None).split(b"\n", 1)[1]
-    assert releases(open_rows(io.BytesIO(headless), names=NAMES, on_bad_row="zero")) == PLAIN
+    assert releases(open_rows(io.BytesIO(headless), names=NAMES)) == PLAIN
     assert open_rows(io.BytesIO(headless), header=False, columns=[2, 0]).features == ("x2", "x0")
     with pytest.raises(UsageError, match="delimiter=';' does not apply to Parquet"):
         open_rows(tmp_path / "rows.parquet", delimiter=";")
@@ -233,9 +232,9 @@ def test_streams_stay_open_and_live_ones_give_their_rows_as_they_come(tmp_path: 
 
 def test_texts_for_missing_values() -> None:
     text = b"a,b\n1,?\n-,2\n"
-    rows = np.concatenate(list(from_csv(io.BytesIO(text), na="?,-", missing="nan").blocks()))
+    rows = np.concatenate(list(from_csv(io.BytesIO(text), na="?,-").blocks()))
     np.testing.assert_array_equal(rows, [[1, np.nan], [np.nan, 2]])
-    numbers = from_csv(io.BytesIO(b"a,b\n1,999\n 999 ,999.0\n-9,9999\n"), na="999,-9", missing="nan")
+    numbers = from_csv(io.BytesIO(b"a,b\n1,999\n 999 ,999.0\n-9,9999\n"), na="999,-9")
     np.testing.assert_array_equal(list(numbers), [[1, np.nan], [np.nan, 999], [np.nan, 9999]])
     with pytest.raises(SourceError, match=r"line 2: column 'b' is missing \('\?'\); pass on_bad_row='zero'"):
         list(from_csv(io.BytesIO(text), na=["?"]))
@@ -258,10 +257,8 @@ def test_bad_rows_are_counted_by_reason(tmp_path: Path, name: str, bad: list[str
     good = "1,2" if name.endswith("csv") else '{"a": 1, "b": 2}'
     head = ["a,b"] if name.endswith("csv") else []
     (tmp_path / name).write_text("\n".join([*head, good, *bad, good]) + "\n")
-    rows = open_rows(tmp_path / name, columns=["a", "b"], on_bad_row="zero")
-    stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=3.0, on_bad_row="zero"
-    )
+    rows = open_rows(tmp_path / name, columns=["a", "b"])
+    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=3.0)
     list(stream.run(rows))
     reasons = {"not a number": 1, "missing value": 1, "unreadable record": 2}
     assert stream.admission.zero_rows_by_reason == reasons
@@ -272,7 +269,7 @@ def test_an_object_of_many_levels_is_bad_for_every_caller(levels: int, bad: int)
     """Python's own limit depends on how deep the caller is."""
     other = "[" * levels + "]" * levels
     text = f'{{"a": 1, "b": "{"[" * 300}", "c": {other}}}\n'.encode()
-    (rows,) = from_ndjson(io.BytesIO(text), columns=["a"], on_bad_row="zero").blocks()
+    (rows,) = from_ndjson(io.BytesIO(text), columns=["a"]).blocks()
     assert np.isnan(rows).any() == bool(bad)
     if bad:
         with pytest.raises(SourceError, match="more than 200 levels"):

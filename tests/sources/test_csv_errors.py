@@ -217,7 +217,7 @@ def test_pyarrow_only_makes_it_faster(write: Write, monkeypatch: pytest.MonkeyPa
 def test_a_first_row_is_not_published_as_names(write: Write, first: str, columns: Any) -> None:
     path = write(f"{first}\n39000,28,1.5\n")
     with pytest.raises(SourceError, match=r"the name looks like a value .* pass header=False or names=") as caught:
-        from_csv(path, columns=columns, on_bad_row="zero")
+        from_csv(path, columns=columns)
     message = str(caught.value).replace(str(path), "FILE")
     assert not any(cell.strip('"') in message for cell in first.split(",") if cell)
 
@@ -229,7 +229,7 @@ def test_the_options_of_a_header_that_looks_like_a_row(write: Write) -> None:
         ({"header": False}, ("x0", "x1"), [[0, 1], [5, 6]]),
         ({"names": ["a", "b"]}, ("a", "b"), [[0, 1], [5, 6]]),
         ({"header": False, "names": ["a", "b"]}, ("a", "b"), [[0, 1], [5, 6]]),
-        ({"header": True, "names": ["a", "b"], "columns": ["b"], "on_bad_row": "zero"}, ("b",), [[6]]),
+        ({"header": True, "names": ["a", "b"], "columns": ["b"]}, ("b",), [[6]]),
     ):
         source = from_csv(path, **options)  # type: ignore[arg-type]
         assert source.features == features

@@ -77,7 +77,7 @@ def test_poison_is_a_zero_row_or_an_error_after_the_rows_before_it(cluster) -> N
         producer.produce("poison", value, partition=0)
     assert producer.flush(30) == 0
     options = {"servers": servers, "features": FEATURES}
-    lenient = np.concatenate(list(from_kafka("poison", "g", on_bad_row="zero", **options).blocks()))
+    lenient = np.concatenate(list(from_kafka("poison", "g", **options).blocks()))
     assert lenient[[0, -1]].tolist() == [[1.0, 2.0, 3.0]] * 2
     assert len(lenient) == 11
     assert np.isnan(lenient[1:-1]).all()
@@ -183,13 +183,13 @@ from streampca.sources import from_kafka
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 servers, path = sys.argv[1:]
-topic = from_kafka("rows", "crash", servers=servers, features=["a", "b", "c"], on_bad_row="zero", turn=100)
+topic = from_kafka("rows", "crash", servers=servers, features=["a", "b", "c"], turn=100)
 algorithm = PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
 with Store(path, commit_every=40, snapshot_every="20ms") as store:
     try:
         stream = Stream.resume(store)
     except UsageError:
-        stream = Stream(algorithm, features=topic.features, row_norm=3.0, on_bad_row="zero", seed=1, store=store)
+        stream = Stream(algorithm, features=topic.features, row_norm=3.0, seed=1, store=store)
     for step in stream.run(topic):
         if step.t % 40 == 0:
             print(step.t, flush=True)
@@ -213,13 +213,13 @@ def test_each_row_counts_once_after_any_kill(tmp_path: Path, kills: int) -> None
         child.communicate()
         assert child.returncode == (-9 if kill < kills else 0)
     algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
-    whole = sp.Stream(algorithm, features=FEATURES, row_norm=3.0, on_bad_row="zero", seed=1)
+    whole = sp.Stream(algorithm, features=FEATURES, row_norm=3.0, seed=1)
     expected = [release.to_json() for release in whole.push_many(in_turns(parts, 100)).releases]
     with sp.Store(path) as store:
         resumed = sp.Stream.resume(store)
         assert (resumed.t, resumed.admission.bad_rows) == (3001, 1)
         assert [release.to_json() for release in store.releases()] == expected
-        topic = from_kafka("rows", "crash", servers=servers, features=FEATURES, on_bad_row="zero", turn=100)
+        topic = from_kafka("rows", "crash", servers=servers, features=FEATURES, turn=100)
         assert list(resumed.run(topic)) == []  # nothing comes twice
         position = store.position.at["offsets"]
     group = Consumer({"bootstrap.servers": servers, "group.id": "crash"})

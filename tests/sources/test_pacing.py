@@ -118,7 +118,7 @@ def test_the_options_of_the_command_line(
     ("library", "command_line"),
     [
         ("leave it out with columns=['age', 'income']", "leave it out with --columns age,income"),
-        ("pass on_bad_row='zero', here and to Stream, to absorb", "pass --on-bad-row zero to absorb"),
+        ("pass on_bad_row='zero', here and to Stream, to absorb", "pass to absorb"),
         ("columns=['age', 'weight (kg)', 'temp [C]'], or", "--columns 'age,weight (kg),temp [C]', or"),
         ("check delimiter= and quoting=, or", "check --read delimiter= and --read quoting=, or"),
         ("header=False or names=[...] if the", "--read header=no or --read names=... if the"),

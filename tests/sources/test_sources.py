@@ -149,7 +149,7 @@ def test_a_bad_row_is_named_after_those_before_it_or_is_nan(name: str, value: An
         list(stream.run(make(path, rows)))
     assert stream.t == 30
     path.with_suffix(".db").unlink(missing_ok=True)
-    found = read(make(path, rows, on_bad_row="zero", columns=NAMES))
+    found = read(make(path, rows, columns=NAMES))
     assert np.isfinite(found).all(axis=1).tolist() == [True] * 30 + [False] + [True] * 29
     assert np.delete(found, 30, axis=0).tolist() == np.delete(ROWS, 30, axis=0).tolist()
 

@@ -103,9 +103,9 @@ def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
 )
 def test_any_order_of_pushes_commits_and_resumes(acts: list[int | str], commit_every: int | str) -> None:
     algorithm = fpl(release_every=6)
-    whole = sp.Stream(algorithm, row_norm=1.0, seed=1, features=D, on_bad_row="zero")
+    whole = sp.Stream(algorithm, row_norm=1.0, seed=1, features=D)
     store = sp.Store(":memory:", commit_every=commit_every, snapshot_every="1ms" if commit_every == 2 else "1h")
-    stream = sp.Stream(algorithm, row_norm=1.0, seed=1, features=D, on_bad_row="zero", store=store)
+    stream = sp.Stream(algorithm, row_norm=1.0, seed=1, features=D, store=store)
     rows = ROWS.copy()
     rows[5::17, 2] = np.nan
     for act in acts:

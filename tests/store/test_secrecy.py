@@ -39,7 +39,6 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
         features=3,
         key=key,
         store=store,
-        on_bad_row="zero",
     )
     rows = np.random.default_rng(0).normal(size=(205, 3)) / 9.0
     rows[7::20] = CANARIES

@@ -44,9 +44,9 @@ def unchanged(stream: sp.Stream) -> tuple[object, ...]:
     return stream.t, stream.admission.bad_rows, gram, stream.features, state
 
 
-@pytest.mark.parametrize("bad", [[0.1, 0.2], [0.1, 0.2, 0.3, np.nan], [0, 0, 0, np.inf], ["x", 0, 0, 0], None, "abcd"])
+@pytest.mark.parametrize("bad", [[0.1, 0.2], np.zeros((4, 1)), None, "abcd"])
 @pytest.mark.parametrize("before", [0, 5])
-def test_a_bad_row_changes_nothing(bad: object, before: int) -> None:
+def test_a_row_of_another_shape_changes_nothing(bad: object, before: int) -> None:
     stream, clean = sp.Stream(fpl(), row_norm=1.0, seed=0), sp.Stream(fpl(), row_norm=1.0, seed=0)
     stream.push_many(some_rows(before))
     state = unchanged(stream)
@@ -103,8 +103,8 @@ def test_names_of_features_that_are_no_text() -> None:
     plain.push_many(some_rows(4))
     assert stream.features == plain.features
     assert np.array_equal(stream.regret.exact_gram(), plain.regret.exact_gram())
-    with pytest.raises(BadRowError, match="lacks feature"):
-        stream.push({9: 1.0, **dict(enumerate(some_rows(1)[0].tolist()[1:]))})
+    stream.push({9: 1.0, **dict(enumerate(some_rows(1)[0].tolist()[1:]))})
+    assert stream.admission.zero_rows_by_reason == {"missing value": 1}
 
 
 def test_a_stream_without_regret() -> None:

@@ -101,7 +101,7 @@ add("edge-doubling", sp.papers.DoublingFPL, n_components=1, **BUDGET, horizon=60
 
 
 def _named_by_a_row(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    stream = sp.Stream(subject, row_norm=1.0, regret=None, on_bad_row="zero")
+    stream = sp.Stream(subject, row_norm=1.0, regret=None)
     try:
         out: list[Any] = released(*(stream.push(row) for row in rows))
     except StreamPCAError as problem:

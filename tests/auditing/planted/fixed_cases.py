@@ -65,7 +65,7 @@ add(
 )
 
 
-_zeroed = partial(feed_stream, on_bad_row="zero")
+_zeroed = partial(feed_stream)
 _centered = partial(FPL, center=True)
 add("PrivateFPL-centered", _centered, feed=_zeroed, changes=centered)
 add("PrivateFPL-centered-rewards", _centered, publish_regret=True, feed=_zeroed, changes=centered,
