@@ -36,7 +36,7 @@ In short, for rows that come one after the other:
 | the same, slowly changing rows, at most 100 releases a window | `SlidingWindowPCA(method="smoothed")` | | |
 | the same, rows of one distribution: the last full window | `Tumbling(mechanism, release_every=W)` | | |
 | one subspace a day, or a block: rows before it do not matter | `Tumbling(mechanism, release_every=n)` | | |
-| one release of one table | a mechanism, e.g. `GaussianCovariance` (streampca release) | | `PrivatePCA`, `fit` |
+| one release of one table | a mechanism, e.g. `GaussianCovariance` (`streampca pca`) | | `PrivatePCA`, `fit` |
 | the same, or a block, of rows that are short or of uneven length | `adaptive_mechanism`, `Tumbling` of it | | |
 | very many features, where a d x d matrix does not fit | `PrivateOja` | `PrivateOjaPCA` | |
 | rows that lie close to a few directions, alike, in no particular order, from some 100 000 of them on | `DPPCA` | | |

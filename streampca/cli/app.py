@@ -27,7 +27,7 @@ BAD_INPUT = 2
 _COMMANDS = {
     "run": ("run:run", "Stream rows from a file, a pipe or standard input; write private releases."),
     "resume": ("run:resume", "Continue a durable run where it was."),
-    "release": ("run:release", "Release the subspace of a whole table once."),
+    "pca": ("run:pca", "Release the principal components of a whole table once."),
     "check": ("check:check", "Report what a release would meet, and propose its command. Spends nothing."),
     "demo": ("demo:demo", "Show private PCA of 336 776 real flights, live, with its regret."),
     "serve": ("page:serve", "Show a run as a page in the browser, and follow it while it grows."),

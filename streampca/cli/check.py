@@ -16,6 +16,7 @@ from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.options import Address, CheckOptions, Settings, SourceAddress, about, pairs, take
 from streampca.errors import UsageError
 from streampca.facade.check import Scale, check as check_table
+from streampca.facade.pca import components_or_share
 from streampca.rows.bounds import read_bounds
 from streampca.sources.columns import open_columns
 from streampca.sources.reading import Reading
@@ -46,13 +47,15 @@ def check(
     for name in ("follow", "rate", "query", "cursor"):
         if settings.pop(name, None) is not None:
             raise UsageError(f"--read {name}: it does not apply to check, which reads a whole file")
-    k = 2 if options.n_components is None else options.n_components
-    is_gaussian = options.mechanism in ("gaussian", "GaussianCovariance")
+    k = 2 if options.n_components is None else components_or_share(options.n_components)[0]
+    is_gaussian = options.mechanism in (None, "gaussian", "GaussianCovariance")
     take(Settings, given, "bounds", "out", others=True)
     delta = 1e-6 if options.delta is None and is_gaussian else options.delta
     if options.epsilon is not None:  # all that a release would refuse of its mechanism
         common = {name: getattr(options, name, None) for name in COMMON} | {"n_components": k, "delta": delta}
-        make_mechanism("adaptive" if options.mechanism == "auto" else options.mechanism, common, given)
+        make_mechanism(
+            "gaussian" if options.mechanism is None else options.mechanism.replace("auto", "adaptive"), common, given
+        )
     if options.write_bounds is not None:
         refuse_inputs(file, options.write_bounds)
     with closing(OutputFile(options.write_bounds, force=options.force)) as written:
@@ -104,7 +107,7 @@ def _command(file: Path, options: CheckOptions, used: Sequence[str], header: Seq
         chosen = [] if options.columns is None else ["--columns", columns]
         first = shlex.join(["streampca", "check", str(file), *chosen, "--write-bounds", scale[1]]) + "\n"
     parts = [
-        ["streampca", "release", str(file)], ["--mechanism", options.mechanism], ["-k", str(options.n_components)],
+        ["streampca", "pca", str(file)], *([["--mechanism", options.mechanism]] if options.mechanism else []), ["-k", str(options.n_components)],
         ["--epsilon", _number(options.epsilon or 1.0)],
         *([] if options.delta is None else [["--delta", _number(options.delta)]]),
         *(["--read", text] for text in options.read), *(["--set", text] for text in options.set_),

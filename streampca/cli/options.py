@@ -215,7 +215,7 @@ class ReadOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PrivateOptions(ReadOptions):
-    """Common options of ``run`` and ``release``: the release, its rows and its account."""
+    """Common options of ``run`` and ``pca``: the release, its rows and its account."""
 
     n_components: Annotated[int | None, about("Dimension of the subspace.", "--n-components", "-k")] = None
     epsilon: Annotated[float | None, about("Privacy parameter of all releases together, e.g. 1.")] = None
@@ -239,13 +239,16 @@ class PrivateOptions(ReadOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ReleaseOptions(PrivateOptions):
-    """Options of ``release``."""
+class PcaOptions(PrivateOptions):
+    """Options of ``pca``."""
 
-    mechanism: str
-    """gaussian or adaptive; with delta 0: adaptive-laplace or matrix-laplace; auto: adaptive-laplace for few features,
-    else adaptive; exact-subspace for rows on a subspace (integers; --row-norm is a power of two that no row exceeds),
-    which finds -k itself; or a class name."""
+    n_components: Annotated[
+        float | None, about("Number of components, or the share of the variance, below 1, that they hold.", "-k")
+    ] = None
+    mechanism: str | None = None
+    """Another mechanism than Gaussian noise: adaptive; with delta 0 adaptive-laplace or matrix-laplace; auto:
+    adaptive-laplace for few features, else adaptive; exact-subspace for rows on a subspace (integers; --row-norm is a
+    power of two that no row exceeds), which finds -k itself; or a class name."""
     set_: Annotated[
         tuple[str, ...], _key_option("--set", "Any further parameter of the mechanism", Settings, "bounds", "out")
     ] = ()
@@ -255,11 +258,9 @@ class ReleaseOptions(PrivateOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(ReleaseOptions):
-    """Options of ``check``: those of ``release``, none of which is required."""
+class CheckOptions(PcaOptions):
+    """Options of ``check``: those of ``pca``, none of which is required."""
 
-    mechanism: str = "gaussian"
-    """As for release."""
     limit: Annotated[int | None, about("Number of first rows to read. All by default.")] = None
     write_bounds: Path | None = None
     """JSON file to write, with the names of the columns and empty ranges to be filled in, for --bounds."""

@@ -1,11 +1,11 @@
-"""Commands that absorb rows: ``streampca run``, ``resume`` and ``release``."""
+"""Commands that absorb rows: ``streampca run``, ``resume`` and ``pca``."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +17,9 @@ from streampca.cli.messages import caution
 from streampca.cli.options import (
     LIVE,
     Address,
+    PcaOptions,
     ReadOptions,
     ReadSettings,
-    ReleaseOptions,
     RunOptions,
     Settings,
     SourceAddress,
@@ -31,9 +31,11 @@ from streampca.cli.options import (
     take,
 )  # fmt: skip
 from streampca.cli.session import NEVER, Session, card_lines
-from streampca.errors import SourceError, UsageError
+from streampca.errors import BadParameterError, SourceError, UsageError
+from streampca.facade.pca import components_or_share, with_share
 from streampca.linalg.counts import check_count
 from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
+from streampca.processors.base import Algorithm
 from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice
@@ -200,22 +202,31 @@ def resume(
         return session.exit_code()
 
 
-def release(
-    file: Annotated[TablePath, about("CSV (also .gz, .zip) or Parquet file of numeric columns.")],
+def pca(
+    file: Annotated[TablePath, about("CSV (also .gz, .zip), NDJSON or Parquet file.")],
     /,
     *,
-    options: ReleaseOptions,
+    options: PcaOptions = PcaOptions(),  # noqa: B008
 ) -> int:
-    """Release the subspace of a whole table once.
+    """Release the principal components of a whole table once.
 
     Holds the table in memory. Bad rows, with a missing value or one that is no
     number, count for nothing. Each release of the same rows spends the budget anew.
     """
     given = pairs(options.set_)
     settings = take(Settings, given, "bounds", "out", others=True)
-    name = "adaptive" if options.mechanism == "auto" else options.mechanism
-    common = {name: getattr(options, name, None) for name in COMMON}
-    mechanism = make_mechanism(name, common, given, missing=inputs.missing_scale(options))
+    # A share of the variance is chosen from the release, whose matrix does not depend on the number of components.
+    k, share = (None, None) if options.n_components is None else components_or_share(options.n_components)
+    common = {name: getattr(options, name, None) for name in COMMON} | {"n_components": k}
+    missing, mechanism = inputs.missing_scale(options), None
+    if options.mechanism is None:
+        algorithm: Algorithm = make_algorithm("fpl", common, given, missing=missing)
+    else:
+        if share is not None:
+            raise BadParameterError("n_components", share, f"a whole number for --mechanism {options.mechanism}")
+        mechanism = make_mechanism(
+            "adaptive" if options.mechanism == "auto" else options.mechanism, common, given, missing=missing
+        )
     source = inputs.rows_of(file, options)
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
@@ -226,15 +237,18 @@ def release(
             raise SourceError(file, "no rows; there is nothing to release")
         # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
         private = options.bounds == "private"
-        # The options were checked for the adaptive mechanism; only the table has the number of features.
-        if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
-            mechanism = adaptive_mechanism(
-                d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
-                adjacency=mechanism.adjacency,
-            )  # fmt: skip
-        algorithm = Tumbling(mechanism, release_every=n)
-        warned = advice.settings_warnings(mechanism.guarantee, n)
-        warned += advice.size_warnings(mechanism.n_components, d)
+        if mechanism is None:
+            algorithm = replace(algorithm, horizon=n, release_every=n)  # type: ignore[type-var]
+        else:
+            # The options were checked for the adaptive mechanism; only the table has the number of features.
+            if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
+                mechanism = adaptive_mechanism(
+                    d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
+                    adjacency=mechanism.adjacency,
+                )  # fmt: skip
+            algorithm = Tumbling(mechanism, release_every=n)
+        warned = advice.settings_warnings(algorithm.guarantee, n)
+        warned += advice.size_warnings(None if share is not None else algorithm.n_components, d)
         if private:
             wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None)
             wanted = replace(wanted, horizon=n if wanted.warmup is None else None)
@@ -244,7 +258,7 @@ def release(
         caution(warned)
         stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), ledger=account, regret=None)
         table = Table(source.features, source.bounds, lambda: iter(blocks))
-        session = Session(stream, table, files, []).run()
+        session = Session(stream, table, files, [], changed=partial(with_share, share=share)).run()
         lines = session.conclude("", "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)
     caution([] if stream.release is None else advice.release_warnings(stream.release))

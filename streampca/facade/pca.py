@@ -87,16 +87,13 @@ def pca(
     (1, 2)
     """
     check_scale(bounds, row_norm)
-    share = float(n_components) if isinstance(n_components, (float, np.floating)) else None
-    if share is not None and not 0.0 < share < 1.0:
-        raise BadParameterError("n_components", n_components, "an integer, or a share of the variance in (0, 1)")
+    k, share = components_or_share(n_components)
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
     table = open_columns(data, columns, read)
     if columns is None:
         _check_types(data, table)
     d = len(table.names)
-    k: Any = 1 if share is not None else n_components
     check_components(k, d)
     n = table.count()
     name = os.fspath(data) if isinstance(data, (str, os.PathLike)) else "the table"
@@ -114,10 +111,25 @@ def pca(
     release = stream.release or stream.finish()  # a file that has shrunk ends early
     if release is None:
         raise UsageError(f"{name} had {n} rows when they were counted, and has none now")
-    if share is not None:  # the released matrix does not depend on the number of components
-        reached = np.cumsum(release.replaced(n_components=d).explained_variance_ratio) >= share
-        release = release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else d)
-    return release
+    return with_share(release, share)
+
+
+def components_or_share(n_components: Any) -> tuple[Any, float | None]:
+    """Return the number of components to release, and the share of the variance that is to replace it, if any."""
+    if not isinstance(n_components, (float, np.floating)) or float(n_components).is_integer():
+        return n_components if isinstance(n_components, (int, np.integer)) else int(n_components), None
+    if not 0.0 < n_components < 1.0:
+        raise BadParameterError("n_components", n_components, "an integer, or a share of the variance in (0, 1)")
+    return 1, float(n_components)
+
+
+def with_share(release: Release, share: float | None) -> Release:
+    """Return a release of the fewest components that hold this share of its variance: post-processing."""
+    if share is None:
+        return release
+    # The released matrix does not depend on the number of components.
+    reached = np.cumsum(release.replaced(n_components=release.n_features).explained_variance_ratio) >= share
+    return release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else release.n_features)
 
 
 def _check_types(data: Any, table: ColumnTable) -> None:

@@ -174,7 +174,7 @@ def test_tables_that_hold_nothing(folder, command, rows):
     said = command("check", "rows.csv", "--epsilon", 1)
     assert (said.status, said.err) == (0, "")
     assert "none holds numbers" in said.out
-    assert "streampca release" not in said.out
+    assert "streampca pca" not in said.out
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_named_pipe_is_refused_without_waiting(folder, command):
 @pytest.mark.parametrize(
     "words",
     [
-        ("run", "URL", "--row-norm", 1), ("release", "URL", "--mechanism", "gaussian"), ("check", "URL"),
+        ("run", "URL", "--row-norm", 1), ("pca", "URL", "-k", 1), ("check", "URL"),
         ("resume", "run.db", "URL"), ("resume", "URL"),
         ("transform", "r.jsonl", "URL"), ("transform", "URL", "rows.csv"),
         ("show", "URL"), ("report", "URL"), ("serve", "URL"), ("status", "URL"), ("verify", "URL"), ("export", "URL"),

@@ -41,7 +41,7 @@ def test_the_printed_command_does_what_is_recommended(asked, tmp_path, command):
     assert releases[-1].row_norm == (3.0 if "--row-norm" in asked else 1.0)
     written = json.loads(out.read_text().splitlines()[0])["parameters"]
     made = eval(f"sp.{lines['use']}")
-    if words[0] == "release":
+    if "--mechanism" in words:
         made = sp.Tumbling(made, release_every=400)
     assert written["center"] == made.center
     for name, value in made.parameters().items():

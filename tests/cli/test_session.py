@@ -77,7 +77,7 @@ def test_a_file_that_is_read_is_never_overwritten(tmp_path, command):
     for source in (table, link, table.with_name("*.csv")):
         for argv in (
             ["run", source, *words, table], ["run", table, *words, link],
-            ["release", source, "--mechanism", "gaussian", *words, table],
+            ["pca", source, "--mechanism", "gaussian", *words, table],
         ):  # fmt: skip
             said = command(*argv)
             assert (said.status, "is read, and would be overwritten" in said.err) == (2, True)

@@ -23,7 +23,7 @@ def test_every_command_has_a_line_in_the_help(command):
     said = command("--help")
     lines = {line.split()[1]: line.split()[2:-1] for line in said.out.splitlines() if "│ " in line}
     for name in (
-        "audit", "backup", "check", "demo", "export", "ledger", "plan", "release", "report", "resume", "run", "serve",
+        "audit", "backup", "check", "demo", "export", "ledger", "pca", "plan", "report", "resume", "run", "serve",
         "show", "status", "transform", "verify", "version", "--install-completion",
     ):  # fmt: skip
         assert len(lines[name]) > 2, name

@@ -25,7 +25,7 @@ def release(command, table):
 
     def release(mechanism, *more):
         out = table.with_name("r.jsonl")
-        return command("release", table, "--mechanism", mechanism, "--row-norm", "256", "--out", out, *more)
+        return command("pca", table, "--mechanism", mechanism, "--row-norm", "256", "--out", out, *more)
 
     return release
 
@@ -91,22 +91,22 @@ def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, releas
     assert (said.status, released(table)[0].details["mechanism"]) == (0, "AdaptiveLaplaceCovariance")
 
 
-GAUSSIAN, SCALED = ["release", "--mechanism", "gaussian"], ["--row-norm", "256"]
+GAUSSIAN, SCALED = ["pca", "--mechanism", "gaussian"], ["--row-norm", "256"]
 TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (["release", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
-        (["release", "--mechanism", "matrix-laplace", *BUDGET], "--delta: MatrixLaplaceCovariance takes no such"),
+        (["pca", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
+        (["pca", "--mechanism", "matrix-laplace", *BUDGET], "--delta: MatrixLaplaceCovariance takes no such"),
         (GAUSSIAN, "Missing: -k (number of components), --epsilon (privacy budget, e.g. 1) and --bounds or --row-norm"),
         ([*GAUSSIAN, *BUDGET, "--row-norm", "1", "--ledger", "x.db"], "--ledger and --data-set"),
         ([*GAUSSIAN, *BUDGET], SCALE),
         ([*GAUSSIAN, *BUDGET, "--row-norm", "-1"], "--row-norm -1"),
         ([*GAUSSIAN, *BUDGET, *SCALED, "--set", "colour=3"], "colour"),
         (
-            ["release", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"],
+            ["pca", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"],
             "those that can are GaussianCovariance,",
         ),
         ([*TUMBLING, "mechanism=adaptive", *BUDGET, *SCALED, "--center"], "AdaptiveCovariance cannot center;"),
@@ -133,7 +133,7 @@ def test_private_bounds_come_from_some_of_the_rows(tmp_path, command, terminal):
     rows = np.random.default_rng(0).normal(size=(4000, 2)) * [30, 8]
     table, out = tmp_path / "rows.csv", tmp_path / "release.jsonl"
     table.write_text("a,b\n" + "\n".join(f"{a},{b}" for a, b in rows))
-    given = ["release", table, "-k", "1", "--epsilon", "3", "--bounds", "private", "--out", out, "--mechanism"]
+    given = ["pca", table, "-k", "1", "--epsilon", "3", "--bounds", "private", "--out", out, "--mechanism"]
     said = command(*given, "gaussian", "--delta", "1e-6")
     assert (said.status, "Values clamped" in said.words) == (0, True)
     (made,) = sp.read_releases(out)
