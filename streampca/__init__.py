@@ -114,6 +114,7 @@ def __getattr__(name: str) -> Any:
         # Kept among the globals, so that this function is called once for each name.
         value = globals()[name] = getattr(import_module(f"streampca.{_HOME[name]}"), name)
         return value
+    import_module("streampca.errors").refuse_guess(["streampca"], name, AttributeError, "name")
     raise AttributeError(f"module 'streampca' has no attribute {name!r}")
 
 

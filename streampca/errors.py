@@ -7,11 +7,15 @@ absorbed, no noise is drawn and no budget is spent.
 from __future__ import annotations
 
 import copyreg
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
-from typing import Any
+from functools import wraps
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def short(value: object) -> str:
@@ -191,3 +195,86 @@ def printable(text: str) -> str:
     """Replace the characters of a text that control a terminal."""
     # The narrow space that groups digits counts as not printable, and controls nothing.
     return "".join(c if c.isprintable() or c == "\u202f" else "\ufffd" for c in text)
+
+
+#: What users of other libraries try, and what streampca has: by class, or "streampca", and name or keyword.
+ANSWERS = {
+    "streampca": {
+        "PCA PrivatePCA fit fit_transform": "sp.pca for a table, sp.Stream for rows; or streampca.sklearn.PrivatePCA",
+        "IncrementalPCA StreamingPCA StreamPCA OnlinePCA": "sp.Stream(sp.PrivateFPL(...))",
+        "read_csv open_rows from_csv load_csv": "sp.sources.open_rows",
+        "read_release load load_releases": "sp.read_releases",
+        "Accountant PrivacyAccountant BudgetAccountant": "sp.Ledger",
+        "Gaussian GaussianMechanism": "sp.GaussianCovariance",
+        "Exponential SlidingWindow WindowPCA": "sp.SlidingWindowPCA",
+        "recommend suggest": "sp.plan",
+    },
+    "Stream": {
+        "update learn_one add feed": "push",
+        "partial_fit learn_many fit": "push_many for a block; sp.pca for one table",
+        "releases": "`for step in stream.run(rows)`: step.release",
+        "components_ components explained_variance_ratio_ plot save subspace to_frame transform":
+            "stream.release, which has components, plot, save, subspace, to_frame and transform",
+        "spent epsilon budget": "stream.guarantee",
+        "n_components k delta center horizon release_every adjacency window noise solver unit":
+            "a parameter of the algorithm: Stream(sp.PrivateFPL(...))",
+        "data_norm norm clip": "row_norm",
+        "ledger": "account=Ledger(path).account(data_set)",
+    },
+    "Release": {
+        "basis components_ loadings loadings_": "components (k, d), or to_frame() in the units of the features",
+        "explained_variance_ explained_variance_ratio_": "explained_variance and explained_variance_ratio",
+        "mean_": "mean",
+        "to_dataframe to_pandas": "to_frame",
+        "to_file write": "save",
+        "epsilon delta": "guarantee",
+    },
+    "Ledger": {
+        "spent": "balance(data_set).spent",
+        "budget": "balance(data_set)",
+        "spend charge": "debit",
+        "epsilon delta": "Ledger.set_budget(data_set, Budget(epsilon, delta))",
+    },
+    "": {  # parameters of algorithms, mechanisms and functions
+        "k n_components_ components rank": "n_components",
+        "n": "n_rows or horizon",
+        "d": "n_features",
+        "rho mu": "epsilon and delta; Guarantee has mu and rho",
+        "data_norm norm clip": "row_norm of Stream or release",
+        "every": "release_every",
+        "random_state": "seed",
+    },
+}  # fmt: skip
+
+
+def refuse_guess(owners: Iterable[str], guess: str, error: type[Exception], has: str) -> None:
+    """Raise an error that names the right word, if there is one for this ``guess``."""
+    for guesses, answer in chain.from_iterable(ANSWERS.get(owner, {}).items() for owner in owners):
+        if guess in guesses.split():
+            raise error(f"there is no {has} {guess!r}. Use {answer}")
+
+
+class Answered:
+    """Base of classes whose missing attributes are looked up in `ANSWERS`."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            refuse_guess([kind.__name__ for kind in type(self).__mro__], name, AttributeError, "attribute")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def answered(function: F) -> F:
+    """Make calls with an unknown keyword raise an error that names the right one."""
+    known = frozenset(inspect.signature(function).parameters)
+    owners = function.__qualname__.partition(".")[0], ""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs.keys() - known:
+            refuse_guess(owners, name, TypeError, "parameter")
+        return function(*args, **kwargs)
+
+    return cast(F, call)

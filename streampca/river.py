@@ -172,7 +172,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         if feed is None or feed.names != names:
             stream = Stream(
                 self._algorithm, features=tuple(map(str, names)), bounds=self.bounds, row_norm=self.row_norm,
-                regret=None, seed=self.seed, ledger=self._account,
+                regret=None, seed=self.seed, account=self._account,
             )  # fmt: skip
             self._feed = feed = _Feed(stream, names)
         return feed

@@ -205,7 +205,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ),
             bounds=self.bounds, row_norm=self.row_norm,
             features=None if names is None else tuple(map(str, names)), regret=None, seed=seed,
-            ledger=Account.of(self.ledger, self.data_set),
+            account=Account.of(self.ledger, self.data_set),
         )  # fmt: skip
 
     @property

@@ -242,7 +242,7 @@ class PrivateOptions(ReadOptions):
 class PcaOptions(PrivateOptions):
     """Options of ``pca``."""
 
-    n_components: Annotated[
+    n_components: Annotated[  # type: ignore[assignment]
         float | None, about("Number of components, or the share of the variance, below 1, that they hold.", "-k")
     ] = None
     mechanism: str | None = None

@@ -58,8 +58,8 @@ def plan(
         row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
     out = console(sys.stdout)
-    shown = [p for p in plan.predictions if all_ or p.serves == plan.recommended.serves]
-    every = plan.recommended.settings.get("release_every")
+    shown = [p for p in plan.predictions if all_ or p.serves == plan.best.serves]
+    every = plan.best.settings.get("release_every")
     out.print(f"Expected after {n_rows} rows" + (f", released every {every}:" if every else ":"), style="bold")
     rows = plan.to_frame()
     table = Table("candidate", box=None, padding=(0, 1, 0, 0), pad_edge=False)
@@ -68,11 +68,11 @@ def plan(
         table.add_column(name, justify="right", no_wrap=True)
     for prediction, row in zip(plan.predictions, rows.itertuples(index=False), strict=True):
         if prediction in shown:
-            table.add_row(*row, style="bold" if prediction is plan.recommended else None)
+            table.add_row(*row, style="bold" if prediction is plan.best else None)
     out.print(table)
     for name, texts, style in (
         ("assumed", [plan.question.assumed], None),
-        ("use", [plan.recommended.code], None),
+        ("use", [plan.best.code], None),
         ("run", [command_of(plan.algorithm, row_norm=row_norm)], None),
         ("why", [plan.reason], None),
         ("warning", plan.warnings, "yellow"),

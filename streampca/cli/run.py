@@ -112,7 +112,7 @@ def run(
         account = opened.enter_context(inputs.paying(options))
         database = None if options.store is None else inputs.open_store(options.store, settings)
         stream = Stream(
-            algorithm, **inputs.stream_settings(options, settings, rows), ledger=account, store=database,
+            algorithm, **inputs.stream_settings(options, settings, rows), account=account, store=database,
             regret=RegretLog(every=NEVER if database is None else None),
         )  # fmt: skip
         if database is not None:
@@ -256,7 +256,7 @@ def pca(
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
         caution(warned)
-        stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), ledger=account, regret=None)
+        stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), account=account, regret=None)
         table = Table(source.features, source.bounds, lambda: iter(blocks))
         session = Session(stream, table, files, [], changed=partial(with_share, share=share)).run()
         lines = session.conclude("", "" if account is None else account.remaining())

@@ -104,7 +104,7 @@ def pca(
     )
     stream = Stream(
         algorithm, bounds=bounds, row_norm=row_norm, features=table.names, regret=None, seed=seed,
-        ledger=account,
+        account=account,
     )  # fmt: skip
     for block in table.blocks(n):  # up to the count, also of a file that has grown since
         stream.push_many(_values(block))

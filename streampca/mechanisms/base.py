@@ -58,7 +58,7 @@ class Mechanism(Configuration):
         row_norm: float | None = None,
         t: int | None = None,
         seed: int | None = None,
-        ledger: Account | None = None,
+        account: Account | None = None,
     ) -> Release:
         """Release the data set once.
 
@@ -76,7 +76,7 @@ class Mechanism(Configuration):
         t : rows of the run so far, counting these; None for n.
         seed : integer in place of ``randomness``, for tests and scenarios: equal seed, rows and t give equal releases.
             Not private against a reader of the seed.
-        ledger : the account that is debited, ``Ledger(file).account(data_set)``: once a call, after the rows are
+        account : the account that is debited, ``Ledger(file).account(data_set)``: once a call, after the rows are
             checked and before noise is drawn.
 
         Returns
@@ -93,7 +93,7 @@ class Mechanism(Configuration):
         BudgetExhaustedError
             If the account does not cover the guarantee. Nothing was drawn or released.
         """
-        check_account(ledger)
+        check_account(account)
         check_scale(bounds, row_norm)
         if self.is_exact and bounds is not None:
             raise UsageError(f"bounds: {type(self).__name__} keeps the values of rows. Pass row_norm=1.0")
@@ -115,8 +115,8 @@ class Mechanism(Configuration):
             rows = with_constant(rows)
         guarantee = self.guarantee_for(d)
         # Debit before any noise exists: a failure in between loses budget, never privacy.
-        if ledger is not None:
-            ledger.debit(guarantee, os.urandom(NAME_BYTES))
+        if account is not None:
+            account.debit(guarantee, os.urandom(NAME_BYTES))
         terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee, **scale)
         t = rows.shape[0] if t is None else int(t)
         # Privacy: releases that differ in a public number share no noise.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import UsageError
+from streampca.errors import UsageError, answered
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
@@ -45,7 +45,8 @@ class Plan:
     question : Question
     predictions : tuple of Prediction
         All candidates; those that serve the purpose come first, the best one first.
-    recommended : Prediction
+    best : Prediction
+        The recommended one.
     reason : str
         Reason for the recommendation.
     warnings : tuple of str
@@ -56,7 +57,7 @@ class Plan:
 
     question: Question
     predictions: tuple[Prediction, ...]
-    recommended: Prediction
+    best: Prediction
     reason: str
     warnings: tuple[str, ...]
     advice: tuple[str, ...]
@@ -64,7 +65,7 @@ class Plan:
     @property
     def algorithm(self) -> Any:
         """The recommended algorithm or mechanism."""
-        return self.recommended.algorithm
+        return self.best.algorithm
 
     def to_frame(self) -> pd.DataFrame:
         """Return the predictions as a pandas frame of text, a row for each candidate."""
@@ -85,14 +86,14 @@ class Plan:
         """Return the assumption, the recommendation with its reason, warnings and advice, a line each."""
         return [
             f"assumed: {self.question.assumed}",
-            f"use: {self.recommended.code}",
+            f"use: {self.best.code}",
             f"why: {self.reason}",
             *(f"warning: {text}" for text in self.warnings),
             *(f"advice: {text}" for text in self.advice),
         ]
 
     def _repr_html_(self) -> str:
-        table, use = self.to_frame(), f"Use {self.recommended.code}"
+        table, use = self.to_frame(), f"Use {self.best.code}"
         return html_table(list(table.columns), table.itertuples(index=False), warning=use, note=". ".join(self.notes()))
 
     def __str__(self) -> str:
@@ -100,6 +101,7 @@ class Plan:
         return "\n".join([self.to_frame().to_string(index=False), *limits, "", *self.notes()])
 
 
+@answered
 def plan(
     *,
     n_rows: int,

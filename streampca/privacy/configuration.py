@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
+from streampca.errors import refuse_guess
 from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import check_memory
 from streampca.privacy.budget import Adjacency, Budget
@@ -43,6 +45,12 @@ class Configuration(ABC):
     center: bool = False
     #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
     square_bytes: float = 0.0
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Create an instance; an unknown keyword raises an error that names the right one."""
+        for name in given.keys() - inspect.signature(cls).parameters.keys():
+            refuse_guess([""], name, TypeError, "parameter")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         """Resolve defaults that depend on other parameters; check what most have: numbers, dimensions and a budget."""

@@ -42,7 +42,7 @@ class Account(Protocol):
 def check_account(account: Any) -> None:
     """Raise `BadParameterError` unless it is an account or None."""
     if account is not None and (not hasattr(account, "debit") or hasattr(account, "account")):
-        raise BadParameterError("ledger", account, "an account", advice="Pass Ledger(file).account(data_set)")
+        raise BadParameterError("account", account, "an account", advice="Pass Ledger(file).account(data_set)")
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,11 @@ class Guarantee:
     def is_private(self) -> bool:
         """Whether the guarantee is finite. Ignores caveats."""
         return math.isfinite(self.epsilon)
+
+    @property
+    def rho(self) -> float | None:
+        """Parameter of zero-concentrated DP, mu**2 / 2; None without mu, or with a slack."""
+        return None if self.mu is None or self.slack else 0.5 * self.mu**2
 
     def epsilon_at(self, delta: float) -> float:
         """Return the smallest epsilon known at another delta: exact with `mu`; else `epsilon`, or infinite below."""

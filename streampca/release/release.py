@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from streampca.conversion import as_block, as_floats, is_frame
-from streampca.errors import BadRowError, NoReleaseError, UsageError, reason
+from streampca.errors import Answered, BadRowError, NoReleaseError, UsageError, reason
 from streampca.linalg.centering import MeanNoise, centered
 from streampca.linalg.eigen import ritz_pairs, top_pairs
 from streampca.linalg.lazy import cached_property
@@ -124,7 +124,7 @@ def centered_fields(
     }  # fmt: skip
 
 
-class Release:
+class Release(Answered):
     """Publishable output of a mechanism or processor. Immutable.
 
     All data reachable from a release is safe to publish under ``guarantee``. Eigenvectors are computed when first read.

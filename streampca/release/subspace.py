@@ -31,6 +31,10 @@ class Subspace:
         """Return the energy of a Gram matrix in the subspace, tr(V^T G V), in the units of G."""
         return float(np.vdot(self.basis, gram @ self.basis))
 
+    def distance(self, other: Subspace) -> float:
+        """Return the sine of the largest principal angle to another subspace of the same dimension."""
+        return float(np.sin(self.angles(other)[-1]))
+
     def angles(self, other: Subspace) -> FloatArray:
         """Return the principal angles to another subspace, in radians, ascending."""
         angles: FloatArray = subspace_angles(self.basis, other.basis)[::-1]

@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Self
 
-from streampca.errors import BadParameterError, BudgetExhaustedError, StoreForkedError, UsageError
+from streampca.errors import Answered, BadParameterError, BudgetExhaustedError, StoreForkedError, UsageError, answered
 from streampca.privacy.accounting import Event, Promising, basic_epsilon, epsilon_of
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
@@ -76,7 +76,7 @@ class Balance:
         )
 
 
-class Ledger(AbstractContextManager["Ledger"]):
+class Ledger(Answered, AbstractContextManager["Ledger"]):
     """Budgets and debits in one SQLite file. Every debit is on the disk before the call returns.
 
     Use it as a context manager, or call `close`. It holds no rows and no noise. A ledger that is deleted or edited has
@@ -113,6 +113,7 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     # -- budgets --------------------------------------------------------------------
 
+    @answered
     def set_budget(self, data_set: str, budget: Budget, unit: str = "one row") -> None:
         """Set the budget of a data set. Idempotent.
 
@@ -147,6 +148,11 @@ class Ledger(AbstractContextManager["Ledger"]):
         if found is None:
             raise UsageError(f"data set {data_set!r} has no budget. Set one with Ledger.set_budget")
         return found
+
+    def remaining(self, data_set: str) -> float:
+        """Return epsilon of the budget less that of all debits together, at the budget's delta."""
+        balance = self.balance(data_set)
+        return max(0.0, balance.epsilon - balance.spent)
 
     def balances(self) -> list[Balance]:
         """Return the balances of all data sets, by name."""
@@ -209,7 +215,7 @@ class Ledger(AbstractContextManager["Ledger"]):
                 return after
 
     def account(self, data_set: str, *, run: str | None = None) -> Account:
-        """Return the account of a data set, for ``ledger=`` of streams and releases. Debits show ``run``."""
+        """Return the account of a data set, for ``account=`` of streams and releases. Debits show ``run``."""
         return Account(self, data_set, run)
 
     def _replace(self, data_set: str, before: Balance | None, after: Balance) -> bool:
@@ -272,7 +278,7 @@ class Ledger(AbstractContextManager["Ledger"]):
 
 @dataclass(frozen=True)
 class Account:
-    """Account of one data set in a ledger, for ``ledger=`` of streams and releases. Debits show ``run``."""
+    """Account of one data set in a ledger, for ``account=`` of streams and releases. Debits show ``run``."""
 
     ledger: Ledger
     data_set: str

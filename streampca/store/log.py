@@ -109,7 +109,7 @@ class Writer:
     non-empty ``lost`` refuses further rows.
     """
 
-    _owner: object
+    _owner: Any
     lock: InitVar[LockFile]
     _database: Database
     _key: RunKey
@@ -182,6 +182,9 @@ class Writer:
                 self.thread.wait(job)
             # In the background: rows influence no released value before they are durable (`hold`).
             self._last, self._job = time.monotonic(), self.thread.begin(self._write)
+
+    def close(self) -> None:
+        self._owner.close()
 
     def hold(self, t: int) -> None:
         while True:

@@ -289,7 +289,7 @@ class Store(AbstractContextManager["Store"]):
             raise UsageError(f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)")
         payer, described = engine.account, config_of(engine)
         if payer is not None and not isinstance(payer, Account):
-            raise BadParameterError("ledger", ..., "Ledger(path).account(data_set), a debit that is durable too")
+            raise BadParameterError("account", ..., "Ledger(path).account(data_set), a debit that is durable too")
         try:
             database = self._claim()
             # Order: facts, ledger, witness, key file. The key file is the commit point: a crash before it leaves a run

@@ -191,6 +191,9 @@ class CommitLog(Protocol):
     def hold(self, t: int) -> None:
         """Return once the first t rows and their releases are durable."""
 
+    def close(self) -> None:
+        """Commit all rows and close the store."""
+
 
 @dataclass(frozen=True)
 class BlockCutter:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, Self
 import numpy as np
 
 from streampca.conversion import as_block, check_iterable, framed
-from streampca.errors import BadParameterError, UsageError
+from streampca.errors import Answered, BadParameterError, UsageError, answered
 from streampca.linalg.counts import check_count
 from streampca.linalg.scale import Bounds, check_scale
 from streampca.privacy.guarantee import Account, Guarantee, check_account
@@ -47,7 +47,7 @@ class RunStore(Protocol):
         """Rebuild the stream of a run."""
 
 
-class Stream:
+class Stream(Answered):
     """Feed rows to an algorithm; get private releases, and the live regret for the curator.
 
     Parameters
@@ -66,7 +66,7 @@ class Stream:
     regret : a `RegretLog`. None computes no rewards and keeps no d x d matrix beyond the processor's own.
     private_regret : settings of the publishable regret for an algorithm that releases rewards
         (``PrivateFPL(publish_regret=True)``). If None, ``PrivateRegret()``.
-    ledger : account that the budget is charged to, ``Ledger(file).account(data_set)``. The whole stream is charged
+    account : account that the budget is charged to, ``Ledger(file).account(data_set)``. The whole stream is charged
         before its first row; if the budget does not cover it, that row raises `BudgetExhaustedError`.
     seed : integer for reproducible noise in tests and scenarios: not private against a reader who knows it. If None,
         that of the algorithm; without one, noise is fresh from the system.
@@ -103,6 +103,7 @@ class Stream:
 
     _caps_users = False  # True in the stream of a `UserStream`, which caps the rows of each user
 
+    @answered
     def __init__(
         self,
         algorithm: Algorithm,
@@ -113,7 +114,7 @@ class Stream:
         features: Sequence[str] | int | None = None,
         regret: RegretLog | Literal["exact"] | None = "exact",
         private_regret: PrivateRegret | None = None,
-        ledger: Account | None = None,
+        account: Account | None = None,
         seed: int | None = None,
         key: bytes | None = None,
         store: RunStore | None = None,
@@ -134,7 +135,7 @@ class Stream:
         if isinstance(features, str) or not isinstance(features, Iterable | None):
             raise BadParameterError("features", features, "a sequence of names, or their number")
         check_scale(bounds, row_norm)
-        check_account(ledger)
+        check_account(account)
         horizon: int | None = getattr(algorithm, "horizon", None)
         publishes = bool(getattr(algorithm, "publish_regret", False))
         if private_regret is not None and not publishes:
@@ -168,11 +169,11 @@ class Stream:
         randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
         exact = RegretLog() if isinstance(regret, str) else regret
         private = (private_regret or PrivateRegret()) if publishes else None
-        self.engine = Engine(algorithm, randomness, admission, exact, private, ledger)
+        self.engine = Engine(algorithm, randomness, admission, exact, private, account)
         if store is not None:
             if not hasattr(store, "begin"):
                 raise BadParameterError("store", store, "a store", advice="Pass Store(path)")
-            self.engine.attach(store.begin(self.engine), ledger, copied=False)
+            self.engine.attach(store.begin(self.engine), account, copied=False)
 
     @classmethod
     def resume(cls, store: RunStore, *, moved: bool = False) -> Self:
@@ -310,6 +311,17 @@ class Stream:
         rows.
         """
         return self.engine.finish()
+
+    def close(self) -> None:
+        """Close the store of a durable stream, if there is one: all rows are committed. `with` calls it."""
+        if self.engine.log is not None:
+            self.engine.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def leaves(self) -> BlockCutter:
         """Return the public settings for cutting rows into blocks in another process.

@@ -302,7 +302,7 @@ def test_a_push_inside_a_reading_spoils_no_figure() -> None:
 def test_an_account_and_finalizers_that_push() -> None:
     """Pushes from `debit`, `__del__`, a weak reference and the collector of cycles, all inside pushes."""
     feed = Feed(
-        sp.Stream(fpl(), row_norm=1.0, features=NAMES, ledger=SimpleNamespace(debit=lambda *given: feed.inside()))
+        sp.Stream(fpl(), row_norm=1.0, features=NAMES, account=SimpleNamespace(debit=lambda *given: feed.inside()))
     )
     feed.push()
     assert (feed.refused, feed.stream.t) == (1, 1)
@@ -542,7 +542,7 @@ def test_a_push_that_is_under_way_in_the_child_of_a_fork_is_refused_there() -> N
         def debit(self, guarantee: Any, start: bytes) -> None:
             paid.append(start)
 
-    stream = sp.Stream(fpl(), row_norm=1.0, features=NAMES, ledger=Account())
+    stream = sp.Stream(fpl(), row_norm=1.0, features=NAMES, account=Account())
     stream.push(ROWS[0])
     parent, children = os.getpid(), []
 

@@ -55,8 +55,8 @@ def test_the_page_says_what_the_planner_says(title: str, question: dict[str, int
     plan = WHICH["planned"](question)
     found = re.search(r"\| \*\*(.+?)\*\* \| ([0-9.]+)% \|", text)
     assert found is not None, "write the page anew: python docs/_which_algorithm.py > docs/which.md"
-    assert found[1] == plan.recommended.label
-    assert abs(float(found[2]) / 100.0 - plan.recommended.captured) < 0.05
+    assert found[1] == plan.best.label
+    assert abs(float(found[2]) / 100.0 - plan.best.captured) < 0.05
 
 
 def test_the_page_names_what_exists() -> None:

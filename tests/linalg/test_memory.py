@@ -82,7 +82,7 @@ def test_too_many_features_are_told_before_memory_is_taken(monkeypatch):
             paid.append(start)
 
     stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0, ledger=Account()
+        sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False), row_norm=1.0, account=Account()
     )
     with pytest.raises(UsageError, match="choose fewer columns"):
         stream.push(np.zeros(5000))

@@ -90,11 +90,11 @@ def test_the_recommended_one_runs_and_is_explained() -> None:
     found = plan(**ASKED)
     stream = sp.Stream(found.algorithm, row_norm=1.0, seed=0)
     stream.push_many(rows_of(100))
-    assert found.recommended.name == "PrivateFPL"
-    assert found.recommended.settings["noise"] == "blt"
+    assert found.best.name == "PrivateFPL"
+    assert found.best.settings["noise"] == "blt"
     assert "least expected regret" in found.reason
-    assert found.recommended.code.startswith("PrivateFPL(n_components=2, epsilon=1.0")
-    assert isinstance(eval(f"sp.{found.recommended.code}"), sp.PrivateFPL)
+    assert found.best.code.startswith("PrivateFPL(n_components=2, epsilon=1.0")
+    assert isinstance(eval(f"sp.{found.best.code}"), sp.PrivateFPL)
     assert "use: PrivateFPL(" in str(found)
     assert "assumed: the given spectrum" in str(found)
     assert isinstance(plan(**ASKED, window=500).algorithm, sp.SlidingWindowPCA)
@@ -103,12 +103,12 @@ def test_the_recommended_one_runs_and_is_explained() -> None:
 
 def test_waiting_and_noise_are_weighed() -> None:
     # With few rows, rare releases waste them; the chosen one is no worse than its neighbours.
-    chosen = plan(**ASKED).recommended
+    chosen = plan(**ASKED).best
     for every in (1, 10, 100, 1000):
         other = plan(**ASKED, release_every=every)
         assert chosen.regret_per_row is not None
-        assert other.recommended.regret_per_row is not None
-        assert chosen.regret_per_row <= other.recommended.regret_per_row * 1.001 + 0.003 * 0.6
+        assert other.best.regret_per_row is not None
+        assert chosen.regret_per_row <= other.best.regret_per_row * 1.001 + 0.003 * 0.6
 
 
 def needed_by(found: Plan) -> int:
@@ -122,10 +122,10 @@ def test_drowned_signals_are_told_with_the_rows_that_would_do() -> None:
     assert "below the noise" in "".join(drowned.warnings)
     assert 300 < needed < 30_000
     enough = plan(**(ASKED | {"n_rows": needed}), release_every=max(1, needed // 1000))
-    assert 0.988 < enough.recommended.captured < 0.995  # horizons are rounded up, so rows may be a few too many
+    assert 0.988 < enough.best.captured < 0.995  # horizons are rounded up, so rows may be a few too many
     assert not any("drowns" in text for text in enough.warnings)
     flat = plan(n_rows=1000, n_features=8, n_components=2, epsilon=1.0, delta=1e-6, spectrum="flat")
-    assert flat.recommended.captured == pytest.approx(1.0)  # any subspace is as good
+    assert flat.best.captured == pytest.approx(1.0)  # any subspace is as good
     whole = plan(n_rows=1000, n_features=3, n_components=3, epsilon=1.0, delta=1e-6)
     assert not any("drowns" in text for text in whole.warnings)  # there is one subspace only
     windowed = plan(**ASKED, window=50)
@@ -140,7 +140,7 @@ def test_a_single_release_is_told_how_many_rows_would_do() -> None:
     assert captured == pytest.approx(0.99, abs=0.002)
     wide = {"n_features": 50, "n_components": 5, "spectrum": "decaying", "n_rows": 500}
     adaptive = plan(**(ASKED | wide), release_every=500)
-    assert adaptive.recommended.name == "AdaptiveCovariance"
+    assert adaptive.best.name == "AdaptiveCovariance"
     assert "on yours the planner cannot tell" in adaptive.reason
 
 
@@ -166,7 +166,7 @@ def test_a_window_that_does_not_fit_the_memory_is_a_histogram(window: int, metho
 
 
 def test_noise_and_regret_are_in_units_of_row_norm_squared() -> None:
-    one, three = (plan(**ASKED, row_norm=norm).recommended for norm in (1.0, 3.0))
+    one, three = (plan(**ASKED, row_norm=norm).best for norm in (1.0, 3.0))
     assert three.noise_std == pytest.approx(9.0 * one.noise_std)  # type: ignore[operator]
     assert three.regret_per_row == pytest.approx(9.0 * one.regret_per_row)  # type: ignore[operator]
     assert three.captured == one.captured

@@ -76,7 +76,7 @@ class Run:
                 features=FEATURES,
                 seed=SEED,
                 store=store,
-                ledger=sp.Ledger(self.ledger).account("rows"),
+                account=sp.Ledger(self.ledger).account("rows"),
             )
 
     def feed(self, stream: sp.Stream, pieces: random.Random) -> None:

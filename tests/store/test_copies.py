@@ -292,7 +292,7 @@ def test_a_durable_stream_needs_a_durable_account(tmp_path: Path, ledger: Path) 
             """Book nothing."""
 
     with pytest.raises(BadParameterError, match="a debit that is durable too"):
-        sp.Stream(fpl(), row_norm=1.0, store=sp.Store(":memory:"), ledger=Mine())
+        sp.Stream(fpl(), row_norm=1.0, store=sp.Store(":memory:"), account=Mine())
     ledger.rename(tmp_path / "away.db")
     with pytest.raises(UsageError, match="there is no such ledger"):
         proceed(tmp_path / "run.db")

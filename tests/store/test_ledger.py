@@ -71,7 +71,7 @@ def runs(ledger, data_set="patients"):
 
 def test_a_stream_is_booked_before_its_first_row_and_once(ledger):
     for number in (1, 2):  # of one name
-        stream = sp.Stream(fpl(), row_norm=1.0, features=3, ledger=ledger.account("many", run="nightly"))
+        stream = sp.Stream(fpl(), row_norm=1.0, features=3, account=ledger.account("many", run="nightly"))
         for refused, error in (([[1.0, np.nan, 0.0]], BadRowError), (np.zeros((4, 3)), HorizonReachedError)):
             with pytest.raises(error):
                 stream.push_many(refused)
@@ -87,7 +87,7 @@ def test_a_stream_is_booked_before_its_first_row_and_once(ledger):
 def test_refusal_before_anything_changes(ledger, feed, features):
     ledger.debit("patients", fpl(1.9))
     before = ledger.balance("patients")
-    stream = sp.Stream(fpl(1.0), row_norm=1.0, features=features, ledger=ledger.account("patients"))
+    stream = sp.Stream(fpl(1.0), row_norm=1.0, features=features, account=ledger.account("patients"))
     for _ in range(2):
         with pytest.raises(
             BudgetExhaustedError, match=r"data set 'patients' has spent epsilon=1.9 of 2 at delta=1e-06"
@@ -120,7 +120,7 @@ def test_refusal_before_anything_changes(ledger, feed, features):
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_refused_costs_nothing(ledger, algorithm, rows, problem):
-    refused = sp.Stream(algorithm, row_norm=1.0, ledger=ledger.account("patients"))
+    refused = sp.Stream(algorithm, row_norm=1.0, account=ledger.account("patients"))
     with pytest.raises(problem):
         refused.push_many(rows)
     assert not runs(ledger)
@@ -135,7 +135,7 @@ def test_what_is_refused_costs_nothing(ledger, algorithm, rows, problem):
 @pytest.mark.parametrize("seed", [None, 7])
 def test_copies_and_children_of_streams_pay_again(ledger, in_child, how, seed):
     """The budget covers two runs, not three."""
-    stream = sp.Stream(fpl(1.2), row_norm=1.0, ledger=ledger.account("patients"), seed=seed)
+    stream = sp.Stream(fpl(1.2), row_norm=1.0, account=ledger.account("patients"), seed=seed)
     stream.push(ROWS[0])
     twin, third = how(stream), how(stream)
     assert twin.release.to_json() == stream.release.to_json()
@@ -159,13 +159,13 @@ def test_one_shots_check_pay_and_start_in_this_order(ledger):
     account = ledger.account("many", run="by hand")
     for rows in (ROWS, ROWS, np.zeros(3), [[1.0, math.nan, 0.0]]):
         with suppress(sp.errors.UsageError, BadRowError):
-            small.release(rows, ledger=account, row_norm=1.0)
+            small.release(rows, account=account, row_norm=1.0)
     assert [entry.event.what for entry in ledger.balance("many").entries] == [Event.of(small).what] * 2
     with pytest.raises(BudgetExhaustedError):
-        replace(small, epsilon=5.0).release(ROWS, ledger=ledger.account("patients"), row_norm=1.0)
+        replace(small, epsilon=5.0).release(ROWS, account=ledger.account("patients"), row_norm=1.0)
     leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, release_every=1, center=False)
     with pytest.raises(BudgetExhaustedError, match="without a guarantee"):
-        sp.Stream(leader, row_norm=1.0, ledger=ledger.account("patients")).push(ROWS[0])
+        sp.Stream(leader, row_norm=1.0, account=ledger.account("patients")).push(ROWS[0])
     assert not runs(ledger)
 
 
@@ -221,8 +221,8 @@ def test_what_is_refused(ledger):
         "budgets are set once": lambda: ledger.set_budget("patients", sp.Budget(3.0, 1e-6)),
         r"budget=2\.0: expected a budget": lambda: ledger.set_budget("flights", 2.0, 1e-6),
         "expected a name": lambda: ledger.set_budget("", sp.Budget(2.0, 1e-6)),
-        "ledger=.*: expected an account": lambda: sp.Stream(fpl(), row_norm=1.0, ledger=ledger),
-        "=<.*: expected an account": lambda: one_shot.release(ROWS, ledger=ledger, row_norm=1.0),
+        "account=.*: expected an account": lambda: sp.Stream(fpl(), row_norm=1.0, account=ledger),
+        "=<.*: expected an account": lambda: one_shot.release(ROWS, account=ledger, row_norm=1.0),
         "'flights' has no budget": lambda: ledger.debit("flights", fpl()),
         "Calibrate it for the same": lambda: ledger.debit("patients", fpl(adjacency="replace")),
     }.items():

@@ -104,7 +104,7 @@ def test_algorithms_that_need_rows_refuse_blocks() -> None:
 def test_blocks_that_do_not_fit_change_nothing() -> None:
     rows = onto_ball(rows_of(1, 60))
     account = Mock(spec=["debit"])
-    stream = new(fpl(horizon=100), seed=1, ledger=account)
+    stream = new(fpl(horizon=100), seed=1, account=account)
     good = next(stream.leaves().blocks([rows], 0))
     other = new(fpl(), row_norm=2.0).leaves()
     wrong = [

@@ -32,7 +32,7 @@ ROWS = np.random.default_rng(0).normal(size=(500, 4)) * [0.5, 0.3, 0.1, 0.1]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sp.Stream]:
     with sp.Ledger(tmp_path_factory.mktemp("run") / "book.db") as ledger:
         ledger.set_budget("rows", sp.Budget(3.0, 1e-5))
-        made = stream(features=["<a>", "b", "c", "d"], ledger=ledger.account("rows"))
+        made = stream(features=["<a>", "b", "c", "d"], account=ledger.account("rows"))
         assert made._repr_html_() is None
         made.push_many(ROWS)
         for words in ("Captured, exactly", "do not publish", ledger.account("rows").remaining()):

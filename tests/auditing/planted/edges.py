@@ -150,10 +150,10 @@ def _paid(budget: Any, runs: Any) -> Any:
 
 def _run_of(subject: Any, rows: list[Row], account: Any) -> list[Any]:
     if subject.max_rows_per_user is None:
-        return sp.Stream(subject, row_norm=1.0, regret=None, ledger=account).push_many(np.array(rows)).releases
+        return sp.Stream(subject, row_norm=1.0, regret=None, account=account).push_many(np.array(rows)).releases
     users = ["she" if i < 2 else f"user {i}" for i in range(len(rows))]
     return (
-        sp.UserStream(subject, row_norm=1.0, regret=None, ledger=account)
+        sp.UserStream(subject, row_norm=1.0, regret=None, account=account)
         .push_many(np.array(rows), users=users)
         .releases
     )
