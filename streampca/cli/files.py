@@ -17,6 +17,7 @@ from streampca.release.file import Header
 from streampca.release.release import Release, Terms
 
 CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; do not publish"
+_EXISTS = "{} exists already. Choose another name, or --force to replace it; the budget spent on it stays spent"
 _COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured", "slack")
 
 
@@ -41,15 +42,17 @@ class OutputFile:
         self._mode: Literal["w", "x"] = "w" if force else "x"
         self._file: TextIO | None = sys.stdout if str(path) == "-" else None
         # Before the run is paid for. `write` refuses a file that appears later.
-        if path is not None and self._file is None and not force and path.exists():
-            raise UsageError(f"{path} exists; pass another name, or --force to overwrite it")
+        if path is not None and self._file is None:
+            if not path.parent.is_dir():
+                raise UsageError(f"{path}: there is no folder {path.parent}. Create it first. Nothing was spent")
+            if not force and path.exists():
+                raise UsageError(_EXISTS.format(path))
 
     def write(self, text: str) -> None:
         """Write text; the first call opens the file."""
         if self.path is None:
             return
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             bits = 0o600 if self.is_curators else 0o666
             try:
                 # The file has its mode before it has a line. Mode "x" refuses one that another program has created.
@@ -58,7 +61,7 @@ class OutputFile:
                     opener=lambda name, flags: os.open(name, flags, bits),
                 )  # fmt: skip
             except FileExistsError:
-                raise UsageError(f"{self.path} exists; pass another name, or --force to overwrite it") from None
+                raise UsageError(_EXISTS.format(self.path)) from None
             self.is_written = True
             if self.is_curators:  # an overwritten file keeps its mode
                 self.path.chmod(bits)

@@ -33,8 +33,12 @@ def open_source(
     common: dict[str, Any] = {"columns": chosen, "bounds": bounds}
     query, cursor = given.pop("query", None), given.pop("cursor", None)
     parts = urlsplit(source) if isinstance(source, Address) else None
-    if (query, cursor) != (None, None) and (parts is None or parts.scheme == "kafka"):
+    is_topic = parts is not None and parts.scheme == "kafka"
+    waits = {"connect_timeout": given.pop("connect_timeout")} if is_topic and "connect_timeout" in given else {}
+    if (query, cursor) != (None, None) and (parts is None or is_topic):
         raise UsageError("query and cursor are of databases, such as sqlite:///FILE; a file or a topic has neither")
+    if "connect_timeout" in given:
+        raise UsageError("--read connect_timeout is of topics, such as kafka://BROKER/TOPIC")
     if parts is None:
         return open_rows("-" if str(source) == "-" else source, **common, **given)
 
@@ -45,7 +49,7 @@ def open_source(
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"--read {name} does not apply to {source.name}")
-    if parts.scheme != "kafka":
+    if not is_topic:
         if query is None or cursor is None:
             raise UsageError("a database needs a query and a cursor: --read 'query=SELECT * FROM t' --read cursor=id")
         return from_query(str(source), query, cursor, **common)
@@ -55,7 +59,9 @@ def open_source(
     config = dict(parse_qsl(parts.query))  # of the client, but for its group
     # Readers of one group share the messages of a topic: another group reads all of them.
     group = config.pop("group", "streampca")
-    return from_kafka(parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common)
+    return from_kafka(
+        parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common, **waits
+    )
 
 
 def text_options(reading: ReadSettings) -> dict[str, Any]:

@@ -95,6 +95,7 @@ class ReadSettings:
     rate : replay this number of rows a second.
     query : of a database: a SELECT without ORDER BY.
     cursor : of a database: the column by which rows are ordered, and different from row to row.
+    connect_timeout : of a topic: seconds that brokers may take to answer at the start, 5 by default.
     """
 
     format: str | None = None
@@ -108,6 +109,7 @@ class ReadSettings:
     rate: float | None = None
     query: str | None = None
     cursor: str | None = None
+    connect_timeout: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

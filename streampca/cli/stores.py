@@ -11,7 +11,7 @@ from streampca.cli.files import ReleaseFile
 from streampca.cli.inputs import passphrase_of
 from streampca.cli.messages import console
 from streampca.cli.options import NEIGHBORS, Force, HyphenPath, LedgerPath, StoreOptions, StorePath, about
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.release import Terms
 from streampca.store import reading
@@ -112,7 +112,7 @@ def set_budget(
     data_set: Annotated[str, about("A name for the rows that the budget protects.")],
     *,
     epsilon: Annotated[float, about("Total that may be spent on them.")],
-    delta: Annotated[float, about("Where epsilon is measured.")],
+    delta: Annotated[float, about("Where epsilon is measured.")] = DELTA,
     adjacency: Annotated[Adjacency, about(NEIGHBORS)] = "zero-out",
 ) -> int:
     """Set the budget of a data set, once.

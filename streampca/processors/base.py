@@ -232,8 +232,8 @@ class Processor(State, ABC):
         if left is not None and count > left:
             # The noise is calibrated for the horizon, so no further row has a guarantee.
             raise HorizonReachedError(
-                f"{count} rows given, but the horizon of {self.t + left} rows leaves room for {left}; "
-                "use horizon=None for a stream of unknown length"
+                f"the noise was set for {self.t + left} rows, of which {left} are left. No further row is taken; use "
+                "horizon=None for a stream of unknown length"
             )
 
     def check_room(self, count: int) -> None:

@@ -314,7 +314,9 @@ class Admission:
         if values is None:
             return bad_values("not a number", len(cells))
         if values.ndim != 1:
-            raise BadRowError(number, f"shape {values.shape}, expected 1-D. Use push_many for a block")
+            raise BadRowError(
+                number, f"one row is 1-D, but the shape is {values.shape}. Use push_many for several rows"
+            )
         return values
 
     def all_values(self, rows: Any, number: int) -> FloatArray:
@@ -424,7 +426,7 @@ def _cells(row: Any, number: int) -> Any:
     if dimensions is None and (not hasattr(row, "__iter__") or isinstance(row, (str, bytes, set, frozenset))):
         raise BadRowError(number, f"{reprlib.repr(row)} is not a row of numbers. Pass a sequence or a mapping")
     if dimensions not in (None, 1):
-        raise BadRowError(number, f"shape {row.shape}, expected 1-D. Use push_many for a block")
+        raise BadRowError(number, f"one row is 1-D, but the shape is {row.shape}. Use push_many for several rows")
     return row if hasattr(row, "__len__") else [*row]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.counts import check_count
+from streampca.privacy.guarantee import check_number
 from streampca.rows.admission import bad_values
 from streampca.rows.names import repeated
 from streampca.rows.protocol import Part, PositionedBlock, PositionedSource
@@ -45,6 +46,7 @@ class KafkaRows(PositionedSource):
     bounds : public bounds of the features, as in `from_csv`.
     turn : messages that a partition gives in its turn. It decides the order of rows: do not change it for a resumed
         run.
+    connect_timeout : seconds that brokers may take to answer at the start.
     config : further settings of librdkafka, such as those of TLS.
     reading : ``follow`` of `Reading`, which waits for more messages at the end, and for brokers that are down.
 
@@ -65,7 +67,8 @@ class KafkaRows(PositionedSource):
 
     def __init__(
         self, topic: str, group: str, *, servers: str, features: Sequence[str], value: Value = "json",
-        bounds: BoundsLike = None, turn: int = 1000, config: Mapping[str, Any] | None = None, **reading: Any,
+        bounds: BoundsLike = None, turn: int = 1000, connect_timeout: float = 5.0, config: Mapping[str, Any] | None = None,
+        **reading: Any,
     ) -> None:  # fmt: skip
         options = Reading(**reading).only("a topic", "follow")
         check_count("turn", turn)
@@ -79,6 +82,8 @@ class KafkaRows(PositionedSource):
             raise BadParameterError("value", value, "'json', 'block' or a function of the bytes")
         self._value = value
         self._topic, self._turn, self._follow = topic, turn, options.follow
+        check_number("connect_timeout", connect_timeout)
+        self._connect = f"`{servers}`", float(connect_timeout)
         # An offset whose message was deleted is an error, because reading elsewhere would lose rows in silence.
         # Messages of aborted transactions are no rows.
         self._config = {
@@ -126,7 +131,7 @@ class KafkaRows(PositionedSource):
         except KafkaException as error:
             raise SourceError(self.name, f"{error.args[0].str()}; check config=, or the address") from error
         try:
-            partitions = _Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn))
+            partitions = _Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn), connect=self._connect)
             offsets, ends = partitions.offsets, None if self._follow else partitions.ends
             turn, left = (0, self._turn) if at is None else at["turn"]
             empty = 0  # number of successive partitions without a message
@@ -163,7 +168,7 @@ class _Partitions:
     Each is read from its offset in the position ``at``; one that the position does not have, from its first message.
     """
 
-    def __init__(self, consumer: Any, topic: str, at: Any, *, most: int) -> None:
+    def __init__(self, consumer: Any, topic: str, at: Any, *, most: int, connect: tuple[str, float]) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
         self._consumer, self._topic, self._most = consumer, topic, most
@@ -174,7 +179,7 @@ class _Partitions:
         self._at_end: list[bool] = []
         self._paused: set[int] = set()
         try:
-            found = consumer.list_topics(topic, timeout=_PATIENCE).topics[topic]
+            found = consumer.list_topics(topic, timeout=connect[1]).topics[topic]
             if found.error is not None or not found.partitions:
                 raise SourceError(f"Kafka topic {topic}", f"{found.error or 'no partitions'}; check the name")
             # Watermarks before the assignment: a broker answers one request after the other, and fetches would come
@@ -184,7 +189,10 @@ class _Partitions:
                 for p in range(len(found.partitions))
             ]
         except KafkaException as error:
-            raise SourceError(f"Kafka topic {topic}", f"{error.args[0].str()}; check the address") from error
+            # The servers of a configuration may be others, and a failed look at the topic has no further cause.
+            where, seconds = connect
+            text = f"no broker answered at {where} within {seconds:g} s ({error.args[0].str()}). No row was read"
+            raise SourceError(f"Kafka topic {topic}", text) from error
         # A partition of the position that the topic lacks ends before offset 0.
         for p, (low, high) in enumerate([*marks, *[(0, -1)] * (len(self.offsets) - len(marks))]):
             if p < len(self.offsets) and self.offsets[p] > high:

@@ -108,7 +108,9 @@ class Ledger(Answered, AbstractContextManager["Ledger"]):
     def __init__(self, path: str | PathLike[str], *, create: bool = True) -> None:
         self.path = fspath(path)
         if not create and not Path(path).is_file():
-            raise UsageError(f"{self.path}: there is no such ledger. Check the path")
+            raise UsageError(
+                f"there is no ledger {self.path}. Create it with `streampca ledger budget {self.path} --data-set NAME --epsilon 1`"
+            )
         self._open_file = SQLiteFile(self.path)
 
     # -- budgets --------------------------------------------------------------------

@@ -344,7 +344,7 @@ class Store(AbstractContextManager["Store"]):
     def resume(self, kind: type[Stream], *, moved: bool = False) -> Stream:
         """Rebuild the stream of the run. Called by `Stream.resume`."""
         if not self._in_memory and not Path(self.path).exists():
-            raise UsageError(f"{self.path}: there is no such store. Check the path")
+            raise UsageError(f"{self.path} holds no run. Start one with `Stream(..., store=Store(path))`")
         if self._writer is not None:
             # Without a snapshot: the next stream replays the entries, which checks them.
             self._writer.finish(snapshot=False)

@@ -119,7 +119,7 @@ def test_status_needs_no_key_and_a_begun_run_is_not_begun_again(table, capsys, f
     shown = capsys.readouterr().out
     assert all(part in shown for part in ("3001", "running:           False"))
     fails(".key is missing", "resume", store, table)
-    fails("there is no such store", "status", table.with_name("no.db"))
+    fails("holds no run", "status", table.with_name("no.db"))
 
 
 def test_a_copy_is_refused_until_it_is_said_to_be_the_only_one(table, fails):
@@ -213,5 +213,5 @@ def test_a_run_is_paid_from_the_account_of_its_data_set(table, capsys, fails):
     fails("budgets are set once", "ledger", "budget", ledger, "pay", "--epsilon", "3", "--delta", "1e-5")
     fails("has no budget", "ledger", "show", ledger, "nobody")
     none = table.with_name("none.db")
-    fails("there is no such ledger", "ledger", "show", none)
-    fails("there is no such ledger", *words("d.jsonl", "--ledger", none, "--data-set", "pay"))
+    fails("there is no ledger", "ledger", "show", none)
+    fails("there is no ledger", *words("d.jsonl", "--ledger", none, "--data-set", "pay"))

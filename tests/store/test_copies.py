@@ -189,7 +189,7 @@ def ledger(tmp_path: Path) -> Path:
     path = tmp_path / "ledger.db"
     with Ledger(path) as ledger:
         ledger.set_budget("rows", sp.Budget(1.5, 1e-6))  # for two runs of epsilon = 1, not for three
-        begin(tmp_path / "run.db", 100, stream={"ledger": ledger.account("rows", run="nightly")})[0].close()
+        begin(tmp_path / "run.db", 100, stream={"account": ledger.account("rows", run="nightly")})[0].close()
     return path
 
 
@@ -274,7 +274,7 @@ def test_start_bytes_are_durable_before_the_account_pays(
     book = tmp_path / "ledger.db"
     with Ledger(book) as ledger:
         ledger.set_budget("rows", sp.Budget(1.0, 1e-6))
-        store, stream = begin(tmp_path / "run.db", stream={"ledger": ledger.account("rows")})
+        store, stream = begin(tmp_path / "run.db", stream={"account": ledger.account("rows")})
         with monkeypatch.context() as patch:
             patch.setattr(Account, "debit", killed)
             with pytest.raises(KeyboardInterrupt):
@@ -294,7 +294,7 @@ def test_a_durable_stream_needs_a_durable_account(tmp_path: Path, ledger: Path) 
     with pytest.raises(BadParameterError, match="a debit that is durable too"):
         sp.Stream(fpl(), row_norm=1.0, store=sp.Store(":memory:"), account=Mine())
     ledger.rename(tmp_path / "away.db")
-    with pytest.raises(UsageError, match="there is no such ledger"):
+    with pytest.raises(UsageError, match="there is no ledger"):
         proceed(tmp_path / "run.db")
     (tmp_path / "away.db").rename(ledger)
     assert len(proceed(tmp_path / "run.db", 150)) == 15

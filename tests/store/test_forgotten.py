@@ -135,7 +135,7 @@ def test_the_ledger_knows_the_last_rows(
 
     with sp.Ledger(tmp_path / "ledger.db") as ledger, uncollected(), monkeypatch.context() as patch:
         ledger.set_budget("rows", sp.Budget(2.0, 1e-5))
-        forget(tmp_path / "run.db", 51, stream={"ledger": ledger.account("rows")})
+        forget(tmp_path / "run.db", 51, stream={"account": ledger.account("rows")})
         if is_refused:
             patch.setattr(sp.Ledger, "note", refuse)
         assert len(collected()) == 1

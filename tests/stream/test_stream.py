@@ -67,7 +67,7 @@ def test_past_the_horizon_nothing_changes(every: int) -> None:
     stream = sp.Stream(fpl(horizon=20, release_every=every), row_norm=1.0, seed=0)
     stream.push_many(some_rows(18))
     state = unchanged(stream)
-    with pytest.raises(HorizonReachedError, match="horizon of 20 rows leaves room for 2"):
+    with pytest.raises(HorizonReachedError, match="noise was set for 20 rows, of which 2 are left"):
         stream.push_many(some_rows(3))
     assert unchanged(stream) == state
     assert stream.push_many(some_rows(2))[-1].release is not None  # the last, short block is released too
