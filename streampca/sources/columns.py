@@ -158,7 +158,9 @@ def _file(path: Any, columns: Any, options: dict[str, Any], format: str | None) 
     if kind == "parquet":
         return _parquet(path, columns, options)
     if kind == "ndjson":
-        lines = NdjsonColumns(path, columns=columns or _first_keys(path, options), **options)
+        if columns is None:
+            columns = NdjsonColumns(path, columns=["x"], **options).first_keys()
+        lines = NdjsonColumns(path, columns=columns, **options)
         return ColumnTable(lines.features, lines.cells)
     if kind == "tsv" and options.get("delimiter") is None:
         options = {**options, "delimiter": "\t"}
@@ -212,15 +214,13 @@ class NdjsonColumns(NdjsonRows):
             yield CellBlock(columns, len(lines) - len(records))
             limit -= len(lines)
 
-
-def _first_keys(path: Any, options: dict[str, Any]) -> list[str]:
-    """Return the keys of the first object of a file. Curator only: a release must not take its columns from a row."""
-    lines = NdjsonColumns(path, columns=["x"], **options)
-    first = lines._record(split_records(next(lines._pieces()), None)[0])
-    if not first:
-        raise SourceError(path, "the first line is no JSON object with a key; name the columns with columns=", line=1)
-    refuse_values(first, str(path), NAME_THEM)
-    return [*first]
+    def first_keys(self) -> list[str]:
+        """Return the keys of the first object. Curator only: a release must not take its columns from a row."""
+        first = self._record(split_records(next(self._pieces()), None)[0])
+        if not first:
+            raise SourceError(self.name, "the first line is no JSON object with a key; choose with columns=", line=1)
+        refuse_values(first, self.name, NAME_THEM)
+        return [*first]
 
 
 def _parquet(path: Any, columns: Any, options: dict[str, Any]) -> ColumnTable:

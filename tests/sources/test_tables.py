@@ -43,11 +43,10 @@ PLAIN = releases(make(), X)
     [
         lambda: FRAME.set_axis(np.arange(900) / 2),
         lambda: (FRAME[at : at + 70] for at in range(0, 900, 70)),
-        lambda: (row for _, row in FRAME.iterrows()),
         lambda: ARROW.to_batches(max_chunksize=70),
         lambda: ARROW.to_reader(max_chunksize=70),
     ],
-    ids=["float labels", "frames", "pandas rows", "Arrow batches", "Arrow reader"],
+    ids=["float labels", "frames", "Arrow batches", "Arrow reader"],
 )
 def test_tables_are_their_rows(table: Callable[[], Any]) -> None:
     """Further ways to hand over tables than those of `test_conversion`."""
@@ -94,7 +93,8 @@ def test_features_and_bounds_of_a_source_are_those_of_the_stream(tmp_path: Path)
 
 
 def test_river_rows_go_in_unchanged() -> None:
-    dataset, stream = datasets.ImageSegments(), make(row_norm=1000.0)
+    dataset = datasets.ImageSegments()
+    stream = make(row_norm=1000.0, features=list(next(iter(dataset))[0]))
     found = releases(stream, dataset)
     assert stream.t == 2310
     assert stream.features == tuple(next(iter(dataset))[0])
@@ -131,9 +131,10 @@ async def slowly(rows: Any) -> AsyncIterator[Any]:
 
 
 def test_asynchronous_rows() -> None:
+    pairs = [(dict(zip(NAMES, row, strict=True)), 0) for row in X]
     assert asyncio.run(collected(make(), slowly(X))) == PLAIN
     assert asyncio.run(collected(make(), slowly(ARROW.to_batches(max_chunksize=70)))) == NAMED
-    assert asyncio.run(collected(make(), slowly((dict(zip(NAMES, row, strict=True)), 0) for row in X))) == NAMED
+    assert asyncio.run(collected(make(features=NAMES), slowly(pairs))) == NAMED
     assert asyncio.run(collected(make(), FRAME)) == NAMED
 
     async def beside() -> int:
