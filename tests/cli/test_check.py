@@ -184,7 +184,7 @@ def test_tables_that_hold_nothing(folder, command, rows):
         (("clinic.csv", "-k", 0), "-k 0"),
         (("clinic.csv", "--limit", 0), "--limit 0"),
         (("clinic.csv", "--row-norm", 0), "--row-norm 0"),
-        (("clinic.csv", "--row-norm", 1, "--bounds", "0:1"), "choose one scale"),
+        (("clinic.csv", "--row-norm", 1, "--bounds", "0:1"), "Both are given"),
         (("clinic.csv", "--bounds", "1"), "'1' is not a range"),
         (("clinic.csv", "--bounds", "age=0:1,size=0:2"), "no column 'size'"),
         (("clinic.csv", "--columns", "size"), "no column 'size'"),
