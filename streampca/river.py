@@ -218,8 +218,9 @@ class RiverAdapter(base.MiniBatchTransformer):
         if feed is not None and basis is not None:
             # The stream knows features as text, river as any hashable label.
             columns = dict(zip(map(str, feed.names), feed.names, strict=True))
+            given = frame_values(feed.table(table), columns, BadRowError)
             try:
-                cells = as_floats(frame_values(feed.table(table), columns, BadRowError))
+                cells = as_floats(given)
             except (TypeError, ValueError, OverflowError):
                 raise BadRowError(None, "a column does not hold numbers; drop or encode text first") from None
             values = (cells - feed.middle) * feed.scale

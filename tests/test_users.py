@@ -52,7 +52,7 @@ def test_all_ways_to_feed_are_one_and_rows_past_the_cap_are_zero_rows(bounds):
     if bounds is None:
         kept = np.where(LATE[:, None], 0.0, ROWS)
         assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
-    one, split, named = made(), made(), made(user="who")
+    one, split, named = made(), made(), made(user="who", features=list("abc"))
     assert same([one.push(row, user=user).release.gram for row, user in zip(ROWS, USERS, strict=True)], whole)
     parts = grams(split.push_many(ROWS[:5], users=USERS[:5])) + grams(split.push_many(ROWS[5:], users=USERS[5:]))
     assert same(parts, whole)
@@ -60,7 +60,7 @@ def test_all_ways_to_feed_are_one_and_rows_past_the_cap_are_zero_rows(bounds):
     assert same([step.release.gram for step in named.run(records)], whole)
     assert named.features == ("a", "b", "c")
     for rows in (records, pd.DataFrame(records)):
-        assert same(grams(made(user="who").push_many(rows)), whole)
+        assert same(grams(made(user="who", features=list("abc")).push_many(rows)), whole)
 
 
 def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():

@@ -78,7 +78,7 @@ def check(
         if options.write_bounds is not None and report.used:
             lines = (f"  {json.dumps(name, ensure_ascii=False)}: [null, null]" for name in report.used)
             written.write("{\n" + ",\n".join(lines) + "\n}\n")
-    if report.proposal:
+    if report.used and report.rows:
         header = table.names if columns is None else ()
         options = replace(options, n_components=min(k, len(report.used)), delta=delta)
         report = replace(report, proposal=_command(file, options, report.used, header))

@@ -32,7 +32,6 @@ _SCALES = (
 )
 #: Phrases of the library about its parameters for which the command line has other words.
 _OTHERWISE = {
-    ", here and to Stream,": "",
     ", or PrivateOja with regret=None, which has none": "",
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",

@@ -1,21 +1,18 @@
 """`sp.check`: a report on a table before anything is spent. Curator only.
 
-It is the only function that reads rows to give advice. Its report holds counts and no cell, and its proposal holds
-names, given options and placeholders: a range taken from the rows would not be private.
+It is the only function that reads rows to give advice. Its report holds counts and no cell, and ranges to fill in: one
+that is taken from the rows would not be private.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from streampca.conversion import is_arrow, is_frame
-from streampca.errors import BadParameterError, SourceError, UsageError
+from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_components, check_count
-from streampca.linalg.scale import Bounds, check_row_norm, column_bounds
+from streampca.linalg.scale import Bounds, check_row_norm, check_scale, column_bounds
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.predictions import covariances
@@ -24,7 +21,7 @@ from streampca.privacy.budget import DELTA, Adjacency
 from streampca.rows.advice import settings_warnings, size_warnings
 from streampca.rows.bounds import PrivateBounds
 from streampca.sources.columns import ColumnTable, open_columns
-from streampca.sources.profile import CellBlock, ColumnProfile, Profile, is_named
+from streampca.sources.profile import ColumnProfile, Profile, cells_of, is_named
 from streampca.sources.reading import Reading
 from streampca.views.check import Check, filled
 
@@ -39,7 +36,7 @@ def check(
     n_components: int = 2, epsilon: float | None = None, delta: float = DELTA, adjacency: Adjacency = "zero-out",
     center: bool = True, limit: int | None = None, read: Reading | None = None,
 ) -> Check:  # fmt: skip
-    """Report what a release of a table would meet, and propose its call. Spends nothing; curator only.
+    """Report what a release of a table would meet. Spends nothing; curator only.
 
     Reads the rows once, or twice if the first ones do not show which columns hold numbers, in memory that does not grow
     with their number. Rows never make it fail: what depends on their cells is in the report only.
@@ -64,7 +61,7 @@ def check(
     Returns
     -------
     Check
-        Figures, advice and a proposal. Prints itself in 80 columns.
+        Figures, advice and ranges to fill in. Prints itself in 80 columns.
 
     Raises
     ------
@@ -81,7 +78,12 @@ def check(
     (2, 1, 0.5)
     """
     # All that depends on the arguments or on a header is refused before a row is read.
-    _check_scale(bounds, row_norm)
+    if bounds is not None or row_norm is not None:
+        check_scale(bounds, row_norm)
+    if isinstance(bounds, str) and bounds != "private":
+        raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by column or 'private'")
+    if row_norm is not None:
+        check_row_norm(row_norm)
     check_count("limit", limit, optional=True)
     check_components(n_components)
     settings: dict[str, Any] = {
@@ -95,15 +97,15 @@ def check(
     check_components(n_components, None if columns is None else len(table.names))
     known = None if bounds is None or isinstance(bounds, str) else column_bounds(bounds, len(table.names), table.names)
 
-    given, most = None if columns is None else range(len(table.names)), sys.maxsize if limit is None else limit
-    profile, notes = _read(table.blocks(most), Profile(table.names, known, row_norm, given))
-    if not profile.is_settled:  # rare: the first rows did not show which columns hold numbers
-        profile, notes = _read(table.blocks(most), Profile(table.names, known, row_norm, profile.used()))
-    figures = profile.columns()
-    chosen = [figures[place] for place in profile.used()]
+    profile = Profile(table.names, known, row_norm, None if columns is None else range(len(table.names)))
+    notes = _read(table, profile, limit)
+    if columns is None and profile.used is not None and (numeric := profile.numeric()) != profile.used:
+        # Rare: the first rows did not show which columns hold numbers.
+        profile = Profile(table.names, known, row_norm, numeric)
+        notes = _read(table, profile, limit)
+    figures, places = profile.columns(), profile.used or ()
+    chosen = [figures[place] for place in places]
     used, n, d = tuple(column.name for column in chosen), profile.rows, len(chosen)
-    if profile.rows == limit:
-        notes.append(f"Only the first {limit:,} rows were read.")
     notes += _warnings(profile, chosen, row_norm)
     noise = captured = None
     if d < n_components:
@@ -113,46 +115,36 @@ def check(
         if d <= _PREDICTED:
             question = Question(**settings, n_rows=n, n_features=d, release_every=n)
             captured = next(covariances(question, Curve(question.spectrum, n_components))).captured
-        notes += _promises(mechanism, n, d, noise, captured, is_private=isinstance(bounds, str))
+        notes += _predictions(mechanism, n, d, noise, captured, is_private=isinstance(bounds, str))
     if identifiers := sorted((c.name for c in figures if c.kind == "identifier"), key=lambda name: not is_named(name)):
         notes.append(
             f"Rows of one person: if {identifiers[0]} repeats, a person with several rows is not protected as one yet, "
             "for which --unit will be the option."
         )
-    left_out = {c.name: _REASONS.get(c.kind, c.kind) for c in figures}
-    for name in used:
-        del left_out[name]
-    settings |= {
-        "n_components": min(n_components, d),
-        **dict.fromkeys(("horizon", "release_every"), "ROWS" if limit else n),
-    }
-    scale = {"row_norm": row_norm} if bounds is None else {"bounds": bounds}
-    call = _call(data, used, not left_out, scale, settings, read) if n and d else ""
+    left_out = {c.name: _REASONS.get(c.kind, c.kind) for at, c in enumerate(figures) if at not in places}
+    has_scale, ranges = bounds is not None or row_norm is not None, ""
+    if n and d and not has_scale:
+        parts = [f"{name!r}: (LOW, HIGH)," for name in used]
+        ranges = f"bounds = {{{filled(parts, chr(10) + ' ' * 10)}}}"
     long = profile.long / profile.complete if row_norm is not None and profile.complete else None
     return Check(
         n, profile.complete, profile.unreadable, figures, used, left_out, long, noise, captured,
-        tuple(notes), scale != {"row_norm": None}, call,
+        tuple(notes), has_scale, ranges,
     )  # fmt: skip
 
 
-def _read(blocks: Iterator[CellBlock], profile: Profile) -> tuple[Profile, list[str]]:
-    """Add blocks to a profile; return it, with a sentence if the table is damaged behind them."""
+def _read(table: ColumnTable, profile: Profile, limit: int | None) -> list[str]:
+    """Add the first rows of a table to a profile; return a sentence where it is cut or damaged."""
     try:
-        for block in blocks:
-            profile.add(block)
+        for columns, unreadable in table.blocks():
+            left = sys.maxsize if limit is None else limit - profile.rows
+            cells = [cells_of(column[:left], table.missing) for column in columns]
+            profile.add(cells, min(unreadable, left - len(cells[0][0])))
+            if profile.rows == limit:
+                return [f"Only the first {limit:,} rows were read."]
     except SourceError as damage:
-        return profile, [f"Reading ended after {profile.rows:,} rows: {damage}"]
-    return profile, []
-
-
-def _check_scale(bounds: Scale, row_norm: float | None) -> None:
-    """Refuse two scales, or one that no table could have."""
-    if bounds is not None and row_norm is not None:
-        raise UsageError("bounds= and row_norm= are both given: choose one scale")
-    if isinstance(bounds, str) and bounds != "private":
-        raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by column or 'private'")
-    if row_norm is not None:
-        check_row_norm(row_norm)
+        return [f"Reading ended after {profile.rows:,} rows: {damage}"]
+    return []
 
 
 def _warnings(profile: Profile, used: Sequence[ColumnProfile], row_norm: float | None) -> list[str]:
@@ -175,7 +167,7 @@ def _warnings(profile: Profile, used: Sequence[ColumnProfile], row_norm: float |
     return texts
 
 
-def _promises(
+def _predictions(
     mechanism: GaussianCovariance, n: int, d: int, noise: float, captured: float | None, *, is_private: bool
 ) -> list[str]:  # fmt: skip
     """Return sentences on noise, guarantee and warm-up. They follow from the public numbers n and d."""
@@ -189,38 +181,3 @@ def _promises(
         texts.append(f"Private bounds would use {wanted.rows(d):,} of the {n:,} rows to find the ranges.")
         texts += wanted.warnings(d, n)
     return texts
-
-
-def _call(
-    data: Any, used: Sequence[str], is_whole: bool, scale: dict[str, Any], settings: dict[str, Any],
-    read: Reading | None,
-) -> str:  # fmt: skip
-    """Return the Python call of a release, with LOW and HIGH for ranges that are not given."""
-    if isinstance(data, (str, os.PathLike)):
-        options = {f.name: getattr(read, f.name) for f in fields(read) if f.init} if read is not None else {}
-        given = [f", {name}={value!r}" for name, value in options.items() if value != getattr(Reading(), name)]
-        feed = (
-            f"rows = sp.sources.open_rows({os.fspath(data)!r}, columns=columns{''.join(given)})\n"
-            "for step in stream.run(rows):\n    pass"
-        )
-    else:
-        chosen = "data[columns]" if is_frame(data) else "data.select(columns)" if is_arrow(data) else "rows"
-        feed = f"stream.push_many({'data' if is_whole else chosen})"
-    parameters = [f"{name}={value if value == 'ROWS' else repr(value)}" for name, value in settings.items()]
-    stated = "".join(f"{name}={value!r}" for name, value in scale.items())
-    if scale == {"row_norm": None}:
-        stated = _lines("bounds={", [f"{name!r}: (LOW, HIGH)" for name in used], "}")
-    elif isinstance(scale.get("bounds"), Mapping):
-        stated = _lines("bounds={", [f"{name!r}: {pair!r}" for name, pair in scale["bounds"].items()], "}")
-    return "\n".join([
-        _lines("columns = [", map(repr, used), "]"), _lines("algorithm = sp.PrivateFPL(", parameters, ")"),
-        f"stream = sp.Stream(algorithm, features=columns, {stated})", feed,
-        "release = stream.release",
-    ])  # fmt: skip
-
-
-def _lines(start: str, parts: Iterable[str], end: str) -> str:
-    """Return a call or display of these parts, on one line if it is short."""
-    parts = [f"{part}," for part in parts]
-    short = f"{start}{' '.join(parts).removesuffix(',')}{end}"
-    return short if len(short) < 60 else f"{start}\n    {filled(parts, chr(10) + '    ')}\n{end}"

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
 
-from streampca.errors import BadParameterError, SourceError, UsageError, listed
+from streampca.conversion import arrow_reader, framed, is_arrow, is_frame
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.counts import check_components
 from streampca.linalg.scale import Bounds, check_scale
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Account
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
-from streampca.sources.columns import ColumnTable, open_columns
-from streampca.sources.profile import CellBlock
+from streampca.rows.protocol import RowSource, as_source
+from streampca.rows.report import tell_curator
+from streampca.sources.base import choose
+from streampca.sources.files import open_rows
 from streampca.sources.reading import Reading
+from streampca.stream.feed import batches
 from streampca.stream.stream import Stream
+
+_WHOLE = "a table, or the path of a regular file"
+_STREAM = "For rows that arrive one by one use sp.Stream"
+_NO_TYPES = "the table has no types: name its numeric columns with `columns`, or in `bounds`. Nothing was spent"
 
 
 def pca(
@@ -90,28 +99,77 @@ def pca(
     k, share = components_or_share(n_components)
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
-    table = open_columns(data, columns, read)
-    if columns is None:
-        _check_types(data, table)
-    d = len(table.names)
+    rows, features, d, n = _opened(data, columns, read)
     check_components(k, d)
-    n = table.count()
-    name = os.fspath(data) if isinstance(data, (str, os.PathLike)) else "the table"
     if not n:
-        raise SourceError(name, "no rows; there is nothing to release")
+        raise SourceError(
+            data if isinstance(data, (str, os.PathLike)) else None, "no rows; there is nothing to release"
+        )
     algorithm = PrivateFPL(
         n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n
     )
     stream = Stream(
-        algorithm, bounds=bounds, row_norm=row_norm, features=table.names, regret=None, seed=seed,
-        account=account,
-    )  # fmt: skip
-    for block in table.blocks(n):  # up to the count, also of a file that has grown since
-        stream.push_many(_values(block))
-    release = stream.release or stream.finish()  # a file that has shrunk ends early
+        algorithm, bounds=bounds, row_norm=row_norm, features=features, regret=None, seed=seed, account=account
+    )
+    if isinstance(rows, RowSource):
+        for batch in batches(stream.engine, rows, limit=n):  # not the rows of a file that has grown since the count
+            stream.push_many(batch.rows)
+    elif isinstance(rows, list) and isinstance(rows[0], Mapping):
+        for row in rows:
+            stream.push(row)
+    else:
+        stream.push_many(rows)
+    tell_curator(stream.admission)
+    release = stream.release or stream.finish()
     if release is None:
-        raise UsageError(f"{name} had {n} rows when they were counted, and has none now")
+        raise SourceError(None, f"the file had {n} rows when they were counted, and has {stream.t} now")
     return with_share(release, share)
+
+
+def _opened(
+    data: Any, columns: Sequence[str | int] | None, read: Reading | None
+) -> tuple[Any, tuple[str, ...] | int, int, int]:
+    """Return the rows of a whole table, the names of its columns or their number, that number, and that of the rows."""
+    if isinstance(data, (str, os.PathLike)):
+        options = {} if read is None else {one.name: getattr(read, one.name) for one in fields(read)}
+        if options.get("follow") or str(data) == "-":
+            raise BadParameterError("data", str(data), _WHOLE, advice=_STREAM)
+        source = open_rows(data, columns=columns, **options)
+        if (n := source.count_rows()) is None:
+            raise BadParameterError("data", str(data), _WHOLE, advice=_STREAM)
+        return source, source.features, len(source.features), n
+    if read is not None:
+        raise UsageError("read= holds options for files. Omit it for rows in memory")
+    if isinstance(data, (list, tuple)):
+        first = data[0] if data else ()
+        if isinstance(first, Mapping):
+            names = None if columns is None else tuple(map(str, columns))
+            if names is None:
+                raise UsageError(_NO_TYPES)
+            return list(data), names, len(names), len(data)
+        if columns is not None:
+            raise BadParameterError("columns", columns, "None for rows without names", advice="Select them in data")
+        return data, len(first), len(first), len(data)
+    data = framed(data)
+    if is_arrow(data) and not is_frame(data):
+        data = arrow_reader(data).read_all()  # a reader can be read only once
+        names = data.schema.names
+        places = choose(names, columns, "the table")
+        rows: Any = as_source(data.select(list(places)))
+    elif is_frame(data):
+        # Types of pandas follow from the rows: one cell of text changes that of its column.
+        if columns is None and hasattr(data, "iloc"):
+            raise UsageError(_NO_TYPES)
+        names = [str(name) for name in data.columns]
+        places = choose(names, columns, "the table")
+        rows = as_source(getattr(data, "iloc", data)[:, list(places)])
+    elif len(getattr(data, "shape", ())) == 2:
+        if columns is not None:
+            data = data[:, list(columns)]
+        return as_source(data) or data, data.shape[1], data.shape[1], data.shape[0]
+    else:
+        raise BadParameterError("data", data, _WHOLE, advice=_STREAM)
+    return rows, rows.features, len(rows.features), len(data)
 
 
 def components_or_share(n_components: Any) -> tuple[Any, float | None]:
@@ -130,21 +188,3 @@ def with_share(release: Release, share: float | None) -> Release:
     # The released matrix does not depend on the number of components.
     reached = np.cumsum(release.replaced(n_components=release.n_features).explained_variance_ratio) >= share
     return release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else release.n_features)
-
-
-def _check_types(data: Any, table: ColumnTable) -> None:
-    """Refuse to choose columns by what rows hold: one cell of text changes the type of a column of pandas."""
-    if table.numeric is None:
-        where = f"`{data}`" if isinstance(data, (str, os.PathLike)) else "the table"
-        raise UsageError(
-            f"{where} has no types: name its numeric columns with `columns`, or in `bounds`. Nothing was spent"
-        )
-    others = [name for name, is_number in zip(table.names, table.numeric, strict=True) if not is_number]
-    if others:
-        raise UsageError(f"columns that are not numeric: {listed(others)}. Name the others with `columns`")
-
-
-def _values(block: CellBlock) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the rows of a block, nan where a cell is no number; unreadable rows are nan throughout."""
-    rows = np.column_stack([column.values for column in block.columns])
-    return np.vstack([rows, np.full((block.unreadable, rows.shape[1]), np.nan)]) if block.unreadable else rows

@@ -5,8 +5,8 @@ public settings only: public bounds, then the norm. No step combines two rows.
 
 A *bad row* has a value that is missing, infinite or no number. It is admitted as the zero vector, without the constant
 of `linalg.centering`, and counted for the curator: it changes no sum, and no cell can stop a stream. A row of the wrong
-*shape* raises `BadRowError` before anything changes. The shape of rows is public: the number of their cells and, for
-the first row of a stream without ``features``, their names.
+*shape* raises `BadRowError` before anything changes. The shape of rows is public: it is the number of their cells, and
+the fields of a named tuple.
 """
 
 from __future__ import annotations
@@ -229,13 +229,15 @@ class Admission:
     def fixed_by(self, row: Any, number: int = 1) -> Admission:
         """Return the same admission with the features of a first row.
 
-        Its shape is public, and its values have no effect. Raises `BadRowError` if it is no row.
+        Its shape is public, and its values have no effect. Raises `BadRowError` if it is no row, and `UsageError` for a
+        mapping: an absent name is a missing value, so that one row must not determine the names.
         """
         if self.n_features is not None and self.features is not None:
             return self
-        row = _unwrapped(row)
-        names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
-        if names is not None:
+        row = _unwrapped(row, named=False)
+        if isinstance(row, Mapping):
+            raise UsageError("the first row would determine the names of the features. Pass features=")
+        if (names := getattr(row, "_fields", None)) is not None:
             refuse_values(names, "the first row", NAME_THEM)
             return self.fixed(names)
         return self if self.n_features is not None else self.fixed(None, len(_cells(row, number)))

@@ -28,7 +28,7 @@ _BLOCK = 2**20
 #: Records that are parsed together after a block was not, so that the good ones beside a bad one are read fast.
 _GROUP = 64
 _HEADER_REMEDY = (
-    "pass header=False or names=[...] if the first line is a row, header=True if it holds names; leave out a column "
+    "pass names=[...] if the first line is a row, header=True if it holds names; leave out a column "
     "without a name with columns="
 )
 
@@ -156,7 +156,7 @@ class CsvRows(TextRows):
             raise SourceError(self.name, "lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
         rest = piece[len(first) :] or next(pieces, None)
         if rest is None and self._needs_rows:
-            raise SourceError(self.name, "no rows after the header; if that is a row, pass header=False or names=[...]")
+            raise SourceError(self.name, "no rows after the header; if that is a row, pass names=[...]")
         return first, chain([rest] if rest is not None else [], pieces)
 
     def _in_groups(self, records: list[bytes], parser: CellParser) -> Iterator[FloatArray]:

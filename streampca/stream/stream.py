@@ -62,7 +62,7 @@ class Stream(Answered):
     warmup : number of these rows for ``bounds="private"``. If None, chosen from epsilon, delta, the number of features
         and the horizon.
     features : names of the features, or their number. If None, those of the source, or else of the first row or block,
-        whose shape is public: names if it is a mapping or a named tuple. Pass them if a mapping may lack a name.
+        whose shape is public. Mappings need the names, because one row must not determine them.
     regret : a `RegretLog`. None computes no rewards and keeps no d x d matrix beyond the processor's own.
     private_regret : settings of the publishable regret for an algorithm that releases rewards
         (``PrivateFPL(publish_regret=True)``). If None, ``PrivateRegret()``.

@@ -51,7 +51,7 @@ class Check:
     has_scale : bool
         Whether ranges or a norm were given.
     proposal : str
-        A command, or a call for rows in memory, with placeholders in place of ranges that were not given.
+        A command, or in Python the bounds, with placeholders in place of ranges; empty if these were given.
     """
 
     rows: int

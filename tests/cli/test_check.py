@@ -59,8 +59,8 @@ column     missing   not a number    column     missing   not a number
 age           0.7%              –    systolic      0.3%              –
 weight kg        –       0.7% '-'    glucose          –  0.3% infinite
 left out: patient_id (looks like an identifier), visit_date (date), sex (text)
-6 rows (2.0%) are not complete and would count as zero rows.
-One release at (1, 1e-06): noise of standard deviation 4.723; the planner
+6 rows (2.0%) are not complete and would count for nothing.
+One release at (1, 1e-06): noise of standard deviation 4.753; the planner
 expects 97.8% of what 2 components can capture, from n and d alone.
 Rows of one person: if patient_id repeats, a person with several rows is not
 protected as one yet, for which --unit will be the option.
@@ -184,7 +184,7 @@ def test_tables_that_hold_nothing(folder, command, rows):
         (("clinic.csv", "-k", 0), "-k 0"),
         (("clinic.csv", "--limit", 0), "--limit 0"),
         (("clinic.csv", "--row-norm", 0), "--row-norm 0"),
-        (("clinic.csv", "--row-norm", 1, "--bounds", "0:1"), "choose one scale"),
+        (("clinic.csv", "--row-norm", 1, "--bounds", "0:1"), "Both are given"),
         (("clinic.csv", "--bounds", "1"), "'1' is not a range"),
         (("clinic.csv", "--bounds", "age=0:1,size=0:2"), "no column 'size'"),
         (("clinic.csv", "--columns", "size"), "no column 'size'"),

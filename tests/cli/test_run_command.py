@@ -135,7 +135,7 @@ def test_bad_input_costs_one_line_and_leaves_nothing(table, run, common, more, w
     assert [path.name for path in table.parent.iterdir()] == ["rows.csv"]
 
 
-@pytest.mark.parametrize("text", [None, "", "a,b\n", "a,b\n1,x\n", "a,b\n1,inf\n", "a,b\n1\n"])
+@pytest.mark.parametrize("text", [None, "", "a,b\n", "1,2\n3,4\n", 'a,"b\n1,2\n'])
 def test_bad_files_cost_one_line_and_leave_nothing(tmp_path, run, text):
     path = tmp_path / "bad.csv"
     if text is not None:
@@ -146,20 +146,39 @@ def test_bad_files_cost_one_line_and_leave_nothing(tmp_path, run, text):
     assert not (tmp_path / "releases.jsonl").exists()
 
 
-def test_a_bad_line_keeps_what_was_released_before_it(tmp_path, run):
+@pytest.mark.parametrize("line", ["1,oops", "1,inf", "1", "1,", '"1\n",2', "1,2,3"])
+def test_a_bad_line_changes_neither_status_nor_files(tmp_path, run, line):
     path = tmp_path / "late.csv"
-    path.write_text("a,b\n" + "1,2\n" * 25 + "1,oops\n" + "1,2\n" * 25)
-    said = run(path, "--release-every", "10")
+    path.write_text("a,b\n" + "1,2\n" * 25 + line + "\n" + "1,2\n" * 25)
+    assert run(path, "--release-every", "10").status == 0
+    assert [r.t for r in releases_of(path)] == [10, 20, 30, 40, 50, 51]
+
+
+def test_damage_keeps_what_was_released_before_it(tmp_path, run):
+    path = tmp_path / "late.csv"
+    path.write_text("a,b\n" + "1,2\n" * 25 + '1,"open\n')
+    said = run(path, "--release-every", "10", "--horizon", "100")
     assert said.status == 2
-    assert "line 27" in said.err
+    assert "begins in line 27" in said.err
     assert "Stopped after 25 rows" in said.err
     assert [r.t for r in releases_of(path)] == [10, 20]
 
 
 def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, run):
     path, regret = tmp_path / "early.csv", tmp_path / "regret.csv"
-    path.write_text("a,b\n" + "1,2\n" * 25 + "1,oops\n")
-    more = ("--release-every", "30", "--regret", regret, "--set", "regret.every=5", "--summary", tmp_path / "s.md")
+    path.write_text("a,b\n" + "1,2\n" * 25 + '1,"open\n')
+    more = (
+        "--release-every",
+        "30",
+        "--horizon",
+        "100",
+        "--regret",
+        regret,
+        "--set",
+        "regret.every=5",
+        "--summary",
+        tmp_path / "s.md",
+    )
     said = run(path, *more)
     assert said.status == 2
     assert "Stopped after 25 rows by the problem below; no file was written." in said.err

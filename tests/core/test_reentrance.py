@@ -232,9 +232,8 @@ def test_every_call_that_changes_a_stream_refuses_a_push_inside_it(opcodes: bool
     assert count > 10
 
 
-@pytest.mark.parametrize("on_bad_row", ["raise", "zero"])
-def test_the_error_of_a_cell_that_pushes_is_not_taken_for_a_bad_cell(on_bad_row: Any) -> None:
-    stream = sp.Stream(fpl(), row_norm=1.0, features=NAMES, on_bad_row=on_bad_row)
+def test_the_error_of_a_cell_that_pushes_is_not_taken_for_a_bad_cell() -> None:
+    stream = sp.Stream(fpl(), row_norm=1.0, features=NAMES)
     stream.push(ROWS[0])
     cells = [0.1, 0.2, Number(lambda: stream.push(ROWS[1])), 0.1]
     for row in (cells, tuple(cells), np.array(cells, dtype=object), dict(zip(NAMES, cells, strict=True))):

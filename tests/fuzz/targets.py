@@ -49,11 +49,9 @@ FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else 
 FILE = FOLDER / "input"
 
 
-def stream(on_bad_row: Any = "raise", features: Sequence[str] | None = None) -> Stream:
+def stream(features: Sequence[str] | None = None) -> Stream:
     log = RegretLog(every=1000)
-    return Stream(
-        Oja(n_components=1, release_every=3), row_norm=1.0, regret=log, seed=1, on_bad_row=on_bad_row, features=features
-    )
+    return Stream(Oja(n_components=1, release_every=3), row_norm=1.0, regret=log, seed=1, features=features)
 
 
 #: Most characters of a message, without the name of the file, and of the data in it.
@@ -84,7 +82,7 @@ def feed(source: RowSource, data: bytes = b"") -> None:
         problem = told(error, data)
     if zlib.crc32(data) & 7:  # a stream takes ten times as long as reading
         return
-    fed = stream("zero")
+    fed = stream()
     try:
         last = 0
         for step in fed.run(source):
@@ -122,7 +120,6 @@ def csv(data: bytes) -> None:
     options: dict[str, Any] = {
         "header": (None, True, False)[choice % 3] if choice & 8 else None,
         "quoting": "none" if choice & 12 == 12 else "csv",
-        "missing": "nan" if choice & 16 else "raise",
         "encoding": "utf-16" if choice & 224 == 224 else "utf-8",
     }
     opened(lambda: from_csv(FILE, **options, chunk_rows=1 + (choice >> 5), max_bytes=2**16), body)
@@ -133,8 +130,6 @@ def ndjson(data: bytes) -> None:
     FILE.write_bytes(gzip.compress(body, 1) if choice & 3 == 1 else body)
     options: dict[str, Any] = {
         "columns": ("a", "b") if choice & 4 else None,
-        "missing": "nan" if choice & 8 else "raise",
-        "on_bad_row": "zero" if choice & 20 == 20 else "raise",
     }
     opened(lambda: from_ndjson(FILE, **options, chunk_rows=1 + (choice >> 5), max_bytes=2**16), body)
 

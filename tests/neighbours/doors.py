@@ -36,7 +36,6 @@ from scipy import sparse
 
 import streampca as sp
 from streampca import readers
-from streampca.errors import StreamPCAError
 from streampca.pool import absorb_parquet
 from streampca.river import PrivatePCA as RiverPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
@@ -70,16 +69,15 @@ class Outcome:
 class Run:
     """A run at work: its stream, if it has one, and what is said."""
 
-    def __init__(self, folder: Path, zero: bool) -> None:
-        self.folder, self.zero = folder, zero
-        self.mode = "zero" if zero else "raise"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.stream: sp.Stream | None = None
         self.t: Callable[[], int] | None = None
         self.said: list[Any] = []
         self.code: int | None = None
 
     def streaming(self, features: Any = CHOSEN, *, center: bool = False, **options: Any) -> sp.Stream:
-        options = {"features": features, "on_bad_row": self.mode, "seed": SEED, "regret": None, **options}
+        options = {"features": features, "seed": SEED, "regret": None, **options}
         if options.get("bounds") is None:
             options["row_norm"] = 1.0
         self.stream = sp.Stream(CENTERED if center else ALGORITHM, **options)
@@ -101,16 +99,13 @@ class Door(NamedTuple):
     name: str
     act: Act
     edits: Callable[[Any], Edit]
-    modes: tuple[str, ...] = ("zero", "raise")
     tables: dict[str, Table] = edited.TABLES
     weight: float = 1.0  # how often it is drawn
-    by_row: bool = True  # whether all rows before a bad one are absorbed in raise mode; else at most those
-    errors: tuple[type[Exception], ...] = (StreamPCAError,)  # of a bad row
     is_refused: bool = False  # the table is refused, in words that do not depend on a record
 
-    def observe(self, folder: Path, mode: str, table: Table, edit: Edit | None) -> Outcome:
+    def observe(self, folder: Path, table: Table, edit: Edit | None) -> Outcome:
         """Run a table, edited or not."""
-        run = Run(folder, mode == "zero")
+        run = Run(folder)
         outcome = Outcome(said=run.said)
         with watching() as seen, warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
@@ -275,14 +270,13 @@ def text_door(
         parts = writer.parts(table, edit)
         with opened(run, opening, f"rows.{open_as or 'csv'}", parts, writer.header) as path:
             if opening == "files" or open_as or opening == "follow":
-                source: Any = open_rows(path, on_bad_row=run.mode, follow=opening == "follow", **chosen)
+                source: Any = open_rows(path, follow=opening == "follow", **chosen)
             else:
-                source = from_csv(path, on_bad_row=run.mode, **chosen)
+                source = from_csv(path, **chosen)
             run.said.append((source.features, None if source.bounds is None else source.bounds[0].tolist()))
             with suppress(NoMore):
                 feed(run, source, feeding, center=center)
 
-    more.setdefault("by_row", feeding not in ("blocks", "readers"))
     return Door(f"{name}, {opening}, {feeding}", act, edits, **more)
 
 
@@ -290,13 +284,11 @@ def json_door(opening: str = "bytes", feeding: str = "run", **options: Any) -> D
     def act(run: Run, table: Table, edit: Edit | None) -> None:
         with opened(run, opening, "rows.jsonl", edited.json_lines(table, edit), False) as path:
             follow = {"follow": True} if opening == "follow" else {}
-            source = open_rows(path, format="ndjson", columns=list(CHOSEN), on_bad_row=run.mode, **follow, **options)
+            source = open_rows(path, format="ndjson", columns=list(CHOSEN), **follow, **options)
             with suppress(NoMore):
                 feed(run, source, feeding)
 
-    return Door(
-        f"NDJSON, {opening}, {feeding}", act, edited.edit_of_json, tables=edited.LINE_TABLES, by_row=feeding != "blocks"
-    )
+    return Door(f"NDJSON, {opening}, {feeding}", act, edited.edit_of_json, tables=edited.LINE_TABLES)
 
 
 def text_doors() -> Iterator[Door]:
@@ -321,7 +313,7 @@ def text_doors() -> Iterator[Door]:
         ("CSV, chunks", whole, "path", "run", 1.0, {"options": {"chunk_rows": 1}}),
         ("CSV, bounds", plain, "bytes", "run", 1.0,
          {"options": {"bounds": dict.fromkeys(CHOSEN, (-1.0, 2.0))}, "center": True}),
-        ("CSV, missing", plain, "bytes", "run", 1.0, {"options": {"missing": "nan", "na": ["?", "999"]}}),
+        ("CSV, missing", plain, "bytes", "run", 1.0, {"options": {"na": ["?", "999"]}}),
         ("CSV, names", bare, "bytes", "run", 2.0, {}),
         ("CSV, names", bare, "dribble251", "rows", 1.0, {}),
         ("CSV, names, path", Writer(header=False, end="\r\n"), "path", "run", 1.0, {}),
@@ -334,7 +326,7 @@ def text_doors() -> Iterator[Door]:
         ("CSV", plain, "bytes", "arun", 0.3, {}),
         ("CSV", plain, "bytes", "readers", 0.3, {}),
         ("CSV", plain, "bytes", "store", 0.02, {}),
-        *[(f"CSV, {encoding}", Writer(encoding=encoding), "dribble251", "run", 0.4, {"by_row": False})
+        *[(f"CSV, {encoding}", Writer(encoding=encoding), "dribble251", "run", 0.4, {})
           for encoding in ("utf-8-sig", "latin-1", "cp1252", "shift_jis", "gb18030", "cp037", "utf-16", "utf-16-le",
                            "utf-32")],
         ("lines", lines, "bytes", "run", 2.0, of_lines),
@@ -378,7 +370,7 @@ def parquet(table: Table, edit: Edit | None) -> bytes:
 
 def _parquet(run: Run, table: Table, edit: Edit | None, center: bool = False) -> None:
     path = run.path("rows.parquet", parquet(table, edit))
-    feed(run, open_rows(path, columns=list(CHOSEN), on_bad_row=run.mode), "run", center=center)
+    feed(run, open_rows(path, columns=list(CHOSEN)), "run", center=center)
 
 
 def _pool(run: Run, table: Table, edit: Edit | None) -> None:
@@ -442,9 +434,7 @@ def _sqlite(run: Run, table: Table, edit: Edit | None, *, size: int) -> None:
             for record in zip(range(len(table.records)), *columns.values(), strict=True)
         ]
         database.executemany(f"INSERT INTO rows VALUES (?{', ?' * len(NAMES)})", content)
-        source = from_query(
-            lambda: database, "SELECT * FROM rows", "id", columns=list(CHOSEN), on_bad_row=run.mode, chunk_rows=size
-        )
+        source = from_query(lambda: database, "SELECT * FROM rows", "id", columns=list(CHOSEN), chunk_rows=size)
         feed(run, source, "run")
     finally:
         sqlite3.Connection.close(database)
@@ -508,7 +498,7 @@ def _kafka(run: Run, table: Table, edit: Edit | None) -> None:
         turns[at // 3 % 2].append(value)
     parts = tuple([_message(value, p, at) for at, value in enumerate(turn)] for p, turn in enumerate(turns))
     with mock.patch.dict(sys.modules, confluent_kafka=_CLIENT), mock.patch.object(_Topic, "parts", parts):
-        source = from_kafka("t", "g", servers="s", features=CHOSEN, on_bad_row=run.mode, turn=3)
+        source = from_kafka("t", "g", servers="s", features=CHOSEN, turn=3)
         feed(run, source, "run")
 
 
@@ -548,7 +538,7 @@ def _python(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str, *
 
 def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
     users, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
-    stream = sp.UserStream(OF_USERS, row_norm=1.0, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
+    stream = sp.UserStream(OF_USERS, row_norm=1.0, features=CHOSEN, seed=SEED, regret=None)
     run.stream = stream.stream
     if way == "push":
         for user, record in zip(users, records, strict=True):
@@ -559,7 +549,7 @@ def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
 
 def _river(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
     model = RiverPCA(
-        n_components=1, row_norm=1.0, features=CHOSEN, on_bad_row=run.mode, seed=SEED, release_every=EVERY,
+        n_components=1, row_norm=1.0, features=CHOSEN, seed=SEED, release_every=EVERY,
         center=way == "many",
     )  # fmt: skip
     run.t = lambda: model.t
@@ -600,36 +590,33 @@ def object_doors() -> Iterator[Door]:
            for way in ways},
         **{kind: partial(_made, kind=kind) for kind in ("array, masked", "array, fortran")},
     }.items():  # fmt: skip
-        by_row = "run" in name and "polars" not in name
-        yield Door(name, act, edited.edit_of_floats, tables=clean, weight=0.6, by_row=by_row)
-    whole: dict[str, Any] = {"edits": _edit_of_columns, "tables": clean, "by_row": False}
+        yield Door(name, act, edited.edit_of_floats, tables=clean, weight=0.6)
+    whole: dict[str, Any] = {"edits": _edit_of_columns, "tables": clean}
     for kind in ("inferred", "object"):
         for way in ways:
             yield Door(f"pandas {kind}, {way}", partial(_made, kind=f"pandas {kind}", way=way), weight=0.5, **whole)
-    yield Door("pandas read_csv, push", _read_csv, _edit_of_chosen_text, tables=clean, by_row=False, weight=0.7)
+    yield Door("pandas read_csv, push", _read_csv, _edit_of_chosen_text, tables=clean, weight=0.7)
     yield Door("array of objects", partial(_made, kind="array of objects"), weight=0.5, **whole)
     yield Door("river, learn_many", partial(_river, way="many"), weight=0.3, **whole)
     for size in (3, 8192):
         yield Door(f"SQLite, pages of {size}", partial(_sqlite, size=size), edited.edit_of_cells, tables=clean)
     yield Door("Kafka", _kafka, edited.edit_of_json, tables=edited.LINE_TABLES, weight=2.0)
     private: dict[str, Any] = {"kind": "list", "bounds": "private", "warmup": 4}
-    # Name, act, how often it is drawn, and whether all rows before a bad one are absorbed.
-    objects: list[tuple[str, Act, float, bool]] = [
-        *[(f"{kind}, {way}", partial(_python, kind=kind, way=way, center=way == "run"), 1.2, way in ways)
+    # Name, act, and how often it is drawn.
+    objects: list[tuple[str, Act, float]] = [
+        *[(f"{kind}, {way}", partial(_python, kind=kind, way=way, center=way == "run"), 1.2)
           for kind in ("mapping", "tuple", "list") for way in ("push", "push_many", "run", "iterator")],
-        *[(f"private bounds, {way}", partial(_python, way=way, **private), 1.0, way == "push")
+        *[(f"private bounds, {way}", partial(_python, way=way, **private), 1.0)
           for way in ("push", "push_many")],
-        ("users, push", partial(_users, way="push"), 0.5, True),
-        ("users, push_many", partial(_users, way="many"), 0.5, False),
-        ("mapping, targets", partial(_python, kind="mapping", way="targets"), 1.0, True),
-        ("river, learn_one", partial(_river, way="one"), 1.2, True),
+        ("users, push", partial(_users, way="push"), 0.5),
+        ("users, push_many", partial(_users, way="many"), 0.5),
+        ("mapping, targets", partial(_python, kind="mapping", way="targets"), 1.0),
+        ("river, learn_one", partial(_river, way="one"), 1.2),
     ]  # fmt: skip
-    for name, act, weight, by_row in objects:
-        yield Door(name, act, edited.edit_of_object, tables=clean, weight=weight, by_row=by_row)
-    errors = (ValueError, TypeError, OverflowError)
+    for name, act, weight in objects:
+        yield Door(name, act, edited.edit_of_object, tables=clean, weight=weight)
     for way in ("fit", "partial_fit"):
-        yield Door(f"scikit-learn, {way}", partial(_sklearn, way=way), modes=("raise",), weight=0.1, errors=errors,
-                   **whole)  # fmt: skip
+        yield Door(f"scikit-learn, {way}", partial(_sklearn, way=way), edited.edit_of_floats, tables=clean, weight=0.1)
 
 
 def _edit_of_chosen_text(rng: Any) -> Edit:
@@ -686,7 +673,7 @@ def cli_door(
         for old in run.folder.glob("run.db*"):
             old.unlink()
         scale = () if any(word.startswith("--bounds") for word in words) else ("--row-norm", "1")
-        words_ = [verb, path, *WORDS[verb], *scale, "--on-bad-row", run.mode, "--out", str(out), *words]
+        words_ = [verb, path, *WORDS[verb], *scale, "--out", str(out), *words]
         database, then = str(run.folder / "run.db"), None
         if "--store" in words:
             then = ["export", database, "--out", str(run.folder / "exported.jsonl")]
@@ -711,7 +698,7 @@ def cli_doors() -> Iterator[Door]:
         ("CSV, CRLF", Writer(csv.QUOTE_ALL, end="\r\n"), ("--columns", "6,2,4"), {}),
         ("standard input", Writer(), columns, {}),
         ("names", Writer(header=False), ("--read", f"names={','.join(NAMES)}", *columns), {}),
-        ("release", Writer(), columns, {"verb": "release", "by_row": False}),
+        ("release", Writer(), columns, {"verb": "release"}),
         ("store", Writer(), (*columns, "--store", "FOLDER/run.db"), {"weight": 0.02}),
         ("bounds", Writer(), (*columns, "--bounds=-2:2"), {}),
         ("private regret", Writer(),

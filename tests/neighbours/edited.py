@@ -25,10 +25,9 @@ ROWS = 12
 
 @dataclass(frozen=True)
 class Table:
-    """Records of text. ``is_clean`` where every chosen cell is a number, so that nothing is refused."""
+    """Records of text."""
 
     records: tuple[tuple[str, ...], ...]
-    is_clean: bool = True
 
     def number(self, at: int, name: str) -> float:
         return float(self.records[at][NAMES.index(name)])
@@ -75,7 +74,7 @@ def table(seed: int, notes: Sequence[str] = _PLAIN, odd: Sequence[str] = ()) -> 
         if odd and at % 3 == 1:
             texts[rng.choice(CHOSEN)] = rng.choice(odd)
         records.append(tuple(texts[name] for name in NAMES))
-    return Table(tuple(records), is_clean=not odd)
+    return Table(tuple(records))
 
 
 TABLES = {"plain": table(1), "quoted": table(2, _QUOTED), "odd": table(3, _QUOTED, _ODD)}

@@ -26,6 +26,7 @@ from cyclopts import App
 from doors import DOORS, EVERY, Door, Outcome
 from edited import Edit, Table
 
+from streampca.errors import BadRowError
 from streampca.linalg.centering import JOINT_FACTOR
 from streampca.linalg.lattice import BITS, UNIT_BITS
 from streampca.linalg.svec import upper
@@ -35,14 +36,13 @@ class Case(NamedTuple):
     """One edit through one door."""
 
     door: Door
-    mode: str
     table: Table
     edit: Edit
 
     def __str__(self) -> str:
         edit = {name: value for name, value in vars(self.edit).items() if value}
         return (
-            f"door:   {self.door.name}\nmode:   on_bad_row={self.mode!r}\nrecord: {self.edit.at + 1}, "
+            f"door:   {self.door.name}\nrecord: {self.edit.at + 1}, "
             f"{Edit(self.edit.at).texts(self.table)}\nedit:   {repr(edit)[:500]}"
         )
 
@@ -50,11 +50,8 @@ class Case(NamedTuple):
 def drawn(seed: int, number: int, doors: Sequence[Door] = DOORS) -> Case:
     rng = random.Random(f"{seed}/{number}")
     door = rng.choices(doors, cum_weights=list(accumulate(door.weight for door in doors)))[0]
-    mode = "zero" if "zero" in door.modes and (len(door.modes) == 1 or rng.random() < 0.75) else "raise"
-    names = [name for name, table in door.tables.items() if table.is_clean or mode == "zero"]
-    table = door.tables[rng.choice(names)]
-    edit = door.edits(rng)
-    return Case(door, mode, table, edit)
+    table = door.tables[rng.choice(list(door.tables))]
+    return Case(door, table, door.edits(rng))
 
 
 def fault(case: Case, base: Outcome, found: Outcome) -> str | None:
@@ -65,7 +62,7 @@ def fault(case: Case, base: Outcome, found: Outcome) -> str | None:
         return f"a table that is not edited is refused: {base.problem}"
     if base.t != len(case.table.records):
         return f"{base.t} rows are seen of {len(case.table.records)} records, none of them edited"
-    if case.mode == "raise" and (found.problem is not None or found.code):
+    if isinstance(found.problem, BadRowError) and (case.edit.whole or case.edit.without or case.edit.extra):
         return _fault_of_error(case, base, found)
     if found.problem is not None:
         return f"{type(found.problem).__name__} is raised: {str(found.problem)[:300]}"
@@ -89,10 +86,9 @@ def _fault_of_refusal(case: Case, base: Outcome, found: Outcome) -> str | None:
 
 
 def _fault_of_error(case: Case, base: Outcome, found: Outcome) -> str | None:
-    if found.problem is not None and not isinstance(found.problem, case.door.errors):
-        return f"{type(found.problem).__name__} is raised: {str(found.problem)[:300]}"
+    """What differs before a record of another shape, which is public and refused."""
     at = case.edit.at
-    if found.t > at or (case.door.by_row and found.t < at):
+    if found.t > at:
         return f"{found.t} rows are seen, and {at} records lie before the bad one"
     rows = found.rows
     compared = rows is not None and base.rows is not None and rows.size > 0
@@ -163,16 +159,16 @@ def attacked(
 ) -> tuple[Counter[str], list[tuple[int, Case, str]]]:
     """Run cases; return how many went through each door, and at most ``most`` violations."""
     counts: Counter[str] = Counter()
-    bases: dict[tuple[str, str, Table], Outcome] = {}  # of tables that are not edited
+    bases: dict[tuple[str, Table], Outcome] = {}  # of tables that are not edited
     violations: list[tuple[int, Case, str]] = []
     with tempfile.TemporaryDirectory() as folder, installed():
         for number in numbers:
             case = drawn(seed, number, doors)
-            key = case.door.name, case.mode, case.table
+            key = case.door.name, case.table
             counts[case.door.name] += 1
             if key not in bases:
-                bases[key] = case.door.observe(Path(folder), case.mode, case.table, None)
-            found = case.door.observe(Path(folder), case.mode, case.table, case.edit)
+                bases[key] = case.door.observe(Path(folder), case.table, None)
+            found = case.door.observe(Path(folder), case.table, case.edit)
             if (problem := fault(case, bases[key], found)) is not None:
                 violations.append((number, case, problem))
                 if len(violations) >= most:

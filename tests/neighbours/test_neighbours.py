@@ -66,7 +66,7 @@ def test_lines_of_a_quoted_cell_that_become_rows_are_found(monkeypatch: pytest.M
     monkeypatch.setattr(csv_rows, "split_records", lambda text, _: records.split_records(text, None))
     plain = {"plain": TABLES["plain"]}
     lines = Edit(10, {"note": "1,0,z\n" * 500})
-    door = doors("CSV, bytes, run")[0]._replace(tables=plain, edits=lambda rng: lines, modes=("zero",))
+    door = doors("CSV, bytes, run")[0]._replace(tables=plain, edits=lambda rng: lines)
     message = found([door], edits=1)
     assert "t is 512 in place of 12" in message
     assert "record: 11" in message

@@ -34,22 +34,23 @@ def test_whatever_comes_in_what_goes_on_is_admitted(rows: np.ndarray, norm: floa
 def test_rows_of_every_kind_are_the_same_row() -> None:
     pair = [0.25, 0.5]
     for row in (np.array(pair), pair, tuple(pair), {"x": 0.25, "y": "0.5"}, Point(*pair), pd.Series(pair)):
-        gate = Admission().fixed_by(row)
+        gate = Admission(features=["x", "y"]) if isinstance(row, dict) else Admission().fixed_by(row)
         assert gate.n_features == 2
         np.testing.assert_array_equal(gate.row(row, 1)[0], [[0.25, 0.5]])
 
 
 def test_features_are_fixed_once_by_the_first_row_or_block() -> None:
     unknown = Admission()
-    gate = unknown.fixed_by({"b": 0.1, "a": 0.2})
+    gate = unknown.fixed_by(namedtuple("Other", "b a")(0.1, 0.2))
     assert gate.features == ("b", "a")
     assert gate.fixed_by({"z": 1.0}) is gate
     np.testing.assert_allclose(gate.row({"a": 0.5, "b": 0.25}, 2)[0], [[0.25, 0.5]])
     assert unknown.fixed_by_block(np.zeros((3, 4))).n_features == 4
     assert unknown.fixed_by_block(pd.DataFrame({"a": [1.0], "b": [2.0]})).features == ("a", "b")
-    assert unknown.fixed_by_block([{"a": 1.0}, {"a": 2.0}]).features == ("a",)
     assert (unknown.fixed_by_block([]), unknown.n_features) == (unknown, None)
     for refused, message in (
+        (lambda: unknown.fixed_by({"a": 0.1}), "the first row would determine the names"),
+        (lambda: unknown.fixed_by_block([{"a": 0.1}]), "the first row would determine the names"),
         (lambda: unknown.row([0.1, 0.2], 1), "not known yet"),
         (lambda: unknown.fixed_by("ab", 1), "not a row of numbers"),
         (lambda: unknown.fixed_by_block(np.zeros(3)), "block of shape"),
@@ -137,7 +138,7 @@ def test_rows_of_another_shape_are_refused(row: object, message: str) -> None:
 
 
 def test_unknown_names_are_ignored_and_the_first_row_may_be_bad() -> None:
-    gate = Admission().fixed_by({"x": "?", "y": None})
+    gate = Admission().fixed_by(Point("?", None))
     assert gate.features == ("x", "y")
     np.testing.assert_array_equal(gate.row({"z": "?", "y": 0.5, "x": 0.25}, 1)[0], [[0.25, 0.5]])
     assert Admission().fixed_by(["?", 0.1, None]).n_features == 3

@@ -44,8 +44,6 @@ def written(folder: Path, name: str) -> str:
 
 #: Doors to which the caller may give the names or not.
 DOORS: dict[str, Callable[[Path, Any], Any]] = {
-    "mapping": lambda _, names: stream(features=names).push(ROW),
-    "mappings": lambda _, names: list(stream(features=names).run([ROW, ROW])),
     "pushed frame": lambda _, names: stream(features=names).push_many(FRAME),
     "frame": lambda _, names: list(stream(features=names).run(FRAME)),
     "polars": lambda _, names: list(stream(features=names).run(pl.from_pandas(FRAME))),
@@ -76,9 +74,9 @@ def test_a_refused_row_changes_nothing_and_numbers_of_columns_are_left_alone() -
     assert fed.features == ("0", "1")
     fed = stream()
     with pytest.raises(SourceError):
-        fed.push(ROW)
+        fed.push_many(FRAME)
     assert fed.t == 0
-    fed.push({"a": 0.1, "b": 0.2})
+    fed.push_many(FRAME.set_axis(["a", "b"], axis=1))
     assert fed.features == ("a", "b")
 
 

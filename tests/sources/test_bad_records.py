@@ -86,8 +86,6 @@ NEIGHBOUR = releases(from_csv(io.BytesIO(csv(b"0,0,0"))))
 def test_a_bad_csv_record_is_a_zero_row(name: str) -> None:
     record = RECORDS[name]
     assert releases(from_csv(io.BytesIO(csv(record))), bad=1) == NEIGHBOUR
-    with pytest.raises(SourceError, match=f"line {AT + 2}: "):
-        releases(from_csv(io.BytesIO(csv(record))))
 
 
 @pytest.mark.parametrize("record", [b'1,"2,3', b'"', b'"1,2,3', b'1,2,"3""', *RECORDS.values()])
@@ -106,7 +104,7 @@ def test_a_bad_json_record_is_a_zero_row(name: str) -> None:
     lines = record.count(b"\n") + 1
     source = from_ndjson(io.BytesIO(ndjson(record)), columns=NAMES)
     zeros = ndjson(b"\n".join([b'{"a": 0, "b": 0, "c": 0}'] * lines))
-    assert releases(source, bad=lines) == releases(from_ndjson(io.BytesIO(zeros)))
+    assert releases(source, bad=lines) == releases(from_ndjson(io.BytesIO(zeros), columns=NAMES))
 
 
 def test_standard_input_is_the_file(
@@ -150,8 +148,6 @@ def test_encodings_of_bad_rows() -> None:
     """Text that is not of the encoding is bad rows, not an end; no line may change another, nor the first all."""
     text = csv(b"\x81,2,3")
     assert releases(from_csv(io.BytesIO(text), encoding="cp1252"), bad=1) == NEIGHBOUR
-    with pytest.raises(SourceError, match="not cp1252 text"):
-        releases(from_csv(io.BytesIO(text), encoding="cp1252"))
     for encoding in ("iso2022_jp", "hz", "utf-7", "unicode_escape", "base64"):
         with pytest.raises(UsageError, match=r"one damaged line could change|expected an encoding"):
             from_csv(io.BytesIO(csv(None)), encoding=encoding)
@@ -180,10 +176,13 @@ def test_formats_by_name_and_by_keyword(tmp_path: Path) -> None:
             assert releases(open_rows(tmp_path / name, **mode)) == PLAIN, name  # type: ignore[arg-type]
     pq.write_table(pa.table({"a": [1.0]}), tmp_path / "rows.parquet")
     (tmp_path / "odd.dat").write_bytes(ndjson(None))
-    assert releases(open_rows(tmp_path / "odd.dat", format="ndjson")) == PLAIN
+    assert releases(open_rows(tmp_path / "odd.dat", format="ndjson", columns=NAMES)) == PLAIN
     headless = csv(None).split(b"\n", 1)[1]
     assert releases(open_rows(io.BytesIO(headless), names=NAMES)) == PLAIN
-    assert open_rows(io.BytesIO(headless), header=False, columns=[2, 0]).features == ("x2", "x0")
+    assert open_rows(io.BytesIO(headless), names=NAMES, columns=[2, 0]).features == ("c", "a")
+    for options in ({"header": False}, {"format": "ndjson"}):
+        with pytest.raises(UsageError, match=r"name all columns, names=|name its numeric columns with columns="):
+            open_rows(io.BytesIO(headless), **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="delimiter=';' does not apply to Parquet"):
         open_rows(tmp_path / "rows.parquet", delimiter=";")
     with pytest.raises(BadParameterError, match="format='xml': expected one of csv"):
@@ -206,9 +205,8 @@ def through_a_pipe(folder: Path, text: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("mode", ["raise", "zero"])
-def test_pipes_are_read_once(tmp_path: Path, mode: Any) -> None:
-    source = open_rows(through_a_pipe(tmp_path, csv(None)), on_bad_row=mode)
+def test_pipes_are_read_once(tmp_path: Path) -> None:
+    source = open_rows(through_a_pipe(tmp_path, csv(None)))
     assert releases(source) == PLAIN
     with pytest.raises(SourceError, match="can be read once only"):
         releases(source)
@@ -236,14 +234,6 @@ def test_texts_for_missing_values() -> None:
     np.testing.assert_array_equal(rows, [[1, np.nan], [np.nan, 2]])
     numbers = from_csv(io.BytesIO(b"a,b\n1,999\n 999 ,999.0\n-9,9999\n"), na="999,-9")
     np.testing.assert_array_equal(list(numbers), [[1, np.nan], [np.nan, 999], [np.nan, 9999]])
-    with pytest.raises(SourceError, match=r"line 2: column 'b' is missing \('\?'\); pass on_bad_row='zero'"):
-        list(from_csv(io.BytesIO(text), na=["?"]))
-    with pytest.raises(SourceError, match=r"column 'b' is not a number \('\?'\)"):
-        list(from_csv(io.BytesIO(text)))
-    with pytest.raises(SourceError) as caught:
-        list(from_csv(io.BytesIO(b"a\n" + b"x" * 500)))
-    assert "x" * 70 in str(caught.value)
-    assert "x" * 81 not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -271,6 +261,3 @@ def test_an_object_of_many_levels_is_bad_for_every_caller(levels: int, bad: int)
     text = f'{{"a": 1, "b": "{"[" * 300}", "c": {other}}}\n'.encode()
     (rows,) = from_ndjson(io.BytesIO(text), columns=["a"]).blocks()
     assert np.isnan(rows).any() == bool(bad)
-    if bad:
-        with pytest.raises(SourceError, match="more than 200 levels"):
-            list(from_ndjson(io.BytesIO(text), columns=["a"]).blocks())

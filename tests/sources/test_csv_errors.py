@@ -37,44 +37,23 @@ def upto_error(path: Path, **options: object) -> tuple[list[list[float]], str]:
     return rows, str(caught.value).replace(str(path), "FILE")
 
 
-ZERO = "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
-MEND = f"mend the line, check delimiter= and quoting=, or {ZERO}"
-OPEN = (
-    "ends inside the quotes of the record that begins in line 3; mend its quotes, or pass quoting='none' if quotes are "
-    "characters"
-)
-LEAVE = "mend it, leave the column out with columns="
-
-
 @pytest.mark.parametrize(
-    ("text", "rows_before", "message"),
+    ("text", "rows_before", "line"),
     [
-        ("a,b\n1,2\n3,x\n5,6\n", 1, f", line 3: column 'b' is not a number ('x'); {LEAVE}['a'], or {ZERO}"),
-        ("a,b\n1,2\n1,2\n5\n", 2, f", line 4: 1 cell where 2 are due; {MEND}"),
-        ("a,b\n1,2\n3,4,5\n", 1, f", line 3: 3 cells where 2 are due; {MEND}"),
-        ("a,b\n1,2,\n", 0, f", line 2: 3 cells where 2 are due; {MEND}"),
-        ("a,b\n1,2\n3,NA\n", 1, f", line 3: column 'b' is missing ('NA'); {ZERO}"),
-        ("a,b\n1,2\n\n3,4\n", 1, f", line 3: 1 cell where 2 are due; {MEND}"),
-        ("b,a\n1,2\n,\r\n3\n", 1, f", line 3: column 'b' is missing (''); {ZERO}"),
-        ("a,b\n1,2\n" + "0" * 2**21 + ",3\n5", 1, f", line 3: a record of more than 1048576 bytes; {MEND}"),
-        ("a,b\r\n1,2\r\n-inf,4\r\n", 1, f", line 3: column 'a' is infinite ('-inf'); {ZERO}"),
-        ('a,b\n1,2\n3,"4', 1, f": {OPEN}"),
-        ('a,b\n1,2\n"' + "4\n" * 2**20, 1, f": {OPEN}"),
-        ('a,b\n1,2\n3,"4"x\n', 1, f", line 3: text after a closing quote; {MEND}"),
-        ("a,b\nx,y\n", 0, f", line 2: column 'a' is not a number ('x') (nor is 'b'); {LEAVE}, or {ZERO}"),
+        ('a,b\n1,2\n3,"4', 1, 3),
+        ('a,b\n1,2\n"' + "4\n" * 2**20, 1, 3),
+        ('name,x\n"two\nlines",1\n"three\r\nmore\nlines",2\n"four\rlines",3\nx,"', 3, 8),
+        ('a,b\n"1', 0, 2),
     ],
 )
-def test_messages_and_the_rows_before(write: Write, text: str, rows_before: int, message: str) -> None:
-    assert upto_error(write(text)) == ([[1, 2]] * rows_before, f"FILE{message}.")
-
-
-def test_lines_are_counted_as_an_editor_counts_them(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_rows, "_BLOCK", 500)
-    quoted = '"two\nlines",1\n"three\r\nmore\nlines",2\n"four\rlines",3\n'
-    path = write("name,x\n" + quoted + "".join(f"n,{i}.5\n" for i in range(5000)) + '"x\ny",bad\n')
-    rows, message = upto_error(path, columns=["x"], chunk_rows=13)
-    assert rows == [[1], [2], [3], *([i + 0.5] for i in range(5000))]
-    assert message.startswith("FILE, line 5009: column 'x' is not a number ('bad')")
+def test_the_rows_before_open_quotes_are_read(write: Write, text: str, rows_before: int, line: int) -> None:
+    """Damage is not a bad row: the end of the file is unknown."""
+    rows, message = upto_error(write(text), chunk_rows=13)
+    assert len(rows) == rows_before
+    assert message == (
+        f"FILE: ends inside the quotes of the record that begins in line {line}; mend its quotes, or pass "
+        "quoting='none' if quotes are characters."
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +62,7 @@ def test_lines_are_counted_as_an_editor_counts_them(write: Write, monkeypatch: p
         ("", "no rows, the file is empty; check the path"),
         ("\n \n\n", "column 1: the name looks like a value"),
         ("a,b\r1,2\r3,4\r", "lines end in CR; end them in LF or CR LF, as with tr"),
-        ("a,b\n", "no rows after the header; if that is a row, pass header=False or names=[...]"),
+        ("a,b\n", "no rows after the header; if that is a row, pass names=[...]"),
         ("a,b", "no rows after the header"),
         ("male,old,male\n1,2,3\n", "columns 1, 3 share a name with another; choose by position, columns=[0"),
         (",a\n0,1\n", "leave out a column without a name with columns="),
@@ -153,9 +132,7 @@ def test_byte_order_mark_and_encodings(write: Write) -> None:
         assert source.features == ("höhe", "b")
         assert [row.tolist() for row in source] == expected
     path = write(b"a,b\n1,2\n3,4\n\x81,5\n")
-    rows, message = upto_error(path)
-    assert rows == [[1, 2], [3, 4]]
-    assert "line 4: column 'a' is not a number ('\\udc81')" in message
+    np.testing.assert_array_equal(list(from_csv(path)), [[1, 2], [3, 4], [np.nan] * 2])
 
 
 def test_compressed(tmp_path: Path) -> None:
@@ -216,7 +193,7 @@ def test_pyarrow_only_makes_it_faster(write: Write, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("first", ["41017,37,170.5", "Smithson,37,170.5", '2024-12-31,"37",170.5', ",NA,170.5"])
 def test_a_first_row_is_not_published_as_names(write: Write, first: str, columns: Any) -> None:
     path = write(f"{first}\n39000,28,1.5\n")
-    with pytest.raises(SourceError, match=r"the name looks like a value .* pass header=False or names=") as caught:
+    with pytest.raises(SourceError, match=r"the name looks like a value .* pass names=") as caught:
         from_csv(path, columns=columns)
     message = str(caught.value).replace(str(path), "FILE")
     assert not any(cell.strip('"') in message for cell in first.split(",") if cell)
@@ -226,7 +203,6 @@ def test_the_options_of_a_header_that_looks_like_a_row(write: Write) -> None:
     path = write("0,1\n5,6\n")
     for options, features, rows in (
         ({"header": True}, ("0", "1"), [[5, 6]]),
-        ({"header": False}, ("x0", "x1"), [[0, 1], [5, 6]]),
         ({"names": ["a", "b"]}, ("a", "b"), [[0, 1], [5, 6]]),
         ({"header": False, "names": ["a", "b"]}, ("a", "b"), [[0, 1], [5, 6]]),
         ({"header": True, "names": ["a", "b"], "columns": ["b"]}, ("b",), [[6]]),

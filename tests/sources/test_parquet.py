@@ -38,7 +38,7 @@ def test_numbers_of_every_kind(path: Path) -> None:
     ]  # fmt: skip
     assert [block.shape for block in source.blocks()] == [(2, 5), (1, 5)]
     assert repr(source) == "<ParquetRows 5 features: m, i, f, h, ...; with bounds>"
-    np.testing.assert_array_equal(list(from_parquet(path, columns=["n"], missing="nan")), [[1], [np.nan], [np.inf]])
+    np.testing.assert_array_equal(list(from_parquet(path, columns=["n"])), [[1], [np.nan], [np.inf]])
 
 
 def test_files_and_columns_that_cannot_be_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def runs(ledger, data_set="patients"):
 def test_a_stream_is_booked_before_its_first_row_and_once(ledger):
     for number in (1, 2):  # of one name
         stream = sp.Stream(fpl(), row_norm=1.0, features=3, account=ledger.account("many", run="nightly"))
-        for refused, error in (([[1.0, np.nan, 0.0]], BadRowError), (np.zeros((4, 3)), HorizonReachedError)):
+        for refused, error in (([[1.0, 0.0]], BadRowError), (np.zeros((4, 3)), HorizonReachedError)):
             with pytest.raises(error):
                 stream.push_many(refused)
         assert len(runs(ledger, "many")) == number - 1
@@ -108,12 +108,12 @@ def test_refusal_before_anything_changes(ledger, feed, features):
         (sp.Tumbling(sp.GaussianCovariance(n_components=5, center=False, **FEW), release_every=5), MANY, UsageError),
         (
             sp.PrivateFPL(n_components=2, horizon=30, release_every=1, center=False, **FEW),
-            [*MANY.tolist(), ["x", 0, 0, 0]],
+            [*MANY.tolist(), ["x", 0, 0]],
             BadRowError,
         ),
         (
             sp.PrivateFPL(n_components=2, horizon=40, release_every=1, center=False, **FEW),
-            np.full((1, 4), np.nan),
+            np.zeros((1, 4, 1)),
             BadRowError,
         ),
     ],

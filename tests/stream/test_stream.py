@@ -96,7 +96,7 @@ def test_settings_outside_their_domain() -> None:
 
 
 def test_names_of_features_that_are_no_text() -> None:
-    stream = sp.Stream(fpl(), row_norm=1.0, seed=0)
+    stream = sp.Stream(fpl(), row_norm=1.0, seed=0, features=range(some_rows(1).shape[1]))
     for row in some_rows(4):
         stream.push(dict(enumerate(row.tolist())))
     plain = sp.Stream(fpl(), row_norm=1.0, seed=0, features=[str(i) for i in range(some_rows(1).shape[1])])

@@ -253,10 +253,7 @@ def _exact_matrix(made: Any, self: Any, t: int, gram: GramSum, outlet: Outlet) -
 
 
 def _by_any_row(fixed_by: Any) -> Any:
-    def made(self: admission.Admission, row: Any, *given: Any) -> Any:
-        return replace(fixed_by(replace(self, on_bad_row="raise"), row, *given), on_bad_row=self.on_bad_row)
-
-    return made
+    return lambda self, row, *given: fixed_by(self, row, *given) if self.features else self.fixed(tuple(row))
 
 
 # -- what is released beside ----------------------------------------------------------------------------------
@@ -265,7 +262,7 @@ bug("the exact sum in the smoothed matrix", "PrivateFPL-smoothed",
     with_release(lambda release, gram: {"packed_smoothed": release.own_smoothed + 1e-9 * gram.packed()}))
 bug("the exact sum in the mean", "PrivateFPL-centered",
     with_release(lambda release, gram: {"details": {**release.details, "mean": (1e-9 * gram.packed()[:20]).tolist()}}))
-bug("names from the first row where bad rows are absorbed", "names", (admission.Admission, "fixed_by", _by_any_row))
+bug("names from the first row", "names", (admission.Admission, "fixed_by", _by_any_row))
 bug("the exact matrix as Release.gram", "PrivateFPL watched", after(FPLProcessor, "released", _exact_matrix))
 bug("regret printed to a log", "watched", after(Engine, "absorb", _logged))
 bug("scaled rows told on standard error", "PrivateFPL", after(admission.Admission, "block", _said))

@@ -65,18 +65,17 @@ add(
 )
 
 
-_zeroed = partial(feed_stream)
 _centered = partial(FPL, center=True)
-add("PrivateFPL-centered", _centered, feed=_zeroed, changes=centered)
-add("PrivateFPL-centered-rewards", _centered, publish_regret=True, feed=_zeroed, changes=centered,
+add("PrivateFPL-centered", _centered, changes=centered)
+add("PrivateFPL-centered-rewards", _centered, publish_regret=True, changes=centered,
     slack=MEAN)  # fmt: skip
-add("PrivateFPL-centered-replace", _centered, adjacency="replace", feed=_zeroed, changes=centered)
+add("PrivateFPL-centered-replace", _centered, adjacency="replace", changes=centered)
 
 
 # A warm-up of busy rows finds the bins of the columns; zero rows have none. The noise of eight columns has a standard
 # deviation above 1, so that released counts are coarser than their lattice.
 _bounded: dict[str, Any] = {
-    "feed": partial(_zeroed, bounds="private", warmup=24), "changes": boxed, "horizon": 32, "rows": 32,
+    "feed": partial(feed_stream, bounds="private", warmup=24), "changes": boxed, "horizon": 32, "rows": 32,
     "d": 8, "busy": np.vstack([np.tile([[0.9, 0.7]], (24, 4)), np.tile([[0.5, -0.4], [0.2, 0.1]], (4, 4))]),
 }  # fmt: skip
 add("PrivateFPL-private-bounds", FPL, **_bounded)
