@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, RunOptions, Settings
@@ -79,10 +79,10 @@ def has_names(reading: ReadSettings) -> bool:
     return reading.header is not False or reading.names is not None
 
 
-def chosen_columns(columns: str | None, reading: ReadSettings) -> list[Any] | None:
-    """Return the names and positions of ``--columns``; None for all columns."""
-    if columns is None:
-        return None
+def chosen_columns(columns: str | None, reading: ReadSettings) -> list[Any] | Literal["all"] | None:
+    """Return the names and positions of ``--columns``."""
+    if columns is None or columns == "all":
+        return columns
     names = [name.strip() for name in columns.split(",") if name.strip()]
     chosen = [(NameOrPosition(n) if has_names(reading) else int(n) - 1) if n.isdecimal() else n for n in names]
     if -1 in chosen:

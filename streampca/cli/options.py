@@ -206,7 +206,8 @@ class ReadOptions:
     """Which rows are read, and how."""
 
     columns: str | None = None
-    """Names of the columns to use, separated by commas, or their positions from 1. All by default."""
+    """Names of the columns to use, separated by commas, or their positions from 1, or all. By default those named in
+    --bounds; all of Parquet files and queries, which have types."""
     read: Annotated[tuple[str, ...], _key_option("--read", "How rows are read", ReadSettings)] = ()
 
     def reading(self) -> ReadSettings:

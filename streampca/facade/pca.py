@@ -17,6 +17,7 @@ from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Account
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
+from streampca.rows.names import NO_TYPES
 from streampca.rows.protocol import RowSource, as_source
 from streampca.rows.report import tell_curator
 from streampca.sources.base import choose
@@ -27,7 +28,6 @@ from streampca.stream.stream import Stream
 
 _WHOLE = "a table, or the path of a regular file"
 _STREAM = "For rows that arrive one by one use sp.Stream"
-_NO_TYPES = "the table has no types: name its numeric columns with `columns`, or in `bounds`. Nothing was spent"
 
 
 def pca(
@@ -145,7 +145,7 @@ def _opened(
         if isinstance(first, Mapping):
             names = None if columns is None else tuple(map(str, columns))
             if names is None:
-                raise UsageError(_NO_TYPES)
+                raise UsageError(f"the table {NO_TYPES}")
             return list(data), names, len(names), len(data)
         if columns is not None:
             raise BadParameterError("columns", columns, "None for rows without names", advice="Select them in data")
@@ -159,7 +159,7 @@ def _opened(
     elif is_frame(data):
         # Types of pandas follow from the rows: one cell of text changes that of its column.
         if columns is None and hasattr(data, "iloc"):
-            raise UsageError(_NO_TYPES)
+            raise UsageError(f"the table {NO_TYPES}")
         names = [str(name) for name in data.columns]
         places = choose(names, columns, "the table")
         rows = as_source(getattr(data, "iloc", data)[:, list(places)])

@@ -12,6 +12,8 @@ from streampca.errors import SourceError
 
 #: Cells of missing values, besides nan of any case and sign, without surrounding spaces.
 MISSING: Final = frozenset({"", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A"})
+#: What is said of a file or table without types, because one cell must not decide which columns hold numbers.
+NO_TYPES = "has no types: name its numeric columns with `columns`, or in `bounds`. Nothing was spent"
 NAME_THEM = "if they are names, pass them with features="
 _MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _TIME = r"(?:[ ,t]+\d[\d:.,]*)? ?(?:[ap]\.?m\.?)? ?(?:z|utc|gmt|[+-]\d\d:?\d\d)?"

@@ -162,7 +162,7 @@ def _file(path: Any, columns: Any, options: dict[str, Any], format: str | None) 
 class CsvColumns(CsvRows):
     """Cells of a CSV file, column by column; the parameters are those of `CsvRows`."""
 
-    _needs_rows = False
+    _needs_columns = False
 
     def table(self) -> ColumnTable:
         """Return the columns."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from streampca.errors import SourceError
+from streampca.errors import SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
+from streampca.rows.names import NO_TYPES
 from streampca.sources.base import (
     BoundsLike,
     choose,
@@ -41,7 +42,7 @@ class CsvRows(TextRows):
     Parameters
     ----------
     path : the file, a named pipe, ``"-"`` for standard input, or a binary stream. A zip archive must hold one file.
-    columns : names or positions of the columns to read, in that order; None for all.
+    columns : names or positions of the columns to read, in that order, or "all". By default those that bounds name.
     bounds : public bounds of the columns: None, a pair (lower, upper) of numbers or arrays, or a mapping from name to
         (lower, upper). Public means known without looking at the rows.
     reading : the options of `Reading`; all apply.
@@ -68,10 +69,15 @@ class CsvRows(TextRows):
     does, with the same result, more slowly.
     """
 
-    _needs_rows: ClassVar[bool] = True  # whether a header without rows is refused
+    _needs_columns: ClassVar[bool] = True  # a file without rows, and one without chosen columns, is refused
 
     def __init__(
-        self, path: Readable, *, columns: Sequence[str | int] | None = None, bounds: BoundsLike = None, **reading: Any
+        self,
+        path: Readable,
+        *,
+        columns: Sequence[str | int] | Literal["all"] | None = None,
+        bounds: BoundsLike = None,
+        **reading: Any,
     ) -> None:
         options = Reading(**reading)
         names, header = options.names, options.header
@@ -97,6 +103,13 @@ class CsvRows(TextRows):
         # A pipe cannot be opened again: `blocks` continues with these pieces.
         self._begun = pieces if self._file.once else None
         self._width = len(names)
+        # Which columns hold numbers must not be found from the rows: one cell would decide.
+        if columns is None and self._needs_columns:
+            columns = list(bounds) if isinstance(bounds, Mapping) else None
+            if columns is None:
+                raise UsageError(f"{self.name} {NO_TYPES}")
+        elif columns == "all":
+            columns = None
         self._places = (
             choose(names, columns, self.name)
             if header is not None or not self._has_header  # the caller vouches for the names
@@ -155,7 +168,7 @@ class CsvRows(TextRows):
         if b"\r" in first.replace(b"\r\n", b"").strip() and b"\0" not in first:
             raise SourceError(self.name, "lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
         rest = piece[len(first) :] or next(pieces, None)
-        if rest is None and self._needs_rows:
+        if rest is None and self._needs_columns:
             raise SourceError(self.name, "no rows after the header; if that is a row, pass names=[...]")
         return first, chain([rest] if rest is not None else [], pieces)
 

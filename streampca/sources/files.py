@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from streampca.errors import BadParameterError, SourceError, UsageError, refuse_web
 from streampca.linalg.types import FloatArray
@@ -75,7 +75,7 @@ class FileRows(RowSource):
 
 
 def open_rows(
-    path: Readable, *, format: str | None = None, columns: Sequence[str | int] | None = None,  # noqa: A002
+    path: Readable, *, format: str | None = None, columns: Sequence[str | int] | Literal["all"] | None = None,  # noqa: A002
     bounds: BoundsLike = None, rate: float | None = None, **reading: Any,
 ) -> RowSource:  # fmt: skip
     """Open rows of numbers from files or a stream: CSV, TSV, NDJSON or Parquet.
@@ -86,7 +86,8 @@ def open_rows(
         ``"-"`` for standard input, or a binary stream.
     format : by default, the format of the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet or
         .pq, with or without .gz or .zip behind it; CSV for other names, pipes and streams.
-    columns, bounds : as in `from_csv`. Bounds by name choose the columns, too, if these are not given.
+    columns, bounds : as in `from_csv`. Bounds by name choose the columns, too, if these are not given. Text files have
+        no types, and need one of the two, or ``columns="all"``.
     rate : rows per second; earlier rows wait.
     reading : the options of `Reading`. At most one file can be followed.
 
@@ -111,7 +112,8 @@ def open_rows(
     for name in paths:
         kind = format_of(name, format)
         options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
-        sources.append(FORMATS[kind][0](name, columns=columns, bounds=bounds, **options))
+        chosen = None if columns == "all" and kind == "parquet" else columns
+        sources.append(FORMATS[kind][0](name, columns=chosen, bounds=bounds, **options))
     is_plain = len(sources) == 1 and rate is None
     return sources[0] if is_plain else FileRows(sources, [str(name) for name in paths], rate)
 

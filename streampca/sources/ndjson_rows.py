@@ -15,6 +15,7 @@ import numpy as np
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
+from streampca.rows.names import NO_TYPES
 from streampca.sources.base import BoundsLike, choose, in_blocks, source_bounds
 from streampca.sources.reading import Reading
 from streampca.sources.records import OVERLONG, split_records
@@ -53,7 +54,7 @@ class NdjsonRows(TextRows):
             raise SourceError(self.name, "no rows, the file is empty; check the path")
         self._begun = chain([first], pieces) if self._file.once else None
         if columns is None:
-            raise UsageError(f"{self.name} has no types: name its numeric columns with columns=, or in bounds=")
+            raise UsageError(f"{self.name} {NO_TYPES}")
         if isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in columns):
             raise BadParameterError("columns", columns, "a list of names", advice="JSON objects have no order")
         self.features = tuple(columns[at] for at in choose(columns, None, self.name))

@@ -122,7 +122,7 @@ def csv(data: bytes) -> None:
         "quoting": "none" if choice & 12 == 12 else "csv",
         "encoding": "utf-16" if choice & 224 == 224 else "utf-8",
     }
-    opened(lambda: from_csv(FILE, **options, chunk_rows=1 + (choice >> 5), max_bytes=2**16), body)
+    opened(lambda: from_csv(FILE, **options, chunk_rows=1 + (choice >> 5), max_bytes=2**16, columns="all"), body)
 
 
 def ndjson(data: bytes) -> None:

@@ -78,20 +78,20 @@ def releases(source: Any, bad: int | None = None) -> list[str]:
     return made
 
 
-PLAIN = releases(from_csv(io.BytesIO(csv(None))))
-NEIGHBOUR = releases(from_csv(io.BytesIO(csv(b"0,0,0"))))
+PLAIN = releases(from_csv(io.BytesIO(csv(None)), columns="all"))
+NEIGHBOUR = releases(from_csv(io.BytesIO(csv(b"0,0,0")), columns="all"))
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_bad_csv_record_is_a_zero_row(name: str) -> None:
     record = RECORDS[name]
-    assert releases(from_csv(io.BytesIO(csv(record))), bad=1) == NEIGHBOUR
+    assert releases(from_csv(io.BytesIO(csv(record)), columns="all"), bad=1) == NEIGHBOUR
 
 
 @pytest.mark.parametrize("record", [b'1,"2,3', b'"', b'"1,2,3', b'1,2,"3""', *RECORDS.values()])
 def test_without_quoting_any_line_is_a_row(record: bytes) -> None:
     record = record.replace(b"\n", b" ")
-    source = from_csv(io.BytesIO(csv(record)), quoting="none")
+    source = from_csv(io.BytesIO(csv(record)), quoting="none", columns="all")
     assert releases(source, bad=1) == NEIGHBOUR
 
 
@@ -129,7 +129,7 @@ def test_a_long_cell_is_its_number_by_every_reader(library: str, monkeypatch: py
     for record, value in ((b"0" * 900_000 + b"1", 1.0), (b"0." + b"3" * 900_000, 1 / 3), (b"1" * 900_000, math.inf)):
         for beside in (b"5,6", b'5,"6"', b"5,x"):
             for cell in (record, b'"' + record + b'"'):
-                source = from_csv(io.BytesIO(b"a,b\n" + cell + b",2\n" + beside + b"\n"))
+                source = from_csv(io.BytesIO(b"a,b\n" + cell + b",2\n" + beside + b"\n"), columns="all")
                 np.testing.assert_array_equal(next(iter(source)), [value, 2])
 
 
@@ -139,7 +139,7 @@ def test_a_damaged_file_stops_at_its_end_with_an_error(tmp_path: Path, monkeypat
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) - 9])
     stream = sp.Stream(sp.Oja(n_components=1, release_every=100), row_norm=1.0)
     with pytest.raises(SourceError, match=r"cut.csv.gz: cannot be read"):
-        list(stream.run(from_csv(tmp_path / "cut.csv.gz")))
+        list(stream.run(from_csv(tmp_path / "cut.csv.gz", columns="all")))
     assert stream.t > 100
     assert stream.admission.bad_rows == 1
 
@@ -147,14 +147,14 @@ def test_a_damaged_file_stops_at_its_end_with_an_error(tmp_path: Path, monkeypat
 def test_encodings_of_bad_rows() -> None:
     """Text that is not of the encoding is bad rows, not an end; no line may change another, nor the first all."""
     text = csv(b"\x81,2,3")
-    assert releases(from_csv(io.BytesIO(text), encoding="cp1252"), bad=1) == NEIGHBOUR
+    assert releases(from_csv(io.BytesIO(text), encoding="cp1252", columns="all"), bad=1) == NEIGHBOUR
     for encoding in ("iso2022_jp", "hz", "utf-7", "unicode_escape", "base64"):
         with pytest.raises(UsageError, match=r"one damaged line could change|expected an encoding"):
-            from_csv(io.BytesIO(csv(None)), encoding=encoding)
+            from_csv(io.BytesIO(csv(None)), encoding=encoding, columns="all")
     with pytest.raises(SourceError, match="this is UTF-16 text; pass encoding='utf-16'"):
-        from_csv(io.BytesIO("a,b\n1,2\n".encode("utf-16")))
+        from_csv(io.BytesIO("a,b\n1,2\n".encode("utf-16")), columns="all")
     with pytest.raises(UsageError, match="the first record would decide the byte order; pass 'utf-16-le'"):
-        from_csv(io.BytesIO(csv(None)), names=NAMES, encoding="UTF_16")
+        from_csv(io.BytesIO(csv(None)), names=NAMES, encoding="UTF_16", columns="all")
 
 
 def test_whether_a_long_record_is_read_does_not_depend_on_those_before_it() -> None:
@@ -173,29 +173,29 @@ def test_formats_by_name_and_by_keyword(tmp_path: Path) -> None:
     for name, text in {"semicolons.csv": csv(None).replace(b",", b";"), "rows": csv(None)}.items():
         (tmp_path / name).write_bytes(text)
         for mode in ({}, {"columns": NAMES}):
-            assert releases(open_rows(tmp_path / name, **mode)) == PLAIN, name  # type: ignore[arg-type]
+            assert releases(open_rows(tmp_path / name, **mode, columns="all")) == PLAIN, name  # type: ignore[arg-type]
     pq.write_table(pa.table({"a": [1.0]}), tmp_path / "rows.parquet")
     (tmp_path / "odd.dat").write_bytes(ndjson(None))
     assert releases(open_rows(tmp_path / "odd.dat", format="ndjson", columns=NAMES)) == PLAIN
     headless = csv(None).split(b"\n", 1)[1]
-    assert releases(open_rows(io.BytesIO(headless), names=NAMES)) == PLAIN
+    assert releases(open_rows(io.BytesIO(headless), names=NAMES, columns="all")) == PLAIN
     assert open_rows(io.BytesIO(headless), names=NAMES, columns=[2, 0]).features == ("c", "a")
     for options in ({"header": False}, {"format": "ndjson"}):
         with pytest.raises(UsageError, match=r"name all columns, names=|name its numeric columns with columns="):
-            open_rows(io.BytesIO(headless), **options)  # type: ignore[arg-type]
+            open_rows(io.BytesIO(headless), **options, columns="all")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="delimiter=';' does not apply to Parquet"):
         open_rows(tmp_path / "rows.parquet", delimiter=";")
     with pytest.raises(BadParameterError, match="format='xml': expected one of csv"):
-        open_rows(tmp_path / "rows.csv", format="xml")  # type: ignore[arg-type]
+        open_rows(tmp_path / "rows.csv", format="xml", columns="all")  # type: ignore[arg-type]
 
 
 def test_files_of_a_pattern_have_one_header(tmp_path: Path) -> None:
     (tmp_path / "day-0.csv").write_bytes(csv(None))
     (tmp_path / "day-3.csv").write_text("a,c,b\n1,2,3\n")
     with pytest.raises(SourceError, match=r"day-3.csv: its columns are not those"):
-        open_rows(tmp_path / "day-*.csv")
+        open_rows(tmp_path / "day-*.csv", columns="all")
     with pytest.raises(SourceError, match="no file matches"):
-        open_rows(tmp_path / "night-*.csv")
+        open_rows(tmp_path / "night-*.csv", columns="all")
 
 
 def through_a_pipe(folder: Path, text: bytes) -> Path:
@@ -206,7 +206,7 @@ def through_a_pipe(folder: Path, text: bytes) -> Path:
 
 
 def test_pipes_are_read_once(tmp_path: Path) -> None:
-    source = open_rows(through_a_pipe(tmp_path, csv(None)))
+    source = open_rows(through_a_pipe(tmp_path, csv(None)), columns="all")
     assert releases(source) == PLAIN
     with pytest.raises(SourceError, match="can be read once only"):
         releases(source)
@@ -215,12 +215,12 @@ def test_pipes_are_read_once(tmp_path: Path) -> None:
 def test_streams_stay_open_and_live_ones_give_their_rows_as_they_come(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(csv(None))
     with (tmp_path / "rows.csv").open("rb") as file:
-        assert releases(open_rows(file)) == PLAIN
+        assert releases(open_rows(file, columns="all")) == PLAIN
         assert not file.closed
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as feed:
         feed.write(b"a,b\n1,2\n")
-        blocks = from_csv(stream).blocks()
+        blocks = from_csv(stream, columns="all").blocks()
         for row in (b"3,4\n", b"5,6\n"):
             feed.write(row)
             assert next(blocks).shape[1] == 2
@@ -230,9 +230,9 @@ def test_streams_stay_open_and_live_ones_give_their_rows_as_they_come(tmp_path: 
 
 def test_texts_for_missing_values() -> None:
     text = b"a,b\n1,?\n-,2\n"
-    rows = np.concatenate(list(from_csv(io.BytesIO(text), na="?,-").blocks()))
+    rows = np.concatenate(list(from_csv(io.BytesIO(text), na="?,-", columns="all").blocks()))
     np.testing.assert_array_equal(rows, [[1, np.nan], [np.nan, 2]])
-    numbers = from_csv(io.BytesIO(b"a,b\n1,999\n 999 ,999.0\n-9,9999\n"), na="999,-9")
+    numbers = from_csv(io.BytesIO(b"a,b\n1,999\n 999 ,999.0\n-9,9999\n"), na="999,-9", columns="all")
     np.testing.assert_array_equal(list(numbers), [[1, np.nan], [np.nan, 999], [np.nan, 9999]])
 
 

@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
 def upto_error(path: Path, **options: object) -> tuple[list[list[float]], str]:
     rows: list[list[float]] = []
     with pytest.raises(SourceError) as caught:
-        rows.extend(row.tolist() for row in from_csv(path, **options))  # type: ignore[arg-type]
+        rows.extend(row.tolist() for row in from_csv(path, **options, columns="all"))  # type: ignore[arg-type]
     return rows, str(caught.value).replace(str(path), "FILE")
 
 
@@ -75,7 +75,7 @@ def test_the_rows_before_open_quotes_are_read(write: Write, text: str, rows_befo
 )
 def test_a_file_that_cannot_be_rows_is_refused(write: Write, text: str | bytes, message: str) -> None:
     with pytest.raises(SourceError) as caught:
-        from_csv(write(text))
+        from_csv(write(text), columns="all")
     assert message in str(caught.value)
     assert "male" not in str(caught.value)
 
@@ -108,7 +108,7 @@ def test_bounds(write: Write) -> None:
     path = write("a,b,c\n1,2,3\n")
     source = from_csv(path, columns=["c", "a"], bounds={"a": (0, 1), "b": (5, 6), "c": (-2, 2)})
     np.testing.assert_array_equal(source.bounds, [[-2, 0], [2, 1]])
-    np.testing.assert_array_equal(from_csv(path, bounds=([0, 1, 2], 9)).bounds, [[0, 1, 2], [9, 9, 9]])
+    np.testing.assert_array_equal(from_csv(path, bounds=([0, 1, 2], 9), columns="all").bounds, [[0, 1, 2], [9, 9, 9]])
     for bounds, message in [
         ({"a": (0, 1)}, "bounds are missing for 'b'"),
         ({"a": (0, 1), "b": (0, 1), "c": (0, 1), "cc": (0, 1)}, "'cc', not a feature; did you mean 'c'?"),
@@ -120,7 +120,7 @@ def test_bounds(write: Write) -> None:
         (("x", "y"), "each a number or 3 numbers"),
     ]:
         with pytest.raises(UsageError) as caught:
-            from_csv(path, bounds=bounds)  # type: ignore[arg-type]
+            from_csv(path, bounds=bounds, columns="all")  # type: ignore[arg-type]
         assert message in str(caught.value)
 
 
@@ -128,11 +128,11 @@ def test_byte_order_mark_and_encodings(write: Write) -> None:
     expected = [[1.5, 2.0], [3.0, 4.0]]
     text = "höhe,b\r\n1.5,2\r\n3,4\r\n"
     for encoding, said in [("utf-8-sig", "utf-8"), ("utf-16", "utf-16"), ("latin-1", "latin-1"), ("utf-8", "UTF8")]:
-        source = from_csv(write(text.encode(encoding)), encoding=said)
+        source = from_csv(write(text.encode(encoding)), encoding=said, columns="all")
         assert source.features == ("höhe", "b")
         assert [row.tolist() for row in source] == expected
     path = write(b"a,b\n1,2\n3,4\n\x81,5\n")
-    np.testing.assert_array_equal(list(from_csv(path)), [[1, 2], [3, 4], [np.nan] * 2])
+    np.testing.assert_array_equal(list(from_csv(path, columns="all")), [[1, 2], [3, 4], [np.nan] * 2])
 
 
 def test_compressed(tmp_path: Path) -> None:
@@ -144,23 +144,23 @@ def test_compressed(tmp_path: Path) -> None:
         made.writestr("folder/rows.csv", text)
         made.writestr("__MACOSX/._rows.csv", "x")
     for path in (gz, archive):
-        assert sum(block.shape[0] for block in from_csv(path).blocks()) == 1000
+        assert sum(block.shape[0] for block in from_csv(path, columns="all").blocks()) == 1000
         with pytest.raises(SourceError, match="expands to more than 3000 bytes; pass a larger max_bytes="):
-            from_csv(path, max_bytes=3000)
-        assert sum(1 for _ in from_csv(path, max_bytes=None)) == 1000
-        assert sum(1 for _ in from_csv(path, max_bytes=len(text))) == 1000
+            from_csv(path, max_bytes=3000, columns="all")
+        assert sum(1 for _ in from_csv(path, max_bytes=None, columns="all")) == 1000
+        assert sum(1 for _ in from_csv(path, max_bytes=len(text), columns="all")) == 1000
     with zipfile.ZipFile(archive, "a") as made:
         made.writestr("second.csv", text)
     with pytest.raises(SourceError, match=r"holds 2 files, expected one: 'folder/rows.csv', 'second.csv'"):
-        from_csv(archive)
+        from_csv(archive, columns="all")
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(BadParameterError, match="expected the path of a file or a binary stream"):
-        from_csv(io.StringIO("a\n1\n"))  # type: ignore[arg-type]
+        from_csv(io.StringIO("a\n1\n"), columns="all")  # type: ignore[arg-type]
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(SourceError, match=r"cannot be read: .*; check the path"):
-            from_csv(path)
+            from_csv(path, columns="all")
 
 
 def test_a_line_without_end_does_not_fill_memory(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_line_without_end_does_not_fill_memory(write: Write, monkeypatch: pyte
     monkeypatch.setattr(csv_rows, "_BLOCK", 500)
     for quote in ("", '"'):
         with pytest.raises(SourceError, match="the first line is longer than 2000 bytes"):
-            from_csv(write(quote + "a," * 10_000))
+            from_csv(write(quote + "a," * 10_000), columns="all")
 
 
 def test_text_in_columns_that_are_left_out_costs_no_speed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,10 +182,10 @@ def test_text_in_columns_that_are_left_out_costs_no_speed(write: Write, monkeypa
 
 def test_pyarrow_only_makes_it_faster(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("a,b\n" + "".join(f"{i / 7!r},{i}\n" for i in range(1000)))
-    expected = np.concatenate(list(from_csv(path).blocks()))
+    expected = np.concatenate(list(from_csv(path, columns="all").blocks()))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert CellParser(2, [0, 1], ",").parse(b"1,2\n") is None
-    rows = np.concatenate(list(from_csv(path).blocks()))
+    rows = np.concatenate(list(from_csv(path, columns="all").blocks()))
     assert rows.tobytes() == expected.tobytes()
 
 
@@ -207,6 +207,6 @@ def test_the_options_of_a_header_that_looks_like_a_row(write: Write) -> None:
         ({"header": False, "names": ["a", "b"]}, ("a", "b"), [[0, 1], [5, 6]]),
         ({"header": True, "names": ["a", "b"], "columns": ["b"]}, ("b",), [[6]]),
     ):
-        source = from_csv(path, **options)  # type: ignore[arg-type]
+        source = from_csv(path, **options, columns="all")  # type: ignore[arg-type]
         assert source.features == features
         assert [row.tolist() for row in source] == rows

@@ -81,7 +81,7 @@ def check(text: str, width: int, delimiter: str = ",", quoting: Any = "csv") -> 
     blocks, problem = [np.empty((0, width))], ""
     try:
         names = [f"n{at}" for at in range(width)]
-        source = from_csv(io.BytesIO(text.encode()), names=names, delimiter=delimiter, quoting=quoting)
+        source = from_csv(io.BytesIO(text.encode()), names=names, delimiter=delimiter, quoting=quoting, columns="all")
         blocks.extend(source.blocks())
     except SourceError as error:
         problem = str(error)

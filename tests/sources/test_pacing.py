@@ -47,7 +47,7 @@ def test_a_rate(clock: Clock) -> None:
     assert rows == [(0, [1]), (0.25, [3]), (0.5, [5]), (0.75, [7])]
     for rate in (0, -1, float("nan")):
         with pytest.raises(BadParameterError, match="expected a positive number of rows per second"):
-            open_rows(io.BytesIO(CSV), rate=rate)
+            open_rows(io.BytesIO(CSV), rate=rate, columns="all")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_file_that_grows_is_followed(
     assert not left
     (tmp_path / "rows.csv.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(SourceError, match="compressed file cannot be followed"):
-        open_rows(tmp_path / "rows.csv.gz", follow=True)
+        open_rows(tmp_path / "rows.csv.gz", follow=True, columns="all")
 
 
 def opened(
@@ -139,10 +139,10 @@ def test_the_number_of_rows_is_expected_from_the_size_of_the_file(tmp_path: Path
     with zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("rows.csv", f"a,b\n{lines}")  # the archive is read far ahead of its member
     for name in ("a.csv", "b.csv.gz", "c.zip"):
-        source = open_rows(tmp_path / name, format="csv")
+        source = open_rows(tmp_path / name, format="csv", columns="all")
         next(iter(source.blocks()))
         assert source.expected_rows == pytest.approx(200_000, rel=0.1)
-    both = open_rows(tmp_path / "*.csv*", rate=1e9)
+    both = open_rows(tmp_path / "*.csv*", rate=1e9, columns="all")
     assert sum(map(len, both.blocks())) == 400_000
     assert both.expected_rows == pytest.approx(400_000, rel=0.02)
-    assert open_rows(io.BytesIO(b"a,b\n1,2\n")).expected_rows is None
+    assert open_rows(io.BytesIO(b"a,b\n1,2\n"), columns="all").expected_rows is None

@@ -47,13 +47,13 @@ def from_text(path: Path, rows: Rows, end: str = "csv", *, how: dict[str, Any] |
             archive.writestr("rows.csv", data)
     else:
         path.write_bytes(gzip.compress(data) if end == "csv.gz" else data)
-    return open_rows(path, **options)
+    return open_rows(path, **{"columns": "all", **options})
 
 
 def from_pattern(path: Path, rows: Rows, **options: Any) -> Any:
     for at in range(3):
         text(path.with_name(f"day-{at}.csv"), rows[20 * at : 20 * at + 20 if at < 2 else None])
-    return open_rows(path.with_name("day-*.csv"), **options)
+    return open_rows(path.with_name("day-*.csv"), **{"columns": "all", **options})
 
 
 def from_json(path: Path, rows: Rows, **options: Any) -> Any:
