@@ -174,8 +174,9 @@ class CsvColumns(CsvRows):
         texts: frozenset[str] = frozenset()  # columns with cells that are no numbers
         for piece in self._readable(self._start(lambda: self._opened()[1])):
             batch = parser.batch(piece, texts)
-            if batch is None and (batch := parser.batch(piece, frozenset(parser.wanted))) is not None:
-                texts = frozenset(name for name in parser.wanted if _is_text(batch.column(name)))
+            if batch is None:
+                batch = parser.batch(piece, frozenset(parser.wanted))
+                texts = frozenset(name for name in parser.wanted if batch and _is_text(batch.column(name)))
             if batch is not None:
                 yield CellBlock([_arrow_cells(column) for column in batch.columns])
                 continue
