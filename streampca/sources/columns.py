@@ -56,22 +56,7 @@ class ColumnTable:
 def open_columns(
     data: Any, columns: Sequence[str | int] | None = None, read: Reading | None = None, format: str | None = None  # noqa: A002
 ) -> ColumnTable:  # fmt: skip
-    """Open a table in memory, or the files of a path or pattern.
-
-    Parameters
-    ----------
-    data : a path; a pandas or polars frame, an Arrow table or what converts to one, a sparse matrix, an array, or a
-        list of rows.
-    columns : names or positions of columns; None for all.
-    read, format : of files, as in `open_rows`.
-
-    Raises
-    ------
-    SourceError
-        If a file cannot be opened, has no header, or lacks a column.
-    BadParameterError
-        If the data are no table, or can be read only once.
-    """
+    """Open a table in memory, or the files of a path or pattern; parameters and errors are those of `sp.check`."""
     if not isinstance(read, Reading | None):
         raise BadParameterError("read", read, "a Reading")
     if isinstance(data, (str, os.PathLike)):
