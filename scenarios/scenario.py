@@ -312,7 +312,7 @@ class Meter:
         }
         self._gram = gram
         if record.bound is not None:
-            values |= {"bound_per_row": record.average_bound, "regret_over_bound": record.regret / record.bound}
+            values |= {"bound_per_row": record.per_row(record.bound), "regret_over_bound": record.regret / record.bound}
         if release is not None and release.noise_std is not None:
             values["noise_std"] = release.noise_std
         if release is not None and release.packed is not None and release.t == stream.t:

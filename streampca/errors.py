@@ -128,7 +128,7 @@ class MissingParametersError(UsageError):
 
 
 class BadRowError(StreamPCAError, ValueError):
-    """A row has the wrong shape, or a value where bad rows have no meaning. ``row`` is its number, if known."""
+    """A row has the wrong shape, or is bad where bad rows have no meaning. ``row`` is its number, if known."""
 
     def __init__(self, row: int | None, problem: str) -> None:
         self.row, self.problem = row, problem

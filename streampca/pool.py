@@ -64,8 +64,6 @@ def absorb_parquet(
     ------
     UsageError, HorizonReachedError, SourceError
         Before any row, if a parameter, the rows or a file do not fit.
-    BadRowError
-        At a bad row, after the rows of every earlier task.
     """
     count = processes if processes is not None else os.cpu_count() or 1
     check_count("processes", count)

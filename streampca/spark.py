@@ -66,7 +66,7 @@ def absorb_parquet(
     spark : the Spark session.
     stream, paths, columns, before : as in `streampca.pool.absorb_parquet`. Paths must be valid on every machine.
 
-    Yields and raises the same, but for bad rows, which fail the job.
+    Yields and raises the same.
     """
     cutter, size = stream.leaves(), _WAVE * spark.sparkContext.defaultParallelism
     tasks = _tasks(spark, row_groups(stream, paths, columns, before))

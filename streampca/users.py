@@ -16,6 +16,7 @@ from streampca.processors.base import Algorithm
 from streampca.release.release import Release
 from streampca.rows.admission import absent_values
 from streampca.rows.protocol import RowSource
+from streampca.rows.report import tell_curator
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
 
@@ -153,10 +154,11 @@ class UserStream:
             raise UsageError("sources hold features only. Feed mappings, or push_many(rows, users=...)")
         if is_frame(rows) or is_arrow(rows):
             yield from self.push_many(rows)
-            return
-        check_iterable(rows)
-        for row in rows:
-            yield self.push(row)
+        else:
+            check_iterable(rows)
+            for row in rows:
+                yield self.push(row)
+        tell_curator(self.admission)
 
     @exclusive
     def finish(self) -> Release | None:

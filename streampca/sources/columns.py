@@ -56,22 +56,7 @@ class ColumnTable:
 def open_columns(
     data: Any, columns: Sequence[str | int] | None = None, read: Reading | None = None, format: str | None = None  # noqa: A002
 ) -> ColumnTable:  # fmt: skip
-    """Open a table in memory, or the files of a path or pattern.
-
-    Parameters
-    ----------
-    data : a path; a pandas or polars frame, an Arrow table or what converts to one, a sparse matrix, an array, or a
-        list of rows.
-    columns : names or positions of columns; None for all.
-    read, format : of files, as in `open_rows`.
-
-    Raises
-    ------
-    SourceError
-        If a file cannot be opened, has no header, or lacks a column.
-    BadParameterError
-        If the data are no table, or can be read only once.
-    """
+    """Open a table in memory, or the files of a path or pattern; parameters and errors are those of `sp.check`."""
     if not isinstance(read, Reading | None):
         raise BadParameterError("read", read, "a Reading")
     if isinstance(data, (str, os.PathLike)):
@@ -174,8 +159,9 @@ class CsvColumns(CsvRows):
         texts: frozenset[str] = frozenset()  # columns with cells that are no numbers
         for piece in self._readable(self._start(lambda: self._opened()[1])):
             batch = parser.batch(piece, texts)
-            if batch is None and (batch := parser.batch(piece, frozenset(parser.wanted))) is not None:
-                texts = frozenset(name for name in parser.wanted if _is_text(batch.column(name)))
+            if batch is None:
+                batch = parser.batch(piece, frozenset(parser.wanted))
+                texts = frozenset(name for name in parser.wanted if batch and _is_text(batch.column(name)))
             if batch is not None:
                 yield CellBlock([_arrow_cells(column) for column in batch.columns])
                 continue

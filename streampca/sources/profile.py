@@ -178,17 +178,8 @@ class _Tally:
 class Profile:
     """Counts of the cells, bad rows and long rows of a table, block by block.
 
-    Parameters
-    ----------
-    names : names of the columns.
-    bounds : lower and upper ends of the range of each column, or None.
-    row_norm : length beyond which a row is long; None if rows are not measured.
-    used : positions of the columns that a row consists of; None for the columns of numbers in the first block.
-
-    Attributes
-    ----------
-    rows, unreadable : rows so far, and those of them that cannot be read as cells.
-    complete, long : rows with a finite number in each used column, and those of them longer than ``row_norm``.
+    ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
+    ``complete`` rows have a finite number in each of these, and ``long`` ones of them are longer than ``row_norm``.
     """
 
     def __init__(

@@ -234,7 +234,7 @@ class BlockCutter:
         Raises
         ------
         BadRowError
-            If a row is bad and the admission raises.
+            If rows have another number of features.
         HorizonReachedError
             If there are more rows than the horizon allows.
         """
