@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from streampca.conversion import as_floats
 from streampca.errors import UsageError, needs
@@ -37,6 +38,7 @@ from streampca.linalg.eigen import fix_signs, signs_like
 from streampca.linalg.scale import Bounds, check_scale
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency
+from streampca.privacy.guarantee import Guarantee
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.linear import pca
@@ -119,6 +121,20 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     ledger: str | PathLike[str] | None = None
     data_set: str | None = None
     random_state: int | np.random.RandomState | None = None
+    # Attributes of a fitted estimator, which type checkers know by these lines.
+    n_components_: int = field(init=False)
+    components_: FloatArray = field(init=False)
+    explained_variance_: FloatArray = field(init=False)
+    explained_variance_std_: FloatArray = field(init=False)
+    explained_variance_ratio_: FloatArray = field(init=False)
+    noise_variance_: float = field(init=False)
+    mean_: FloatArray = field(init=False)
+    scale_: FloatArray = field(init=False)
+    release_: Release = field(init=False)
+    guarantee_: Guarantee = field(init=False)
+    n_samples_seen_: int = field(init=False)
+    n_features_in_: int = field(init=False)
+    feature_names_in_: npt.NDArray[Any] = field(init=False)
 
     @exclusive
     def fit(self, X: Any, y: Any = None) -> Self:

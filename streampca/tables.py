@@ -1,4 +1,4 @@
-"""Tables of figures, as HTML for notebooks and as data frames; and the table of the renderers of releases and streams.
+"""Tables of figures, as HTML and as data frames; pictures; and the table of the renderers of releases and streams.
 
 Releases and streams are below the views in the order of imports: they find a renderer by its name, and import none.
 """
@@ -6,12 +6,15 @@ Releases and streams are below the views in the order of imports: they find a re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from html import escape
+from io import BytesIO
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 CURATOR_ONLY = "Curator only: do not publish this output."
 #: Renderers by name. Importing `streampca` adds ``"views"``, which imports the module that adds all others.
@@ -23,6 +26,22 @@ def render(name: str, *parts: Any, **options: Any) -> Any:
     if name not in RENDERERS:
         RENDERERS["views"]()
     return RENDERERS[name](*parts, **options)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn release: notebooks show it, and ``figure`` is the matplotlib one. Publishable, like the release."""
+
+    figure: Figure
+
+    def save(self, path: str | PathLike[str], **options: Any) -> None:
+        """Write the picture, in the format of the name's end; ``options`` are those of ``Figure.savefig``."""
+        self.figure.savefig(path, **options)
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=144)
+        return buffer.getvalue()
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, warning: str = "", note: str = "") -> str:

@@ -264,7 +264,9 @@ def _csv(*, small: bool, full: bool) -> Iterator[Comparison]:
         contenders = [
             Contender(peer, n, partial(pandas_chunks, file, 10_000)),
             Contender(ours, n, run_file),
-            Contender("its parse alone", n, lambda: sum(len(block) for block in from_csv(file, columns="all").blocks())),
+            Contender(
+                "its parse alone", n, lambda: sum(len(block) for block in from_csv(file, columns="all").blocks())
+            ),
             Contender(f"{ours}, with numpy", n, partial(run_file, False), "native"),
         ]
         title = f"csv: {n} rows x {d} columns, {file.stat().st_size / 1e6:.0f} MB"

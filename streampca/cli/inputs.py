@@ -82,7 +82,7 @@ def has_names(reading: ReadSettings) -> bool:
 def chosen_columns(columns: str | None, reading: ReadSettings) -> list[Any] | Literal["all"] | None:
     """Return the names and positions of ``--columns``."""
     if columns is None or columns == "all":
-        return columns
+        return None if columns is None else "all"
     names = [name.strip() for name in columns.split(",") if name.strip()]
     chosen = [(NameOrPosition(n) if has_names(reading) else int(n) - 1) if n.isdecimal() else n for n in names]
     if -1 in chosen:

@@ -245,9 +245,9 @@ class PrivateOptions(ReadOptions):
 class PcaOptions(PrivateOptions):
     """Options of ``pca``."""
 
-    n_components: Annotated[  # type: ignore[assignment]
+    n_components: Annotated[
         float | None, about("Number of components, or the share of the variance, below 1, that they hold.", "-k")
-    ] = None
+    ] = None  # type: ignore[assignment]
     mechanism: str | None = None
     """Another mechanism than Gaussian noise: adaptive; with delta 0 adaptive-laplace or matrix-laplace; auto:
     adaptive-laplace for few features, else adaptive; exact-subspace for rows on a subspace (integers; --row-norm is a

@@ -153,15 +153,12 @@ def _opened(
     data = framed(data)
     if is_arrow(data) and not is_frame(data):
         data = arrow_reader(data).read_all()  # a reader can be read only once
-        names = data.schema.names
-        places = choose(names, columns, "the table")
-        rows: Any = as_source(data.select(list(places)))
+        rows: Any = as_source(data.select(list(choose(data.schema.names, columns, "the table"))))
     elif is_frame(data):
         # Types of pandas follow from the rows: one cell of text changes that of its column.
         if columns is None and hasattr(data, "iloc"):
             raise UsageError(f"the table {NO_TYPES}")
-        names = [str(name) for name in data.columns]
-        places = choose(names, columns, "the table")
+        places = choose([str(name) for name in data.columns], columns, "the table")
         rows = as_source(getattr(data, "iloc", data)[:, list(places)])
     elif len(getattr(data, "shape", ())) == 2:
         if columns is not None:

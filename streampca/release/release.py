@@ -28,11 +28,10 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.estimates import WIDE, Estimates
 from streampca.release.subspace import Subspace
-from streampca.tables import render
+from streampca.tables import Picture, render
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 _JSON = json.JSONEncoder(allow_nan=False)
 _NO_RELEASE = "not a release ({}); expected a line written by Release.to_json."
@@ -563,8 +562,10 @@ class Release(Answered):
         kind: Literal["loadings", "biplot", "scree", "over-time", "motion"] = "loadings",
         *,
         past: Sequence[Release] = (),
-    ) -> Figure:
-        """Draw the release as a matplotlib Figure, publishable like the release. Needs the extra ``report``.
+    ) -> Picture:
+        """Draw the release: a picture that notebooks show, with ``figure`` and ``save(path)``. Publishable.
+
+        Needs the extra ``report``.
 
         Parameters
         ----------
@@ -579,8 +580,8 @@ class Release(Answered):
         NoReleaseError
             If the release lacks the data of this kind.
         """
-        figure: Figure = render("plot", self, kind, past=past)
-        return figure
+        picture: Picture = render("plot", self, kind, past=past)
+        return picture
 
     def _repr_html_(self) -> str:
         """Return the card of the release for notebooks. Publishable."""

@@ -67,8 +67,8 @@ class KafkaRows(PositionedSource):
 
     def __init__(
         self, topic: str, group: str, *, servers: str, features: Sequence[str], value: Value = "json",
-        bounds: BoundsLike = None, turn: int = 1000, connect_timeout: float = 5.0, config: Mapping[str, Any] | None = None,
-        **reading: Any,
+        bounds: BoundsLike = None, turn: int = 1000, connect_timeout: float = 5.0,
+        config: Mapping[str, Any] | None = None, **reading: Any,
     ) -> None:  # fmt: skip
         options = Reading(**reading).only("a topic", "follow")
         check_count("turn", turn)

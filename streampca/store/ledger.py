@@ -109,7 +109,8 @@ class Ledger(Answered, AbstractContextManager["Ledger"]):
         self.path = fspath(path)
         if not create and not Path(path).is_file():
             raise UsageError(
-                f"there is no ledger {self.path}. Create it with `streampca ledger budget {self.path} --data-set NAME --epsilon 1`"
+                f"there is no ledger {self.path}. Create it with `streampca ledger budget {self.path} --data-set NAME "
+                "--epsilon 1`"
             )
         self._open_file = SQLiteFile(self.path)
 

@@ -19,6 +19,7 @@ from streampca.errors import BadParameterError, NoReleaseError, UsageError, need
 from streampca.linalg.types import FloatArray
 from streampca.release.estimates import WIDE
 from streampca.release.release import Release, rows_summed
+from streampca.tables import Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,8 +99,12 @@ def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
 # -- pictures -----------------------------------------------------------------------
 
 
-def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = ()) -> Figure:
+def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = ()) -> Picture:
     """Draw a release; see `Release.plot`."""
+    return Picture(_drawn(release, kind, past))
+
+
+def _drawn(release: Release, kind: str, past: Sequence[Release]) -> Figure:
     known = ("loadings", "biplot", "scree", "over-time", "motion")
     if kind not in known:
         raise BadParameterError("kind", kind, f"one of {', '.join(map(repr, known))}")

@@ -96,7 +96,7 @@ def subspace_pictures(releases: Sequence[Release]) -> Iterator[tuple[str, str, F
     past = [one for one in releases[:-1] if one.subspace.basis.shape == last.subspace.basis.shape]
     if values is not None and len(values):
         shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[:6])
-        yield "Scree", f"{eigenvalue_title(last)}, leading ones: {shown}.", last.plot("scree")
+        yield "Scree", f"{eigenvalue_title(last)}, leading ones: {shown}.", last.plot("scree").figure
     if not last.subspace.basis.size:
         return
     pictures: list[tuple[Kind, str, str]] = [
@@ -113,4 +113,4 @@ def subspace_pictures(releases: Sequence[Release]) -> Iterator[tuple[str, str, F
              "axis in the subspace."),
         ]  # fmt: skip
     for kind, title, text in pictures:
-        yield title, text, last.plot(kind, past=past)
+        yield title, text, last.plot(kind, past=past).figure

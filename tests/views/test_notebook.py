@@ -76,23 +76,23 @@ def test_plans_and_audits_are_tables() -> None:
 def test_the_subspace_in_motion(run: sp.Stream) -> None:
     again = stream()
     releases = again.push_many(ROWS).releases
-    figure = releases[-1].plot("motion", past=releases[:-1])
+    figure = releases[-1].plot("motion", past=releases[:-1]).figure
     _, angles, share = figure.axes
     at, held = share.lines[0].get_data()
     assert list(at) == [release.t for release in releases]
     assert held[-1] == pytest.approx((releases[-1].subspace.basis[0] ** 2).sum())
     largest = angles.lines[0].get_ydata()
     assert largest[0] == pytest.approx(np.degrees(releases[0].subspace.angles(releases[-1].subspace)[-1]))
-    assert len(releases[-1].plot("over-time", past=releases[:-1]).axes) == 2
+    assert len(releases[-1].plot("over-time", past=releases[:-1]).figure.axes) == 2
     # One component: the plane has a second axis of zeros.
     line = [release.replaced(n_components=1) for release in releases]
-    assert len(line[-1].plot("motion", past=line[:-1]).axes) == 3
+    assert len(line[-1].plot("motion", past=line[:-1]).figure.axes) == 3
     with pytest.raises(UsageError, match="pass past="):
         releases[-1].plot("motion")
     # A basis turned within its subspace is where it was.
     last = releases[-1].subspace.basis
     turned = sp.Release(t=1, n_components=2, guarantee=run.guarantee, basis=last @ [[0.6, -0.8], [0.8, 0.6]])
-    first = [line.get_xydata() for line in releases[-1].plot("motion", past=[turned]).axes[0].lines[2:]]
+    first = [line.get_xydata() for line in releases[-1].plot("motion", past=[turned]).figure.axes[0].lines[2:]]
     assert np.concatenate(first) == pytest.approx(last)  # the lines before are the axes
 
 

@@ -130,7 +130,7 @@ def test_the_curators_figures_are_absent_or_marked(made, folder):
 
 
 def test_equal_pictures_are_equal_files(made):
-    one, other = (encoded(made[0][-1].plot("biplot")) for _ in range(2))
+    one, other = (encoded(made[0][-1].plot("biplot").figure) for _ in range(2))
     assert one == other
     assert ElementTree.fromstring(one).tag.endswith("svg")
 
@@ -140,7 +140,7 @@ def test_loadings_over_time_neither_flip_nor_swap(made):
     for i, release in enumerate(made[0][-20:]):
         basis = release.subspace.basis * [1.0, -1.0] if i % 2 else -release.subspace.basis[:, ::-1]
         turned.append(sp.Release(t=release.t, n_components=2, guarantee=release.guarantee, basis=basis))
-    for axes in turned[-1].plot("over-time", past=turned[:-1]).axes:
+    for axes in turned[-1].plot("over-time", past=turned[:-1]).figure.axes:
         assert max(np.abs(np.diff(line.get_ydata())).max() for line in axes.lines) < 0.5
 
 
@@ -164,9 +164,9 @@ def test_every_kind_of_release_has_its_report(tmp_path):
 
 def test_releases_plot_themselves(made):
     release = made[0][-1]
-    assert release.plot().axes[0].get_title(loc="left") == "Loadings"
-    assert "Biplot" in release.plot("biplot").axes[0].get_title(loc="left")
-    assert "Eigenvalues" in release.plot("scree").axes[0].get_title(loc="left")
+    assert release.plot().figure.axes[0].get_title(loc="left") == "Loadings"
+    assert "Biplot" in release.plot("biplot").figure.axes[0].get_title(loc="left")
+    assert "Eigenvalues" in release.plot("scree").figure.axes[0].get_title(loc="left")
     with pytest.raises(BadParameterError, match="kind='heatmap'"):
         release.plot("heatmap")
     with pytest.raises(NoReleaseError, match="no eigenvalues"):
@@ -178,7 +178,7 @@ def test_error_bars_are_as_long_as_the_noise():
     release = sp.Release.of_gram(
         np.diag([900.0, 500.0, 200.0, 10.0]), t=10, n_components=3, guarantee=sp.Guarantee.none("test"), noise_std=3.0
     )
-    (bars,) = [c for c in release.plot("scree").axes[0].containers if hasattr(c, "has_yerr")]
+    (bars,) = [c for c in release.plot("scree").figure.axes[0].containers if hasattr(c, "has_yerr")]
     low, high = bars[2][0].get_segments()[0][:, 1]
     assert (low + high, high - low) == pytest.approx((180.0, 2 * 1.959964 * 0.3))
 
