@@ -62,7 +62,7 @@ def check(
         bounds: Scale = None
         if options.bounds is not None:
             bounds = "private" if options.bounds == "private" else read_bounds(options.bounds)
-        columns = inputs.chosen_columns(options.columns, reading)
+        columns = None if options.columns == "all" else inputs.chosen_columns(options.columns, reading)
         if columns is None and isinstance(bounds, dict):
             columns = list(bounds)
         kind = settings.pop("format", None)
@@ -80,7 +80,7 @@ def check(
             written.write("{\n" + ",\n".join(lines) + "\n}\n")
     if report.used and report.rows:
         header = table.names if columns is None else ()
-        options = replace(options, n_components=min(k, len(report.used)), delta=delta)
+        options = replace(options, n_components=min(k, len(report.used)))
         report = replace(report, proposal=_command(file, options, report.used, header))
     print(report)
     return 0
@@ -106,17 +106,19 @@ def _command(file: Path, options: CheckOptions, used: Sequence[str], header: Seq
         scale[1] = "ranges.json"
         chosen = [] if options.columns is None else ["--columns", columns]
         first = shlex.join(["streampca", "check", str(file), *chosen, "--write-bounds", scale[1]]) + "\n"
+    named = "=" in scale[1]  # ranges by name choose the columns, too
     parts = [
-        ["streampca", "pca", str(file)], *([["--mechanism", options.mechanism]] if options.mechanism else []), ["-k", str(options.n_components)],
+        ["streampca", "pca", str(file)], ["-k", _number(options.n_components or 2)],
+        *([] if options.mechanism is None else [["--mechanism", options.mechanism]]),
         ["--epsilon", _number(options.epsilon or 1.0)],
         *([] if options.delta is None else [["--delta", _number(options.delta)]]),
         *(["--read", text] for text in options.read), *(["--set", text] for text in options.set_),
         *([] if options.adjacency is None else [["--adjacency", options.adjacency]]),
         *([] if options.center is None else [["--center" if options.center else "--no-center"]]),
-        ["--columns", columns], scale,
+        *([] if named else [["--columns", columns]]), scale,
     ]  # fmt: skip
     return first + filled(map(shlex.join, parts), " \\\n  ")
 
 
 def _number(value: float) -> str:
-    return repr(value).removesuffix(".0")
+    return repr(float(value)).removesuffix(".0")
