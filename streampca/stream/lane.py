@@ -170,7 +170,7 @@ class Lane:
         public = np.empty(self.public)
         bound = plan.release(name, self.words, self.more, scale, std, arena, new, public, count, bias, spread)
         # From here on the arrays are part of a release, which its reader must not be able to change.
-        public.flags.writeable = False
+        public.setflags(write=False)
         if reading.noise_std is not None:  # it observes every release
             reading = reading.observe(public[: self.packed], 1.0)
         release = self._release(t, public, std, count, bound, new, reading)
