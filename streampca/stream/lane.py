@@ -144,7 +144,8 @@ class Lane:
             return None
         plan, source, center = self.plan, self.source, self.center
         new: Any = np.empty(self.bytes, np.uint8)
-        taken = plan.take(row, self.factor, arena, new)
+        # Privacy: the buffer of a masked array, a subclass, has the values behind its mask, which are missing.
+        taken = plan.take(row, self.factor, arena, new) if type(row) is np.ndarray else None
         if taken is None or not taken[0] <= 1.0:  # of another kind, long, bad, or outside its bounds
             # Raises for a bad row; the arena is a new one, so that nothing has changed.
             admitted, more = self.admission.row(row, t + 1)

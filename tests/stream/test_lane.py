@@ -103,7 +103,7 @@ def test_rows_that_may_not_be_admitted_change_nothing():
         one.push(row)
     before, lane = state(one), one.engine.lane
     assert lane is not None
-    for bad in (np.full(5, np.nan), np.zeros(4), "abcde", {"a": 1.0}):
+    for bad in (np.full(5, np.nan), np.ma.masked_less(np.full(5, 0.1), 1.0), np.zeros(4), "abcde", {"a": 1.0}):
         with pytest.raises(BadRowError):
             one.push(bad)
         assert state(one) == before
