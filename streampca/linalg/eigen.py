@@ -46,7 +46,7 @@ def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[Float
 
     Notes
     -----
-    The compiled form (`linalg.compiled_eigen`) is a direct method, too. It proves by residuals and Sturm counts that
+    The compiled form (`_native/kernels.h`) is a direct method, too. It proves by residuals and Sturm counts that
     its pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues closer
     than 1e-9 of the norm, LAPACK computes them.
     """

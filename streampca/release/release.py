@@ -351,6 +351,7 @@ class Release(Answered):
             k = self.n_components
             values, basis = top_pairs(own, k, plain=plain) if span is None else ritz_pairs(own, span, plain=plain)
             basis.setflags(write=False)
+            values.setflags(write=False)
         # Computed once, in one assignment below: threads may both compute it, and store equal bits.
         subspace = Subspace.__new__(Subspace)  # avoids a call of __init__ for each release
         object.__setattr__(subspace, "basis", basis)
@@ -366,8 +367,8 @@ class Release(Answered):
     @property
     def eigenvalues(self) -> FloatArray | None:
         """Top eigenvalues of `gram`, or of `smoothed`, descending; None if no spectrum is released."""
-        values = (self._pair or self._eigen())[0]
-        return None if values is None else values * self.terms.row_norm**2
+        values, unit = (self._pair or self._eigen())[0], self.terms.row_norm
+        return values if values is None or unit == 1.0 else values * unit**2
 
     @property
     def estimates(self) -> Estimates:

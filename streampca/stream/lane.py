@@ -144,8 +144,8 @@ class Lane:
             return None
         plan, source, center = self.plan, self.source, self.center
         new: Any = np.empty(self.bytes, np.uint8)
-        # Privacy: the buffer of a masked array holds its hidden values, which are missing.
-        taken = None if isinstance(row, np.ma.MaskedArray) else plan.take(row, self.factor, arena, new)
+        # Privacy: the buffer of a masked array, a subclass, has the values behind its mask, which are missing.
+        taken = plan.take(row, self.factor, arena, new) if type(row) is np.ndarray else None
         if taken is None or not taken[0] <= 1.0:  # of another kind, long, bad, or outside its bounds
             # Raises for a row of another shape; the arena is a new one, so that nothing has changed.
             admitted, more = self.admission.row(row, t + 1)
@@ -172,7 +172,7 @@ class Lane:
         public = np.empty(self.public)
         about = plan.release(name, self.words, self.more, scale, std, arena, new, public, rows, least, variance)
         # From here on the arrays are part of a release, which its reader must not be able to change.
-        public.flags.writeable = False
+        public.setflags(write=False)
         if reading.noise_std is not None:  # it observes every release
             reading = reading.observe(public[: self.packed], 1.0)
         release = self._release(t, public, std, about, new, reading)
