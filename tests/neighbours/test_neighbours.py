@@ -16,9 +16,7 @@ from doors import DOORS, Door
 from edited import TABLES, Edit
 from record_edits import attacked, report
 
-from streampca.errors import BadRowError
 from streampca.privacy.outlet import Outlet
-from streampca.river import RiverAdapter
 from streampca.rows import admission
 from streampca.sources import base, csv_rows, databases, records, text_files
 from streampca.stream.engine import Engine
@@ -126,15 +124,6 @@ def _as_numbers(page: Any) -> np.ndarray:
     return np.array([[float(one) for one in row] for row in page])
 
 
-def _mappings_first(real: Any) -> Any:
-    def learn_one(self: Any, x: Any) -> None:
-        if not self.t and not isinstance(x, dict):
-            raise BadRowError(None, "a mapping is due")
-        real(self, x)
-
-    return learn_one
-
-
 #: What is replaced, and by what; in which doors; what is reported.
 HOLES: dict[str, tuple[Any, str, Callable[[Any], Any], str, str]] = {
     "values of the first person become names": (
@@ -152,8 +141,6 @@ HOLES: dict[str, tuple[Any, str, Callable[[Any], Any], str, str]] = {
     "noise leaves a row in the clear": (Engine, "following", _counted, "array, push", "differ"),
     # Text beside bytes in a page ended the run.
     "an error of another library": (databases, "as_rows", lambda real: _as_numbers, "SQLite", "is raised"),
-    "a first record is refused": (
-        RiverAdapter, "learn_one", _mappings_first, "river, learn_one", "a mapping is due"),
 }  # fmt: skip
 
 
