@@ -94,7 +94,7 @@ add("edge-cells", sp.papers.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_
     widths=(0.5, 0.25), checks="leak")  # fmt: skip
 
 # Rows of norm 1 in one direction pass the guess of OPT after some of them.
-add("edge-doubling", sp.papers.DoublingFPL, n_components=1, **BUDGET, horizon=60, rows=60, d=3,
+add("edge-doubling", sp.papers.DoublingFPL, n_components=1, **BUDGET, release_every=1, horizon=60, rows=60, d=3,
     busy=np.tile(np.eye(3)[0], (60, 1)), changes=_nothing, checks="leak")  # fmt: skip
 
 # -- names -----------------------------------------------------------------------------------------------
