@@ -29,8 +29,9 @@ from streampca.linalg.memory import History
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret.private_regret import PrivateRegretRecord, PrivateRegretRecords
 from streampca.release.estimates import Estimates
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
 from streampca.release.subspace import Subspace
+from streampca.release.terms import Terms
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import PrivateBounds
 from streampca.stream.step import Step, Steps

@@ -26,7 +26,9 @@ from streampca.mechanisms.norm_maps import (
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
-from streampca.release.release import Release, Terms
+from streampca.release.clear import NoiseLaw
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 #: Shares of mu**2: histogram of norms, lost energy, first and second Gram matrix. They add up to 1.
 NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64
@@ -222,6 +224,10 @@ class AdaptiveLaplaceCovariance(Mechanism):
             n_components=self.n_components, epsilon=share * self.epsilon, adjacency=self.adjacency
         )
 
+    def noise_law(self, n_features: int) -> NoiseLaw:
+        # Given the estimate of the norms, the noise is matrix Laplace noise; its scale is stated by the release.
+        return NoiseLaw("matrix-laplace")
+
     def constants(self, n_features: int) -> tuple[object, ...]:
         # The last three are the scales for the Gram matrix, by the number of stages before it.
         return self.norms_scale, self.lost_scale, *(self.on_gram(stages).scale(n_features) for stages in range(3))
@@ -249,6 +255,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
         # The noise of the mechanism is for rows of norm 1; dividing rows by rho multiplies it by rho**2 afterwards.
         packed = coarsen(radius**2 * packed, radius**2 * matrix.noise_std(d))
         details = {"mechanism": type(self).__name__, **estimate.details, "clip_radius": radius}
+        details["noise_scale"] = radius**2 * matrix.scale(d)
         return Release(t=t, n_components=self.n_components, terms=terms, packed_gram=packed, details=details)
 
 

@@ -18,7 +18,9 @@ from streampca.privacy.configuration import Configuration
 from streampca.privacy.guarantee import Account, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
-from streampca.release.release import Release, Terms
+from streampca.release.clear import NoiseLaw
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.state import label_of
 
 
@@ -45,6 +47,10 @@ class Mechanism(Configuration):
         terms : of the release, or of the releases of a longer run (`Tumbling`).
         t : rows of the run so far, counting these.
         """
+
+    def noise_law(self, n_features: int) -> NoiseLaw | None:
+        """Return the law of the noise in Gram matrices, for the terms of releases; None as in `Terms`."""
+        return None
 
     def release(
         self,
@@ -103,7 +109,7 @@ class Mechanism(Configuration):
         # Debit before any noise exists: a failure in between loses budget, never privacy.
         if ledger is not None:
             ledger.debit(guarantee, os.urandom(NAME_BYTES))
-        terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee)
+        terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee, noise=self.noise_law(d))
         t = rows.shape[0] if t is None else int(t)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
         return self.released(rows, Outlet(source, source.first), terms, t)

@@ -15,7 +15,8 @@ import numpy as np
 
 from streampca.errors import StoreCorruptError, UsageError, reason
 from streampca.linalg.lattice import STEP
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.rows.admission import Counts
 from streampca.store.row_digest import words_of
 from streampca.stream.blocks import BlockGram, Entry

@@ -23,7 +23,7 @@ from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.views import facts
 from streampca.views.card import card, component_rows
-from streampca.views.facts import Cell, Fact
+from streampca.views.facts import Cell, Fact, Looks
 from streampca.views.plots import eigenvalue_title, has_drawable_gram
 
 Item = TypeVar("Item")
@@ -115,9 +115,9 @@ PANELS = (
         log=True, unit="squared row norm",
     ),
     Panel(
-        "share", "Variance captured by the released matrix",
-        "Share of its trace that lies in the subspace. Noise raises it while rows are few.",
-        "releases", (("share", "captured share"),), unit="share",
+        "share", "Variance along the components that stand out",
+        "Share of the trace of the released matrix, where it is more than noise.",
+        "releases", (("share", "share of the variance"),), unit="share",
     ),
     Panel(
         "angles", "Angles to the release before",
@@ -148,7 +148,7 @@ class Page:
         self._parameters: Mapping[str, Any] = {}
         self.figures: Sequence[Fact] = ()
         self._record: RegretRecord | None = None
-        self._count = 0  # of releases
+        self._count, self.looks = 0, Looks()  # number of releases, and which components stand out
         self.is_publishable, self._is_published = not curator, False
         self._drawn: FloatArray | None = None  # the next basis gets the same signs
         # Reentrant: `message` holds it around `state`. Invariant: `version` grows with each change under the lock, so a
@@ -212,6 +212,8 @@ class Page:
         with self._lock:
             for table in self.tables.values():
                 table.finish()
+            if self.latest is not None:
+                self.looks.last(self.latest)
             if self.ended != how:
                 self.ended = how
                 self.version += 1
@@ -221,7 +223,8 @@ class Page:
             if self._is_published:
                 raise UsageError("a release without a privacy guarantee may not be published")
             self.is_publishable = False
-        self._offer("releases", partial(facts.release_row, release, self.latest))
+        self.looks.see(release)
+        self._offer("releases", partial(facts.release_row, release, self.latest, self.looks.marks.clear))
         # The interval needs an eigenvalue problem of the Gram matrix, which is unpacked for it.
         has_rewards = release.details.get("rewards") is not None and release.noise_std is not None
         if has_rewards and has_drawable_gram(release):
@@ -273,11 +276,11 @@ class Page:
                 self._drawn = basis if self._drawn is None else signs_like(basis, self._drawn)
                 shown = card(
                     self.latest, releases=self._count, further=further, most=facts.FEATURES, basis=self._drawn,
-                    estimated=facts.ESTIMATED,
+                    estimated=facts.ESTIMATED, marks=self.looks.marks,
                 )  # fmt: skip
                 heads = component_rows(shown.components[: facts.COMPONENTS])
                 state |= {
-                    "lead": shown.lead, "facts": [asdict(fact) for fact in shown.facts],
+                    "lead": f"{shown.hidden} {shown.lead}".strip(), "facts": [asdict(fact) for fact in shown.facts],
                     "guarantee": facts.in_words(guarantee), "formal": str(guarantee),
                     "loadings": {**shown.loadings, "heads": heads},
                 }  # fmt: skip

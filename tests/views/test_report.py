@@ -154,7 +154,7 @@ def test_every_kind_of_release_has_its_report(tmp_path):
     assert "Publishable" not in text
     drawn = ((empty, set()), (one, {"Loadings", "Biplot"}), (many, {"Scree", "Loadings", "Biplot"}))
     for release, titles in drawn:
-        assert {title for title, *_ in subspace_pictures([release])} == titles
+        assert {title for title, *_ in subspace_pictures([release], None)} == titles
     with pytest.raises(NoReleaseError, match="no release to report on"):
         read_run(write(tmp_path, []))
     releases = read_run(write(tmp_path, [bare(t) for t in range(1, 2002)]))[1]
@@ -187,7 +187,7 @@ def test_the_command_reads_files_and_stores(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pictures = report.subspace_pictures
     # Drawing takes seconds.
-    monkeypatch.setattr(report, "subspace_pictures", lambda releases: islice(pictures(releases), 1))
+    monkeypatch.setattr(report, "subspace_pictures", lambda releases, clear: islice(pictures(releases, clear), 1))
     store = sp.Store("run.db")
     _, releases = a_stream(store, rows=300)
     store.close()
