@@ -29,7 +29,6 @@ from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.rows.report import AdmissionReport
 from streampca.views.facts import (
-    UNKNOWN,
     Fact,
     Marks,
     admission_facts,
@@ -56,7 +55,7 @@ class Progress:
     release: Release | None = None
     admitted: AdmissionReport | None = None  #: changes of rows before they were absorbed
     expected: int | None = None  #: number of rows at the end, if known
-    marks: Marks = UNKNOWN  #: which components stand out
+    marks: Marks = Marks()  # noqa: RUF009  #: which components stand out
 
 
 class View:

@@ -16,10 +16,10 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret.regret import RegretRecord
 from streampca.release.clear import IN_RUN, LOOKS, ONE
-from streampca.release.estimates import CERTAIN, Estimates
+from streampca.release.estimates import Estimates
 from streampca.release.release import Release, rows_summed
 from streampca.rows.report import AdmissionReport
-from streampca.views.plots import LARGE, WIDE, has_drawable_gram, heaviest
+from streampca.views.plots import LARGE, WIDE, heaviest
 
 Cell = float | int | None
 
@@ -40,19 +40,19 @@ ESTIMATED = 200
 _EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
 _ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
 #: The columns of `release_row`.
-COLUMNS = ("t", *_EIGENVALUES, "noise", "share", *_ANGLES)
+COLUMNS = ("t", *_EIGENVALUES, "noise", *_ANGLES)
 
 
 # -- one release in figures ---------------------------------------------------------
 
 
-def release_row(release: Release, before: Release | None, clear: int | None) -> list[Cell]:
+def release_row(release: Release, before: Release | None) -> list[Cell]:
     """Return the figures of a release that are drawn over time, by `COLUMNS`: per row, None if absent.
 
-    Angles are in degrees, to the release ``before``. ``clear`` is the number of components that stand out (`Marks`).
+    Angles are in degrees, to the release ``before``.
     """
     subspace, rows = release.subspace, rows_summed(release)
-    cells: dict[str, Cell] = {"t": release.t, "share": clear_share(release, clear)}
+    cells: dict[str, Cell] = {"t": release.t}
     if release.eigenvalues is not None:
         cells |= zip(_EIGENVALUES, (release.eigenvalues / rows).tolist(), strict=False)
     if release.noise_std is not None and release.packed is not None:
@@ -62,18 +62,6 @@ def release_row(release: Release, before: Release | None, clear: int | None) -> 
     if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.basis.size:
         cells |= zip(_ANGLES, np.degrees(subspace.angles(before.subspace))[::-1].tolist(), strict=False)
     return [cells.get(name) for name in COLUMNS]
-
-
-def clear_share(release: Release, clear: int | None) -> float | None:
-    """Return the share of the trace of the released matrix in the components that stand out.
-
-    None without any, and where the trace is at most four standard deviations of its noise.
-    """
-    if not clear or not has_drawable_gram(release) or release.noise_std is None:
-        return None
-    trace, noise = float(np.trace(release.gram)), release.noise_std * math.sqrt(release.n_features)
-    basis = release.subspace.basis[:, :clear]
-    return float(np.vdot(basis, release.gram @ basis)) / trace if trace > CERTAIN * noise else None
 
 
 def estimates_of(release: Release, most: int = ESTIMATED) -> Estimates | None:
@@ -125,22 +113,24 @@ def grouped(n: int) -> str:
 
 
 class Marks(NamedTuple):
-    """Number of leading components of a release that stand out from the noise, and how it was tested.
+    """Number of leading components that stand out from the noise, and how it was tested.
 
     Attributes
     ----------
     clear : the number; None if the release cannot tell, or has more than 1000 features.
-    per : what the error rate of 5 % is of: one of the releases that are shown, or runs, at 50 looks.
+    t : number of rows up to the release that was tested.
+    per : what the error rate of 5 % is of: releases, or runs with all of their `LOOKS`.
     """
 
-    clear: int | None
-    per: Literal["releases", "runs"] = "releases"
+    clear: int | None = None
+    t: int = 0
+    per: Literal["releases", "runs"] = "runs"
 
     @classmethod
     def of(cls, release: Release, *, run: bool = False) -> Marks:
         """Test a release: one by itself, or one of a run at one of its `LOOKS`."""
         clear = release.stands_out(IN_RUN if run else ONE) if release.n_features <= LARGE else None
-        return cls(clear, "runs" if run else "releases")
+        return cls(clear, release.t, "runs" if run else "releases")
 
     def shown(self, release: Release) -> int:
         """Return the number of components to show: those that stand out, or all if none is known to be noise."""
@@ -153,21 +143,15 @@ class Marks(NamedTuple):
             return "This mechanism releases directions only; whether they are more than noise cannot be told from them."
         if self.clear is None:
             return "Whether the directions are more than noise is not tested for this law of the noise, or this size."
-        if self.clear == k or not k:
-            return ""
         if self.clear:
-            return f"{k - self.clear} of {k} components do not stand out from the noise and are not shown."
+            return "" if self.clear == k else f"Only {self.clear} of {k} components stand out from the noise."
         spent = f" and ({guarantee.epsilon:g}, {guarantee.delta:g})-DP is spent" if guarantee.is_private else ""
         return (
-            f"No direction stands out from the noise (were there none, one would be shown in at most 5 % of "
+            "No direction stands out from the noise (were there none, one would be shown in at most 5 % of "
             f"{self.per}). The release is valid{spent}. Next time: more rows, fewer columns, tighter public ranges, or "
             f"a larger \N{GREEK SMALL LETTER EPSILON}; streampca plan -n {release.t} -d {release.n_features} -k {k} "
             "tells how much."
         )
-
-
-#: Before the first look.
-UNKNOWN = Marks(None, "runs")
 
 
 class Looks:
@@ -182,8 +166,8 @@ class Looks:
     """
 
     def __init__(self) -> None:
-        self.marks = UNKNOWN
-        self._seen, self._t, self._next, self._left, self._looked = 0, -1, 1, LOOKS, -1
+        self.marks = Marks()
+        self._seen, self._t, self._next, self._left = 0, 0, 1, LOOKS
 
     def see(self, release: Release) -> None:
         """Count a new release, and test it if it is its turn."""
@@ -196,11 +180,11 @@ class Looks:
 
     def last(self, release: Release) -> None:
         """Test the last release, unless it was tested or no look is left."""
-        if self._left and release.t != self._looked:
+        if self._left and release.t != self.marks.t:
             self._look(release)
 
     def _look(self, release: Release) -> None:
-        self.marks, self._looked, self._left = Marks.of(release, run=True), release.t, self._left - 1
+        self.marks, self._left = Marks.of(release, run=True), self._left - 1
 
 
 def released_facts(release: Release, releases: int | None, estimates: Estimates | None, marks: Marks) -> list[Fact]:
@@ -219,7 +203,8 @@ def released_facts(release: Release, releases: int | None, estimates: Estimates 
     if release.own_smoothed is not None:
         shown.append(Fact("Error bars", "of the noise only: the bias of smoothing depends on the drift of the rows"))
     if clear is not None:
-        shown.append(Fact("Components that stand out", f"{clear} of {k}"))
+        when = "" if marks.t == release.t else f" (tested at row {grouped(marks.t)})"
+        shown.append(Fact("Components that stand out", f"{clear} of {k}{when}"))
     if estimates is not None and clear:
         if (share := estimates.share(clear)) is not None:
             text = f"{percent(share[0], 1)} ±{100.0 * share[1]:.1g} %"
@@ -237,9 +222,9 @@ def regret_facts(record: RegretRecord) -> list[Fact]:
     if record.slack:  # both are intervals
         most = (record.regret + record.slack) / record.t
         label, least, regret = "Captured", "at least ", f"between {regret} and {most:.4g}"
-    captured = f"{least}{percent(record.captured)} of the best subspace"
-    if math.isnan(record.captured):
-        captured = "nothing to capture: every usable row is the same"
+    captured = "nothing to capture: every usable row is the same"
+    if not math.isnan(record.captured):
+        captured = f"{least}{percent(record.captured)} of the best subspace"
     return [
         Fact(label, captured, curator=True),
         Fact("Regret per row", regret, curator=True),

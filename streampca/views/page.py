@@ -115,11 +115,6 @@ PANELS = (
         log=True, unit="squared row norm",
     ),
     Panel(
-        "share", "Variance along the components that stand out",
-        "Share of the trace of the released matrix, where it is more than noise.",
-        "releases", (("share", "share of the variance"),), unit="share",
-    ),
-    Panel(
         "angles", "Angles to the release before",
         "Principal angles between successive released subspaces; the largest says how far it turned.",
         "releases", tuple((f"angle_{i}", f"angle {i}") for i in _NUMBERS), log=True, unit="degrees",
@@ -224,7 +219,7 @@ class Page:
                 raise UsageError("a release without a privacy guarantee may not be published")
             self.is_publishable = False
         self.looks.see(release)
-        self._offer("releases", partial(facts.release_row, release, self.latest, self.looks.marks.clear))
+        self._offer("releases", partial(facts.release_row, release, self.latest))
         # The interval needs an eigenvalue problem of the Gram matrix, which is unpacked for it.
         has_rewards = release.details.get("rewards") is not None and release.noise_std is not None
         if has_rewards and has_drawable_gram(release):

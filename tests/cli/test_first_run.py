@@ -52,7 +52,7 @@ def test_a_realistic_table_needs_two_commands(tmp_path, command, terminal, scale
     assert added == [*wanted, *(() if scale else ("--bounds", "private"))]
     said = command(*argv, *added)
     assert said.status == 0
-    for part in ("number of visits", "±", "Components above the noise", "missing value", "2.72 times"):
+    for part in ("number of visits", "±", "Components that stand out", "missing value", "2.72 times"):
         assert part in said.words, part
     last = list(sp.read_releases(out))[-1]
     assert last.features == ("age", "income", "number of visits")

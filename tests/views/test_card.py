@@ -71,7 +71,7 @@ def test_what_does_not_stand_out_is_not_shown():
     for words in ("age", "predicts", "share of", "variance per row", "±"):
         assert words not in hidden
     two = card(a_release(k=3))
-    assert "1 of 3 components do not stand out" in two.text()
+    assert "Only 2 of 3 components stand out" in two.text()
     assert [len(row) for row in two.table()] == [3] * 7
     assert "predicts" not in two.text()
     assert "predicts" in card(a_release(k=2)).text()

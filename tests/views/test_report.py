@@ -102,7 +102,7 @@ def test_a_report_needs_nothing_else(public):
     for script in code:
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
     assert len(code) == 3
-    assert {panel["name"] for panel in json.loads(data)["panels"]} == {"intervals", "values", "share", "angles"}
+    assert {panel["name"] for panel in json.loads(data)["panels"]} == {"intervals", "values", "angles"}
     assert len(public) < 700_000
     assert "Permission is hereby granted" in public  # the license of uPlot
     assert "Connecting" not in found.text
