@@ -294,10 +294,9 @@ class Regret:
     def _repr_html_(self) -> str:
         history = self.history
         head = ("rows", "regret per row", "regret", "bound", "captured")
-        rows = [
-            (r.t, r.average, r.regret, r.bound, "" if math.isnan(r.captured) else f"{r.captured:.1%}")
-            for r in history[-_SHOWN:]
-        ]
+        # nan differs from itself
+        shown = (f"{r.captured:.1%}" if r.captured == r.captured else "" for r in history[-_SHOWN:])
+        rows = [(r.t, r.average, r.regret, r.bound, text) for r, text in zip(history[-_SHOWN:], shown, strict=True)]
         note = f"the last {len(rows)} of {len(history)} records; to_frame() has all of them"
         return html_table(head, rows, warning=CURATOR_ONLY, note=note)
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, needs
-from streampca.linalg.types import FloatArray, IntArray
-from streampca.release.clear import IN_RUN, LOOKS, ONE
+from streampca.linalg.types import FloatArray
+from streampca.release.clear import IN_RUN, ONE
 from streampca.release.release import Release, rows_summed
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
 def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = (), clear: int | None = None) -> Figure:
     """Draw a release; see `Release.plot`.
 
-    Components that do not stand out from the noise are drawn hollow or faint. ``clear`` is the number of those that do;
-    None to test it.
+    Components that do not stand out from the noise at this release are drawn hollow or faint. ``clear`` is the number
+    of those that do; None to test it.
     """
     known = ("loadings", "biplot", "scree", "over-time", "motion")
     if kind not in known:
@@ -114,8 +114,9 @@ def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = 
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
     basis = release.subspace.basis
     names = release.features or [f"feature {i + 1}" for i in range(len(basis))]
-    if clear is None:
-        clear = _tested(release, IN_RUN if past else ONE)
+    if clear is None and release.n_features <= LARGE:
+        clear = release.stands_out(IN_RUN if past else ONE)
+    clear = basis.shape[1] if clear is None else clear
     with _styled():
         if kind == "scree":
             return _scree(release, clear)
@@ -130,17 +131,7 @@ def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = 
         step = -(-len(same) // _RELEASES)
         same = same[(len(same) - 1) % step :: step]
         times, bases = [one.t for one in same], np.array(aligned([one.subspace.basis for one in same]))
-        # At most `LOOKS` releases are tested; each mark holds until the next one.
-        looks = np.unique(np.linspace(0, len(same) - 1, min(len(same), LOOKS)).astype(int))
-        found = np.array([*(_tested(same[i], IN_RUN) for i in looks[:-1]), clear])
-        counts = found[np.searchsorted(looks, np.arange(len(same)), side="right") - 1]
-        return (_motion if kind == "motion" else _loadings_over_time)(times, bases, names, counts)
-
-
-def _tested(release: Release, alpha: float) -> int:
-    """Return the number of components that stand out; all of them if it is unknown."""
-    clear = release.stands_out(alpha) if release.n_features <= LARGE else None
-    return release.subspace.basis.shape[1] if clear is None else clear
+        return (_motion if kind == "motion" else _loadings_over_time)(times, bases, names, clear)
 
 
 def _hollow(clear: int, k: int) -> str:
@@ -163,10 +154,8 @@ def _heat_map(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
         color = "#fefefe" if abs(value) > 0.6 else "#1b2231"  # cells are as light on a dark page: see `darkened`
         axes.text(j, i, f"{value:.2f}".replace("-", "\u2212"), ha="center", va="center", fontsize=8, color=color)
     omitted = len(basis) - len(chosen)
-    axes.set(
-        title="Loadings" + _hollow(clear, basis.shape[1]),
-        xlabel="component" + (f" ({omitted} lighter features omitted)" if omitted else ""),
-    )
+    axes.set_title("Loadings" + _hollow(clear, basis.shape[1]))
+    axes.set(xlabel="component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
     bar.ax.tick_params(colors=_SOFT, labelsize=8)
     return figure
@@ -183,8 +172,8 @@ def _biplot(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
         x, y = float(two[i, 0]), float(two[i, 1])
         arrow = _ARROW if clear >= basis.shape[1] else _FAINT
         axes.annotate("", (x, y), (0.0, 0.0), arrowprops=arrow | {"color": _LINES[0]})
-        clear = all(abs(x - a) > 0.3 * reach or abs(y - b) > 0.075 * reach for a, b in named)
-        if clear and max(abs(x), abs(y)) > 0.06 * reach:
+        is_free = all(abs(x - a) > 0.3 * reach or abs(y - b) > 0.075 * reach for a, b in named)
+        if is_free and max(abs(x), abs(y)) > 0.06 * reach:
             named.append((x, y))
             axes.annotate(
                 _short(names[i]), (x, y), (5 if x >= 0 else -5, 4 if y >= 0 else -4), textcoords="offset points",
@@ -227,26 +216,20 @@ def _scree(release: Release, clear: int) -> Figure:
     return figure
 
 
-def _loadings_over_time(times: Sequence[int], bases: FloatArray, names: Sequence[str], counts: IntArray) -> Figure:
-    """Draw the five heaviest loadings of each of the first three components over `aligned` bases (n, d, k).
-
-    ``counts`` are numbers of components that stand out, (n,).
-    """
+def _loadings_over_time(times: Sequence[int], bases: FloatArray, names: Sequence[str], clear: int) -> Figure:
+    """Draw the five heaviest loadings of each of the first three components over `aligned` bases (n, d, k)."""
     count = min(3, bases.shape[2])
     figure, all_axes = _figure(7.2, 0.7 + 2.0 * count, "\n".join("ABC"[:count]), sharex=True)
     for j, axes in enumerate(all_axes):
         for i in np.argsort(-np.abs(bases[-1, :, j]), kind="stable")[:5]:
-            (line,) = axes.plot(times, np.where(counts > j, bases[:, i, j], np.nan), label=_short(names[i]))
-            if counts.min() <= j:
-                axes.plot(times, bases[:, i, j], color=line.get_color(), linestyle="-", linewidth=0.6, alpha=0.3)
-        faint = " (faint: not above the noise)" if counts.min() <= j else ""
-        title = f"Component {j + 1}: its five heaviest features{faint}"
+            axes.plot(times, bases[:, i, j], label=_short(names[i]), alpha=1.0 if j < clear else 0.3)
+        title = f"Component {j + 1}: " + ("its five heaviest features" if j < clear else "not above the noise")
         axes.set(ylim=(-1.08, 1.08), title=title, xlabel="rows seen" if j == count - 1 else "", ylabel="loading")
         axes.legend(**_BESIDE)
     return figure
 
 
-def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str], counts: IntArray) -> Figure:
+def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str], clear: int) -> Figure:
     """Draw the axes of features in the plane of at least two subspaces, angles to the last one, squared lengths."""
     from matplotlib.collections import LineCollection
 
@@ -268,12 +251,12 @@ def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str], count
         pieces = np.stack([trail[:-1], trail[1:]], axis=1)
         axes.add_collection(LineCollection(list(pieces), colors=color, alpha=age, linewidths=0.6 + 1.6 * age))
         axes.plot(*trail[0], "o", color=color, markersize=4, alpha=0.6)
-        arrow = _ARROW if counts[-1] >= min(2, bases.shape[2]) else _FAINT
+        arrow = _ARROW if clear >= min(2, bases.shape[2]) else _FAINT
         axes.annotate("", tuple(trail[-1]), (0.0, 0.0), arrowprops=arrow | {"color": color})
         share.plot(times, lengths[:, i], label=_short(names[i]))
     x = "first direction of the last release (dot: first place, arrow: last)"
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel=x, ylabel="second")
-    axes.set(title="Axes of features in the released plane" + _hollow(int(counts[-1]), bases.shape[2]))
+    axes.set(title="Axes of features in the released plane" + _hollow(clear, bases.shape[2]))
     # Cosines of principal angles are singular values of V_t^T V_n. Rounding may take them above 1.
     cosines = np.clip(np.linalg.svd(np.swapaxes(bases, 1, 2) @ last, compute_uv=False), 0.0, 1.0)
     degrees = np.degrees(np.arccos(cosines))[:-1, ::-1]

@@ -100,7 +100,7 @@ def subspace_pictures(releases: Sequence[Release], clear: int | None) -> Iterato
     if values is not None and len(values):
         count = last.n_components if clear is None else clear
         shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[: min(6, count)])
-        text = f"{eigenvalue_title(last)}{', leading ones: ' if shown else ''}{shown}."
+        text = eigenvalue_title(last) + (f", leading ones: {shown}." if shown else ".")
         yield "Scree", text, plot(last, "scree", clear=clear)
     if not last.subspace.basis.size or clear == 0:
         return
