@@ -182,7 +182,9 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
         # Identifiers are unique here, because the releases keep their terms alive.
         place = places.setdefault(id(terms), len(places))
         if place == len(record.terms):
-            shared = {name: getattr(terms, name) for name in ("row_norm", "features", "middle", "scale", "warmup")}
+            shared = {
+                name: getattr(terms, name) for name in ("row_norm", "features", "middle", "scale", "warmup", "noise")
+            }
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
         record.each.append(
             _ReleaseRecord(
