@@ -139,7 +139,7 @@ def _hollow(clear: int, k: int) -> str:
     if clear >= k:
         return ""
     last = clear + 1 == k
-    return f"; {'component' if last else f'components {clear + 1} to'} {k} do{'es' * last} not stand out from the noise"
+    return f"\n{'component' if last else f'components {clear + 1} to'} {k} do{'es' * last} not stand out"
 
 
 def _heat_map(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
