@@ -471,6 +471,8 @@ class Release:
     ) -> Figure:
         """Draw the release as a matplotlib Figure, publishable like the release. Needs the extra ``report``.
 
+        Components that do not stand out from the noise are hollow or faint, and the title names them.
+
         Parameters
         ----------
         kind : ``"loadings"`` (heat map), ``"biplot"``, or ``"scree"`` with the error that the noise causes; from the

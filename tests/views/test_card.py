@@ -9,7 +9,7 @@ from scipy.stats import norm
 import streampca as sp
 from streampca.privacy.gaussian import delta_at
 from streampca.release.estimates import Estimates
-from streampca.views.card import card
+from streampca.views.card import card, curator_card
 from streampca.views.facts import Fact, in_words, most_found, percent, promise, regret_facts, summary
 
 
@@ -91,6 +91,20 @@ def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
     basis = card(sp.Release(t=9, n_components=1, guarantee=release.guarantee, basis=np.eye(3, 1)))
     assert basis.components == []
     assert "feature 1" in basis.text()
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_equal_rows_have_nothing_to_capture_and_bad_rows_their_reasons(center):
+    for value, words in ((0.5 if center else 0.0, "every usable row is the same"), (np.nan, "none of 60 (60 missing")):
+        algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, center=center, horizon=60, release_every=60)
+        stream = sp.Stream(algorithm, seed=0, row_norm=2.0, on_bad_row="zero")
+        stream.push_many(np.full((60, 3), value))
+        text = " ".join(curator_card(stream.release, stream.regret.now(), stream.admission).text().split())
+        assert words in text
+        assert "nothing to capture" in text
+        assert "nan" not in text
+        assert "100.0" not in text
+        assert "nan" not in stream.regret._repr_html_()
 
 
 def test_a_promise_of_nothing_is_told_as_one():
