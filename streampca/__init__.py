@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     )
     from streampca.regret.regret import Regret as Regret, RegretLog as RegretLog, RegretRecord as RegretRecord
     from streampca.release.file import read_releases as read_releases
-    from streampca.release.release import Release as Release, Terms as Terms
+    from streampca.release.release import Release as Release
     from streampca.release.subspace import Subspace as Subspace
+    from streampca.release.terms import Terms as Terms
     from streampca.rows.protocol import RowSource as RowSource
     from streampca.rows.report import AdmissionReport as AdmissionReport
     from streampca.store import Store as Store
@@ -85,7 +86,8 @@ _HOME = {
         "regret.private_regret": "PrivateRegret PrivateRegretRecord",
         "regret.regret": "Regret RegretLog RegretRecord",
         "release.file": "read_releases",
-        "release.release": "Release Terms",
+        "release.release": "Release",
+        "release.terms": "Terms",
         "release.subspace": "Subspace",
         "rows.protocol": "RowSource",
         "rows.report": "AdmissionReport",

@@ -42,6 +42,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.linear import pca
+from streampca.release.clear import IN_RUN, ONE
 from streampca.release.release import Release
 from streampca.rows.names import refuse_values
 from streampca.rows.protocol import sparse_blocks
@@ -69,8 +70,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     Parameters
     ----------
     n_components : number of components. A share between 0 and 1 selects the fewest components with that share of the
-        total variance, by the release's own estimate, anew with every `partial_fit`. None selects all. The choice
-        costs no privacy.
+        total variance, by the release's own estimate, anew with every `partial_fit`; one if none stands out from the
+        noise. None selects all. The choice costs no privacy.
     whiten : divide scores by the standard deviations along their components, which are bounded below by the standard
         deviation of their noise (the root of ``explained_variance_std_``).
     epsilon, delta : budget of one `fit`, or of all calls of `partial_fit` after it.
@@ -90,7 +91,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     components_ : (n_components_, n_features), by descending variance. Signs persist between calls of `partial_fit`.
     explained_variance_, explained_variance_std_ : private estimates of the variances along them, not below 0, and the
         standard deviation of their noise, to first order. `explained_variance_interval` is simultaneous.
-    explained_variance_ratio_ : shares of the total variance, debiased: never nan, with a sum of at most 1.
+    explained_variance_ratio_ : shares of the total variance, debiased: never nan, with a sum of at most 1. 0 for
+        components that do not stand out from the noise.
+    n_clear_ : number of leading components that stand out from the noise (`streampca.Release.stands_out`).
     noise_variance_ : mean variance along the other directions, debiased, but at least its own standard deviation from
         the noise; 0 if there are none.
     mean_, scale_ : private mean (if ``center=False``, the center of public bounds), and the factors of public bounds.
@@ -240,7 +243,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # The number of components is post-processing: a share depends on the release only.
         if self._share is not None:
             reached = np.cumsum(release.explained_variance_ratio) >= self._share
-            release = release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else reached.size)
+            count = int(reached.argmax()) + 1 if reached.any() else reached.size
+            release = release.replaced(n_components=count if release.n_clear else 1)
         assert release.eigenvalues is not None
         d = int(self.n_features_in_)
         middle, scale = stream.engine.now.admission.neutral(d), stream.engine.now.admission.ranges()[1]
@@ -254,13 +258,17 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # Post-processing: signs are chosen from releases only.
         signed = fix_signs(basis)
         components = (signed if before is None else signs_like(signed, before.T)).T
+        # A share of noise is no share. scikit-learn's attributes hold no nan.
+        clear = release.stands_out(ONE if before is None else IN_RUN)
+        ratio = release.explained_variance_ratio.copy()
+        ratio[clear:] = 0.0
         return {
             "n_components_": release.n_components, "components_": components, "n_samples_seen_": n,
             "mean_": middle + np.asarray(release.details.get("mean", 0.0), dtype=np.float64) / scale, "scale_": scale,
             "release_": release, "guarantee_": release.guarantee, "_admission": stream.admission,
             "explained_variance_": np.maximum(release.eigenvalues / rows, 0.0),
             "explained_variance_std_": estimates.std / rows,
-            "explained_variance_ratio_": release.explained_variance_ratio,
+            "explained_variance_ratio_": ratio, "n_clear_": clear,
             "noise_variance_": max(left, left_std) / others if others else 0.0,
         }  # fmt: skip
 

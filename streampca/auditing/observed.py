@@ -28,9 +28,11 @@ from streampca.errors import StreamPCAError
 from streampca.linalg.memory import History
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret.private_regret import PrivateRegretRecord, PrivateRegretRecords
+from streampca.release.clear import NoiseLaw
 from streampca.release.estimates import Estimates
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
 from streampca.release.subspace import Subspace
+from streampca.release.terms import Terms
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import PrivateBounds
 from streampca.stream.step import Step, Steps
@@ -52,6 +54,8 @@ _SAME = "another form of observed members"
 #: Public members that are not observed: by class, reason and name.
 NOT_OBSERVED: dict[type, dict[str, str]] = {
     Release: {_ARGUMENT: "transform replaced", _SAME: "plot"},
+    Estimates: {_ARGUMENT: "share"},
+    NoiseLaw: {_ARGUMENT: "quantile std"},
     Guarantee: {_ARGUMENT: "compose epsilon_at", _SAME: "seeded to_dict"},
     Stream: {
         _CHANGES: "arun finish leaves push push_block push_many resume run watch",
@@ -77,7 +81,7 @@ ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {
 #: Least depth at which members are read: those of 1 need an eigendecomposition each, those of 2 milliseconds.
 _DEPTHS = {(Release, name): 1 for name in ("estimates", "component_estimates", "explained_variance_ratio")} | {
     (Estimates, "interval"): 2, (Estimates, "approximate_interval"): 2, (Release, "_repr_html_"): 2,
-    (Release, "to_json"): 0,
+    (Release, "to_json"): 0, (Release, "n_clear"): 1, (Release, "stands_out"): 2,
 }  # fmt: skip
 #: Longer texts are kept as digests.
 _LONG = 200

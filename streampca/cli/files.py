@@ -14,7 +14,8 @@ from streampca.errors import UsageError
 from streampca.linalg.counts import check_count
 from streampca.regret.regret import RegretRecord
 from streampca.release.file import Header
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; do not publish"
 _EXISTS = "{} exists already. Choose another name, or --force to replace it; the budget spent on it stays spent"

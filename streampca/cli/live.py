@@ -28,7 +28,8 @@ from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.rows.report import AdmissionReport
-from streampca.views.facts import Fact, admission_facts, estimates_of, grouped, regret_facts, released_facts, summary
+from streampca.views import facts as figures
+from streampca.views.facts import Fact, admission_facts, grouped, regret_facts, summary
 
 #: Seconds between two updates of a live view.
 PERIOD = 0.25
@@ -46,6 +47,7 @@ class Progress:
     release: Release | None = None
     admitted: AdmissionReport | None = None  #: changes of rows before they were absorbed
     expected: int | None = None  #: number of rows at the end, if known
+    marks: figures.Marks = figures.Marks()  # noqa: RUF009  #: which components stand out
 
 
 class View:
@@ -117,7 +119,8 @@ class LiveView(View):
         facts += [] if progress.private is None else [Fact("Publishable", publishable(progress.private))]
         if release is not None:
             # Of these, the number of rows is on the bar, and the guarantee above.
-            others = released_facts(release, progress.releases, estimates_of(release))
+            estimates = figures.estimates_of(release)
+            others = figures.released_facts(release, progress.releases, estimates, progress.marks)
             facts += [fact for fact in others[1:] if fact.label != facts[0].label]
         facts += [] if admitted is None else admission_facts(admitted)
         table = Table.grid(padding=(0, 1))

@@ -17,7 +17,7 @@ from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, T
 from streampca.errors import NoReleaseError, UsageError
 from streampca.release.release import Release
 from streampca.views.card import card
-from streampca.views.facts import in_words
+from streampca.views.facts import Marks, in_words
 from streampca.views.report import html, read_run
 from streampca.views.run_files import RunFiles
 
@@ -39,12 +39,14 @@ def show(
     """
     release, count = release_at(path, at)
     most = release.n_features if json_ else 40
-    shown = card(release, releases=count, most=most, components=release.n_components)
+    marks = Marks.of(release, run=count > 1 or at is not None)
+    shown = card(release, releases=count, most=most, components=release.n_components, marks=marks)
     words = in_words(release.guarantee)
     if json_:
         facts = {
             "t": release.t, "releases": count, "n_features": release.n_features,
-            "n_components": release.n_components, "centered": bool(release.details.get("centered")),
+            "n_components": release.n_components, "n_clear": marks.clear,
+            "centered": bool(release.details.get("centered")),
             "facts": {fact.label: fact.value for fact in shown.facts},
             "components": [asdict(one) for one in shown.components], "loadings": shown.loadings["rows"],
             "guarantee": release.guarantee.to_dict(), "guarantee_in_words": dict(words),

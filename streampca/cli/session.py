@@ -30,7 +30,7 @@ from streampca.stream.feed import batches, push
 from streampca.stream.step import Steps
 from streampca.stream.stream import Stream
 from streampca.views.card import Card, curator_card
-from streampca.views.facts import summary
+from streampca.views.facts import Looks, Marks, summary
 from streampca.views.page import Page
 
 #: For `RegretLog.every`, where the session creates the records itself: the log keeps none, so memory stays flat.
@@ -90,7 +90,7 @@ class Session:
         self.problem: StreamPCAError | None = None  #: the error that stopped the run, if any
         self._waiting: deque[Steps] = deque()  # steps whose rows are not durable yet
         self._is_complete = False  # the source ended without error or signal
-        self._releases, self._first = 0, self.stream.t
+        self._releases, self._first, self._looks = 0, self.stream.t, Looks()
         self._release: Release | None = None
         self._record: RegretRecord | None = None
         self._private_record: PrivateRegretRecord | None = None
@@ -115,6 +115,8 @@ class Session:
                         self.problem = self.problem or raised
                 for file in self.files.all:
                     file.close()
+                if self._release is not None:
+                    self._looks.last(self._release)
                 self.progress, self.signal = self._progress(self._record), interrupts.asked
                 for view in self.views:
                     view.end(self.progress)
@@ -197,6 +199,8 @@ class Session:
             for release in releases:
                 before = 0 if self._release is None else self._release.t
                 self._release = release
+                if self.followed:
+                    self._looks.see(release)
                 # The first release after each multiple of ``every`` rows: a rule from public numbers only.
                 if release.t // self.every != before // self.every:
                     self._take_private_record()
@@ -251,7 +255,7 @@ class Session:
             expected = expected + self._first - self.skip if self.limit is None else self.limit
         return Progress(
             self.stream.t, time.perf_counter() - self._started, self._releases, record, self._private_record,
-            self._release, admitted, expected,
+            self._release, admitted, expected, self._looks.marks,
         )  # fmt: skip
 
     def card(self, budget: str = "") -> Card | None:
@@ -259,7 +263,11 @@ class Session:
         progress = self.progress
         if progress.release is None:
             return None
-        return curator_card(progress.release, progress.record, progress.admitted, budget, releases=progress.releases)
+        # The only release of a run is one release.
+        marks = Marks.of(progress.release) if progress.releases == 1 else progress.marks
+        return curator_card(
+            progress.release, progress.record, progress.admitted, budget, releases=progress.releases, marks=marks
+        )
 
     def conclude(self, title: str, budget: str = "") -> list[str]:
         """Write the summary of the run, and return its last lines: files with their readers, and its card or cost."""

@@ -13,7 +13,7 @@ from streampca.cli.messages import console
 from streampca.cli.options import NEIGHBORS, Force, HyphenPath, LedgerPath, StoreOptions, StorePath, about
 from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.release.release import Terms
+from streampca.release.terms import Terms
 from streampca.store import reading
 from streampca.store.config import load
 from streampca.store.database import Database

@@ -182,6 +182,19 @@ def centered(packed: FloatArray, rows: float, std: float, *, debias: bool = True
     return Centered(gram, mean, sums, noisy, count, std * (1.0 + 2.0 * length / MEAN_WEIGHT**2))
 
 
+def before_centering(gram: FloatArray, sums: FloatArray, noisy: float, divisor: float, std: float) -> FloatArray:
+    """Return the private matrix of longer rows, (d + 1, d + 1), of which `centered` is the matrix about the mean.
+
+    The other parameters are those of `Centered`; ``std`` as for `counted`.
+    """
+    d = len(gram)
+    longer = np.empty((d + 1, d + 1))
+    longer[:d, :d] = gram + (np.multiply.outer(sums, sums) - sum_variance(std) * np.eye(d)) / divisor
+    longer[d, :d] = longer[:d, d] = CONSTANT * sums
+    longer[d, d] = CONSTANT**2 * noisy
+    return longer
+
+
 def about_mean(matrix: FloatArray) -> tuple[FloatArray, float]:
     """Return the exact matrix ``G - s s^T / n`` of n rows that are present, and the trace ``||s||**2 / n`` it loses.
 

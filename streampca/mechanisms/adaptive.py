@@ -22,11 +22,14 @@ from streampca.mechanisms.norm_maps import (
     combined,
     energy_outside,
     entry_std,
+    noise_bound,
 )
 from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.guarantee import laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
-from streampca.release.release import Release, Terms
+from streampca.release.clear import NoiseLaw
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 #: Shares of mu**2: histogram of norms, lost energy, first and second Gram matrix. They add up to 1.
 NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64
@@ -74,10 +77,12 @@ class AdaptiveCovariance(Mechanism):
     simulated releases (`norm_maps`). If 3 shows a direction that the combination of 3 and 4 lacks, only 3 is released
     (``details["released"]``).
 
-    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries. Clipping biases the Gram matrix
-    towards zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M (``map``), the
-    predicted loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard deviation
-    of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
+    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries. Its norm is bounded by
+    ``noise_level`` and ``noise_scale`` of ``release.details`` (`norm_maps.noise_bound`), with which
+    ``release.stands_out`` tests components; a map that clips rows may add directions of its own. Clipping biases the
+    Gram matrix towards zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M
+    (``map``), the predicted loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the
+    standard deviation of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
 
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
     stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
@@ -95,6 +100,9 @@ class AdaptiveCovariance(Mechanism):
     is_gaussian = True
     theorem = "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices"
     citation = "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022"
+
+    def noise_law(self, n_features: int) -> NoiseLaw:
+        return NoiseLaw("bounded")
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
@@ -136,15 +144,16 @@ class AdaptiveCovariance(Mechanism):
         else:
             second = self._gram(rows @ vectors, weights, outlet, "second", second_std)
             gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
-        released = "combination"
+        released, (level, scale) = "combination", noise_bound(spread, first_spread, factor)
         # A map chosen wrongly may clip a direction away that stage one shows.
         if choice.map.radius != radius and k < d:
             found, expected = energy_outside(gram, first, k)
             if found - expected > CLEAR * first_spread * math.sqrt(0.5 * d):
                 gram, released = first, "first stage"
+                level, scale = first_spread * math.sqrt(0.5 * d * (d + 1)), first_spread
         details = {
             "mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "map": choice.map.name,
-            "predicted_loss": choice.loss, "released": released,
+            "predicted_loss": choice.loss, "released": released, "noise_level": level, "noise_scale": scale,
         }  # fmt: skip
         packed = coarsen(pack_entries(0.5 * (gram + gram.T)), first_spread)
         return Release(t=t, n_components=k, terms=terms, packed_gram=packed, details=details)
@@ -222,6 +231,10 @@ class AdaptiveLaplaceCovariance(Mechanism):
             n_components=self.n_components, epsilon=share * self.epsilon, adjacency=self.adjacency
         )
 
+    def noise_law(self, n_features: int) -> NoiseLaw:
+        # Given the estimate of the norms, the noise is matrix Laplace noise; its scale is stated by the release.
+        return NoiseLaw("matrix-laplace")
+
     def constants(self, n_features: int) -> tuple[object, ...]:
         # The last three are the scales for the Gram matrix, by the number of stages before it.
         return self.norms_scale, self.lost_scale, *(self.on_gram(stages).scale(n_features) for stages in range(3))
@@ -249,6 +262,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
         # The noise of the mechanism is for rows of norm 1; dividing rows by rho multiplies it by rho**2 afterwards.
         packed = coarsen(radius**2 * packed, radius**2 * matrix.noise_std(d))
         details = {"mechanism": type(self).__name__, **estimate.details, "clip_radius": radius}
+        details["noise_scale"] = radius**2 * matrix.scale(d)
         return Release(t=t, n_components=self.n_components, terms=terms, packed_gram=packed, details=details)
 
 

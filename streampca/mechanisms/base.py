@@ -21,7 +21,9 @@ from streampca.privacy.configuration import Configuration
 from streampca.privacy.guarantee import Account, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
-from streampca.release.release import Release, Terms
+from streampca.release.clear import NoiseLaw
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.state import label_of
 
 
@@ -48,6 +50,10 @@ class Mechanism(Configuration):
         terms : of the release, or of the releases of a longer run (`Tumbling`).
         t : rows of the run so far, counting these.
         """
+
+    def noise_law(self, n_features: int) -> NoiseLaw | None:
+        """Return the law of the noise in Gram matrices, for the terms of releases; None as in `Terms`."""
+        return None
 
     def release(
         self,
@@ -117,7 +123,7 @@ class Mechanism(Configuration):
         # Debit before any noise exists: a failure in between loses budget, never privacy.
         if account is not None:
             account.debit(guarantee, os.urandom(NAME_BYTES))
-        terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee, **scale)
+        terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee, **scale, noise=self.noise_law(d))
         t = rows.shape[0] if t is None else int(t)
         # Privacy: releases that differ in a public number share no noise.
         public = tuple((name, tuple(np.reshape(part, -1).tolist())) for name, part in scale.items())

@@ -18,7 +18,9 @@ from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
-from streampca.release.release import Release, Terms, centered_fields
+from streampca.release.clear import Kind, NoiseLaw
+from streampca.release.release import Release
+from streampca.release.terms import Terms, centered_fields
 from streampca.state import repr_of
 
 #: Spectral norm of W1 - W2 over d, for iid Wis_d(d + 1, I) and large d: the edge of the free difference of two
@@ -131,9 +133,14 @@ class PureCovariance(CovarianceMechanism):
     epsilon: float
     adjacency: Adjacency = "zero-out"
 
+    kind: ClassVar[Kind] = "matrix-laplace"
+
     @abstractmethod
     def scale(self, n_features: int) -> float:
         """Return the scale of the noise."""
+
+    def noise_law(self, n_features: int) -> NoiseLaw | None:
+        return NoiseLaw(self.kind, self.scale(n_features))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (self.scale(n_features),)

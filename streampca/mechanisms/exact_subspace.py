@@ -21,7 +21,8 @@ from streampca.mechanisms.base import SubspaceFinder
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import Counts, Outlet
 from streampca.privacy.randomness import Draws
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 #: A vector of integers without a common factor, its first non-zero entry positive; zero stays zero.
 Line = tuple[int, ...]

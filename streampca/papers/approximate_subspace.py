@@ -15,7 +15,8 @@ from streampca.mechanisms.base import SubspaceFinder
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import Outlet
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 #: Default cell widths: WIDTHS of them, each half the one before, from WIDEST / sqrt(n_features) down.
 WIDTHS, WIDEST = 12, 0.125

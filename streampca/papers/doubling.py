@@ -27,7 +27,8 @@ from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import RELEASE_EVERY
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
 from streampca.processors.private_fpl import DMRST22, RUNNING_GRAMS
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.state import State
 
 #: Probability that X is above its noiseless value by more than the quantile at any release of an epoch.

@@ -31,6 +31,7 @@ class LaplaceCovariance(PureCovariance):
 
     theorem = "Laplace mechanism, l1 sensitivity of the upper triangle"
     citation = "Jiang, Xie, Zhang, AAAI 2016, Algorithm 1"
+    kind = "laplace"
     floating_delta = None  # it depends on the number of features
 
     def guarantee_for(self, n_features: int) -> Guarantee:

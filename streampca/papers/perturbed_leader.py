@@ -14,7 +14,8 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.processors.base import RELEASE_EVERY
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
-from streampca.release.release import Release, centered_fields
+from streampca.release.release import Release
+from streampca.release.terms import centered_fields
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

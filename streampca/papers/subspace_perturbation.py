@@ -17,7 +17,8 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.outlet import Outlet
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 #: Share of mu**2 spent on measuring the gap, and share of delta spent on an overestimated gap.
 GAP_SHARE, FAILURE_SHARE = 0.1, 0.1

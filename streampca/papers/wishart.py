@@ -15,6 +15,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.randomness import Draws
+from streampca.release.clear import NoiseLaw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,9 @@ class WishartCovariance(CovarianceMechanism):
         degrees = self.degrees(n_features)
         normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
         return svec(self.scale(n_features) * np.dot(normals, normals.T))
+
+    def noise_law(self, n_features: int) -> NoiseLaw:
+        return NoiseLaw("wishart", self.scale(n_features), self.degrees(n_features))
 
     def noise_std(self, n_features: int) -> float:
         return self.scale(n_features) * math.sqrt(2.0 * self.degrees(n_features))

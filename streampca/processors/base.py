@@ -21,7 +21,9 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.configuration import Configuration
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
-from streampca.release.release import Release, Terms
+from streampca.release.clear import NoiseLaw
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.state import State, fields_of, label_of, repr_of
 
 #: Default number of rows between releases. A release a row is rarely read, and has more noise.
@@ -76,6 +78,10 @@ class Algorithm(Configuration):
                 "without publish_regret= and max_rows_per_user=, or push rows"
             )
 
+    def noise_law(self, n_features: int) -> NoiseLaw | None:
+        """Return the law of the noise in Gram matrices, for the terms of releases; None as in `Terms`."""
+        return None
+
     parameters = fields_of
     __repr__ = repr_of
 
@@ -101,7 +107,8 @@ class Algorithm(Configuration):
         randomness = randomness or Randomness()
         if setting is None:
             guarantee = self.guarantee_for(n_features - int(self.center))
-            setting = Setting(Terms(guarantee.seeded() if randomness.is_seeded else guarantee))
+            guarantee = guarantee.seeded() if randomness.is_seeded else guarantee
+            setting = Setting(Terms(guarantee, noise=self.noise_law(n_features)))
         self.check(n_features - int(self.center))
         # Privacy: runs that differ in a public number share no noise, so that no difference of releases shows the rows.
         label = label_of(self), n_features, self.constants(n_features), setting.label

@@ -29,7 +29,8 @@ from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import GAIN, GRID, released, set_schedule, start_basis
 from streampca.processors.base import Algorithm, Processor
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 Purpose = Literal["norm", "inside", "across"]
 #: Longest horizon. Segments of longer streams would have more rows than sums are exact for.

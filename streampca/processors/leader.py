@@ -18,7 +18,8 @@ from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.theorems import batched_leader_regret, instability, perturbed_leader_regret
 
 DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"

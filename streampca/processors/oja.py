@@ -13,7 +13,8 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import LearningRate, orthonormalise, released, set_schedule, start_basis
 from streampca.processors.base import Algorithm, Processor
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 CITATION = "Oja 1982; Liu, Kong, Jain and Oh 2022, Algorithm 1; Henriksen and Ward 2019"
 

@@ -21,8 +21,9 @@ from streampca.processors.base import RELEASE_EVERY, Processor
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
-from streampca.release.release import Release, Terms, centered_fields
+from streampca.release.release import Release
 from streampca.release.scoring import Scoring
+from streampca.release.terms import Terms, centered_fields
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"

@@ -25,7 +25,8 @@ from streampca.processors.ascent import (
     start_basis,
 )
 from streampca.processors.base import Algorithm, Processor
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.state import State
 
 #: Covers rounding in the gradients of one row and in the basis.

@@ -23,7 +23,8 @@ from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import RELEASE_EVERY, Algorithm, Processor
 from streampca.processors.spectral_histogram import Rules, SpectralHistogram
-from streampca.release.release import Release, Terms, centered_fields
+from streampca.release.release import Release
+from streampca.release.terms import Terms, centered_fields
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"

@@ -11,7 +11,9 @@ from streampca.mechanisms.base import Mechanism
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
-from streampca.release.release import Release, Terms
+from streampca.release.clear import NoiseLaw
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,6 +86,9 @@ class Tumbling(Algorithm):
     def check(self, n_features: int) -> None:
         super().check(n_features)
         self.mechanism.check(n_features)
+
+    def noise_law(self, n_features: int) -> NoiseLaw | None:
+        return self.mechanism.noise_law(n_features)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants(n_features)

@@ -44,6 +44,8 @@ _DIRECT, _WIDE, _RELEASES = 256, 500, 8
 _KEPT = 128
 #: Rows between releases above which records do not wait for them.
 _LONGEST = 2**14
+#: Share of the squared norms below which a variance is rounding.
+_ROUNDING = 1e-12
 #: Number of records shown in a notebook.
 _SHOWN = 8
 
@@ -59,7 +61,8 @@ class RegretRecord:
     opt : the same for the best fixed subspace in hindsight (OPT).
     regret : ``opt - reward``.
     bound : bound on the expected regret for these parameters and rows; None if none below `opt` is proved.
-    captured : energy of all rows so far in the current subspace, as a share of the maximum for k dimensions.
+    captured : energy of all rows so far in the current subspace, as a share of the maximum for k dimensions; nan if
+        that is 0: every row is the same (0, without centering).
     slack : 0 if OPT is exact. Otherwise OPT is between `opt` and ``opt + slack``, regret likewise, and `captured` is a
         lower bound (`RegretLog`).
     count : number of rows to divide by for figures per row: those that are present if the stream is centered
@@ -234,7 +237,9 @@ class RegretSums(State):
                     most = float(top_pairs(gram.packed(), k)[0].sum())
                 inside = subspace.captured(matrix)
         # OPT of all projectors is at least that of `subspace`: the share is at most 1, but for rounding.
-        opt, captured = most + of_mean, inside / (most + slack) if most > 0.0 else 1.0
+        # Equal rows have no variance about their mean, but for rounding.
+        opt, is_empty = most + of_mean, most <= _ROUNDING * of_mean
+        captured = math.nan if is_empty else inside / (most + slack)
         # The theorems compare with a fixed subspace through 0.
         bound = None if self.center else processor.regret_bound(self.t, opt)
         reward, best = self.reward * unit, opt * unit
@@ -298,7 +303,9 @@ class Regret:
     def _repr_html_(self) -> str:
         history = self.history
         head = ("rows", "regret per row", "regret", "bound", "captured")
-        rows = [(r.t, r.average, r.regret, r.bound, f"{r.captured:.1%}") for r in history[-_SHOWN:]]
+        # nan differs from itself
+        shown = (f"{r.captured:.1%}" if r.captured == r.captured else "" for r in history[-_SHOWN:])
+        rows = [(r.t, r.average, r.regret, r.bound, text) for r, text in zip(history[-_SHOWN:], shown, strict=True)]
         note = f"the last {len(rows)} of {len(history)} records; to_frame() has all of them"
         return html_table(head, rows, warning=CURATOR_ONLY, note=note)
 

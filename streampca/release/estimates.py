@@ -50,6 +50,10 @@ _RUNS, _BEYOND = 20_000, 20
 _DENSE, _GROWTH = 16, 1.25
 #: Estimated cos**2 above which the approximate interval is valid.
 _GOOD = 0.9
+#: Standard deviations of its noise that the trace must exceed for shares of it.
+CERTAIN = 4.0
+#: Half a 95 % interval to first order, in standard deviations.
+_WIDE = 1.1 * 1.959963984540054
 #: Step of the simulated lengths of u.
 _MEAN_STEP = 0.25
 #: Factor of the approximate interval, for the remaining bias and its standard deviation.
@@ -117,6 +121,7 @@ class Estimates:
     loading_std: FloatArray = field(init=False, repr=False)
     _spectrum: tuple[FloatArray, FloatArray] = field(init=False, repr=False)
     _variances: FloatArray = field(init=False, repr=False)  # along all eigenvectors, (d,); their sum is the trace
+    _along: FloatArray = field(init=False, repr=False)  # 2 (u . v_i)**2, (d,)
 
     def __post_init__(self) -> None:
         shape = self.gram.shape
@@ -148,7 +153,8 @@ class Estimates:
             turned, short = 0.5 * ratio[:k] ** 2, 1.0 - np.sqrt(quality)
             loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))
         results = {
-            "_spectrum": (values, vectors), "_variances": values - pushed, "variances": (values - pushed)[:k],
+            "_along": along, "_spectrum": (values, vectors), "_variances": values - pushed,
+            "variances": (values - pushed)[:k],
             "std": self.noise_std * (1.0 + along[:k]), "eigenvalues": (values - 0.5 * pushed)[:k],
             "direction_quality": quality, "loading_std": loading_std,
         }  # fmt: skip
@@ -182,6 +188,26 @@ class Estimates:
         if total > 1.0:  # by rounding only
             shares *= (1.0 - 4.0 * shares.size * np.finfo(np.float64).eps) / total
         return shares
+
+    def share(self, count: int) -> tuple[float, float] | None:
+        """Return the share of the total variance along the ``count`` leading eigenvectors, and half an interval.
+
+        The interval has 95 %, for the noise only and to first order. None if the trace of the matrix is at most four
+        standard deviations of its noise: the denominator would be noise.
+        """
+        sigma, total = self.noise_std, float(np.trace(self.gram))
+        share = float(self.explained_variance_ratio[:count].sum())
+
+        def std(weights: FloatArray) -> float:
+            # v_i^T N v_i has variance sigma**2 (1 + a_i)**2, and covariance sigma**2 a_i a_j with j: the count's.
+            both = float((weights**2) @ (1.0 + 2.0 * self._along)) + float(weights @ self._along) ** 2
+            return sigma * math.sqrt(both)
+
+        d = self.gram.shape[0]
+        if total <= CERTAIN * std(np.ones(d)):
+            return None
+        # d(S / T) = (dS - (S / T) dT) / T
+        return share, _WIDE * std(np.where(np.arange(d) < count, 1.0 - share, -share)) / total
 
     def interval(self, level: float = 0.95, *, adaptive: bool = False) -> tuple[FloatArray, FloatArray]:
         """Intervals that cover the k leading eigenvalues of the exact matrix jointly.

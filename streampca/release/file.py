@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from streampca.errors import UsageError, reason, short
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 
 #: Format of the header and of the lines.
 FORMAT = 2

@@ -1,7 +1,6 @@
 """Private releases: publishable data, and the subspace in it.
 
-`Release` holds the output of a mechanism or processor, and `Terms` the facts that the releases of a run share. Views
-render them through `streampca.tables`.
+`Release` holds the output of a mechanism or processor. Views render it through `streampca.tables`.
 """
 
 from __future__ import annotations
@@ -9,31 +8,30 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 import numpy as np
 
 from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import Answered, BadRowError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import MeanNoise, centered
+from streampca.linalg.centering import MeanNoise, before_centering
+from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import ritz_pairs, top_pairs
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
+from streampca.release.clear import ONE, NoiseLaw, leading
 from streampca.release.estimates import WIDE, Estimates
 from streampca.release.subspace import Subspace
+from streampca.release.terms import JSON, Terms, numbers
 from streampca.tables import Picture, render
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_JSON = json.JSONEncoder(allow_nan=False)
 _NO_RELEASE = "not a release ({}); expected a line written by Release.to_json."
 #: Attributes by parameter of the constructor. Those of other names are in units of row_norm = 1.
 _ATTRIBUTES = {
@@ -41,86 +39,6 @@ _ATTRIBUTES = {
     "span": "own_span", "eigenvalues": "own_eigenvalues", "noise_std": "own_noise_std", "details": "_details",
     "packed_smoothed": "own_smoothed",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """Public facts that all releases of a run share.
-
-    Attributes
-    ----------
-    guarantee : privacy guarantee of all releases together.
-    row_norm : norm to which rows were clipped; Gram matrices, eigenvalues and noise are in units of its square.
-    features : names of the features, in order; None if rows are not named.
-    middle, scale : (d,) arrays of the map ``(row - middle) * scale`` by public bounds; None without bounds.
-    warmup : number of first rows that served to estimate these bounds. The Gram matrix does not include them.
-    """
-
-    guarantee: Guarantee
-    row_norm: float = 1.0
-    features: tuple[str, ...] | None = None
-    middle: FloatArray | None = None
-    scale: FloatArray | None = None
-    warmup: int = 0
-
-    def count(self, first: int, last: int) -> int:
-        """Return the number of rows from ``first`` to ``last`` without those of the warm-up; at least 1."""
-        return max(1, last - max(first - 1, self.warmup))
-
-    @cached_property
-    def encoded(self) -> dict[str, bytes]:
-        """JSON of each value by name."""
-        features = None if self.features is None else list(self.features)
-        values = {"row_norm": self.row_norm, "features": features, "guarantee": self.guarantee.to_dict()}
-        if self.middle is not None and self.scale is not None:
-            values |= {"middle": self.middle.tolist(), "scale": self.scale.tolist()}
-        if self.warmup:
-            values["warmup"] = self.warmup
-        return {name: _JSON.encode(value).encode() for name, value in values.items()}
-
-    @cached_property
-    def mark(self) -> str:
-        """Digest of the values."""
-        return blake2b(b"|".join(self.encoded.values()), digest_size=8).hexdigest()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Terms:
-        """Read the terms among the JSON values of a release or of a header."""
-        features, row_norm = data["features"], float(data["row_norm"])
-        # Hazard: the square of a larger norm overflows, and gives an infinite matrix with a finite guarantee.
-        if not 1e-150 < row_norm < 1e150:  # so that its square is finite, as in `Admission`
-            raise ValueError(f"row_norm={row_norm}: expected a positive finite number.")
-        map_ = (data.get("middle"), data.get("scale"))
-        middle, scale = (None if each is None else _numbers(each, 1.0, *np.shape(each)) for each in map_)
-        names = None if features is None else tuple(str(name) for name in features)
-        return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, int(data.get("warmup", 0)))
-
-
-def centered_fields(
-    packed: FloatArray, rows: float, std: float, terms: Terms, details: Mapping[str, Any], smoothed: FloatArray | None
-) -> dict[str, Any]:
-    """Return the fields of a `Release` about the mean, from a private Gram matrix of longer rows.
-
-    Parameters
-    ----------
-    packed, rows, std : as for `linalg.centering.centered`.
-    terms, details : of the release. The details gain ``"centered"``; ``"mean"`` and ``"count"``, the number of rows
-        that it is of; ``"sums"`` and ``"noisy_count"``, the private sum of the rows and their estimated number, with
-        which the matrix before centering can be computed again; and ``"joint_noise_std"``, the standard deviation of a
-        diagonal entry of its noise, which determines `Release.noise_law`.
-    smoothed : packed estimate of the exact matrix of longer rows. Its noise is ``details["smoothed_noise_std"]``.
-    """
-    about, unit = centered(packed, rows, std), terms.row_norm
-    if smoothed is not None:
-        smoothed = centered(smoothed, rows, details["smoothed_noise_std"] / unit**2, debias=False).packed
-    law = {
-        "mean": (about.mean * unit).tolist(), "count": about.divisor, "sums": (about.sums * unit).tolist(),
-        "noisy_count": about.noisy_count, "joint_noise_std": std * unit**2,
-    }  # fmt: skip
-    return {
-        "packed_gram": about.packed, "noise_std": about.noise_std, "packed_smoothed": smoothed,
-        "details": {**details, "centered": True, **law},
-    }  # fmt: skip
 
 
 class Release(Answered):
@@ -409,6 +327,54 @@ class Release(Answered):
         return self._estimates(self.smoothed, float(std))
 
     @property
+    def n_clear(self) -> int | None:
+        """Number of leading components that stand out from the noise of privacy; see `stands_out`."""
+        return self.stands_out()
+
+    def stands_out(self, alpha: float = ONE, *, adaptive: bool = False) -> int | None:
+        """Return the number of leading components that stand out from the noise of privacy (`release.clear`).
+
+        Post-processing. None if the release cannot tell: without a Gram matrix, without the law of its noise, or of
+        more than 128 features with noise that is not Gaussian. Without privacy all components stand out.
+
+        Parameters
+        ----------
+        alpha : maximum probability of more components than the rows span dimensions (about their mean, if centered).
+        adaptive : whether rows may depend on earlier releases of the run.
+        """
+        check_share("alpha", alpha)
+        basis, law, unit = self.subspace.basis, self._noise(), self.row_norm**2
+        if law is None and not self.guarantee.is_private:
+            return int(basis.shape[1])
+        if law is None or not basis.size or math.isinf(law.quantile(1, self.n_features, alpha)):
+            return None
+        matrix = unpack_entries(cast(FloatArray, self.packed), self.n_features)
+        if "sums" in self._details:
+            sums = np.asarray(self._details["sums"], dtype=np.float64) / self.row_norm
+            counts = float(self._details["noisy_count"]), float(self._details["count"])
+            matrix = before_centering(matrix, sums, *counts, cast(float, law.scale))
+        # Smoothed components are tested on the raw matrix: the bias of smoothing has no law.
+        if self.own_smoothed is not None and "smoothed_noise_std" in self._details:
+            quality = self.component_estimates.direction_quality
+        elif law.kind == "gaussian":
+            quality = self._estimates().direction_quality
+        else:
+            quality = self._estimates(self.gram, law.std(self.n_features) * unit).direction_quality
+        return leading(matrix, basis, quality, law, alpha, adaptive=adaptive)
+
+    def _noise(self) -> NoiseLaw | None:
+        """Return the law of the noise in the matrix, before centering, for row_norm = 1; None if it is not stated."""
+        law = self.terms.noise
+        if self.packed is None or (law is None and self.own_noise_std is None):
+            return None
+        if law is None:
+            joint = self._details.get("joint_noise_std")
+            return NoiseLaw("gaussian", self.own_noise_std if joint is None else float(joint) / self.row_norm**2)
+        scale = self._details.get("noise_scale", law.scale)
+        level = float(self._details.get("noise_level", 0.0))
+        return None if scale is None else law._replace(scale=float(scale), level=level)
+
+    @property
     def explained_variance_ratio(self) -> FloatArray:
         """Shares of the total variance along the leading eigenvectors of `gram`, (k,), with a sum of at most 1.
 
@@ -506,7 +472,7 @@ class Release(Answered):
                     raise ValueError(f"{name}: expected finite numbers. JSON cannot express others.")
                 out[name] = value.tolist()
             else:
-                out[name] = msgspec.Raw(_JSON.encode(value).encode())
+                out[name] = msgspec.Raw(JSON.encode(value).encode())
         if terms:
             out |= {name: msgspec.Raw(text) for name, text in self.terms.encoded.items()}
         else:
@@ -541,14 +507,14 @@ class Release(Answered):
             square = terms.row_norm**2
             d, k = (len(data["basis"]), len(data["basis"][0]))
             std, details = data["noise_std"], dict(data["details"])
-            _JSON.encode(details)  # raises where a number is not finite
+            JSON.encode(details)  # raises where a number is not finite
             return cls(
                 t=int(data["t"]), n_components=int(data["n_components"]), terms=terms, details=details,
-                packed_gram=_numbers(data.get("gram"), square, d * (d + 1) // 2),
-                basis=_numbers(data["basis"], 1.0, d, k),
-                eigenvalues=_numbers(data["eigenvalues"], square, k),
-                noise_std=None if std is None else float(_numbers(std, square)),
-                packed_smoothed=_numbers(data.get("smoothed"), square, d * (d + 1) // 2),
+                packed_gram=numbers(data.get("gram"), square, d * (d + 1) // 2),
+                basis=numbers(data["basis"], 1.0, d, k),
+                eigenvalues=numbers(data["eigenvalues"], square, k),
+                noise_std=None if std is None else float(numbers(std, square)),
+                packed_smoothed=numbers(data.get("smoothed"), square, d * (d + 1) // 2),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
             raise UsageError(_NO_RELEASE.format(reason(problem))) from problem
@@ -567,6 +533,8 @@ class Release(Answered):
         """Draw the release: a picture that notebooks show, with ``figure`` and ``save(path)``. Publishable.
 
         Needs the extra ``report``.
+
+        Components that do not stand out from the noise are hollow or faint, and the title names them.
 
         Parameters
         ----------
@@ -610,16 +578,6 @@ def _rows_covered(release: Release) -> int:
     if isinstance(window, list) and len(window) == 2:
         return terms.count(int(window[0]), int(window[1]))
     return block if isinstance(block, int) and block > 0 else terms.count(1, release.t)
-
-
-def _numbers(values: Any, unit: float, *shape: int) -> Any:
-    """Convert JSON values to a finite array of a shape, divided by ``unit``; None stays None."""
-    if values is None:
-        return None
-    array = np.asarray(values, dtype=np.float64) / unit
-    if array.shape != shape or not np.isfinite(array).all():
-        raise ValueError(f"expected finite numbers of shape {shape}.")
-    return array
 
 
 def _copied(value: Any) -> Any:

@@ -9,10 +9,9 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from streampca.errors import StreamPCAWarning
 from streampca.privacy.guarantee import Guarantee
+from streampca.release.clear import IN_RUN
 from streampca.release.release import Release
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
@@ -23,8 +22,6 @@ _LARGE_EPSILON = 10.0
 _ROWS_EXPOSED = 0.1
 #: Predicted share of the best subspace's variance below which there are too few rows.
 _CAPTURED = 0.8
-#: The largest eigenvalue of noise is near sqrt(2 d) standard deviations, and seldom beyond this multiple of that.
-_EDGE = 1.2
 #: Bytes of memory above which a warning is issued.
 _LARGE_MEMORY = 1e9
 #: Number of features up to which a prediction, an eigendecomposition, is computed.
@@ -74,9 +71,8 @@ def release_warnings(release: Release) -> list[str]:
     """
     if release.packed is None or not release.noise_std or release.n_features > _FEATURES:
         return []
-    estimates, d = release.estimates, release.n_features
-    captured, largest = estimates.predicted_captured, float(np.linalg.eigvalsh(release.gram)[-1])
-    if largest < _EDGE * math.sqrt(2.0 * d) * release.noise_std:
+    captured = release.estimates.predicted_captured
+    if not release.stands_out(IN_RUN):
         found = "no direction stands out from the noise"
     elif captured < _CAPTURED:
         found = f"its subspace is predicted to capture {captured:.0%} of the variance of the best one"

@@ -15,7 +15,8 @@ import numpy as np
 
 from streampca.errors import StoreCorruptError, UsageError, reason
 from streampca.linalg.lattice import STEP
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.rows.admission import Counts
 from streampca.store.row_digest import words_of
 from streampca.stream.blocks import BlockGram, Entry
@@ -181,7 +182,9 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
         # Identifiers are unique here, because the releases keep their terms alive.
         place = places.setdefault(id(terms), len(places))
         if place == len(record.terms):
-            shared = {name: getattr(terms, name) for name in ("row_norm", "features", "middle", "scale", "warmup")}
+            shared = {
+                name: getattr(terms, name) for name in ("row_norm", "features", "middle", "scale", "warmup", "noise")
+            }
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
         record.each.append(
             _ReleaseRecord(

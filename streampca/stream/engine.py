@@ -29,9 +29,10 @@ from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.processors.base import Algorithm, Processor, Setting
 from streampca.regret.private_regret import PrivateRegret
 from streampca.regret.regret import Moment, RegretLog, RegretSums
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.subspace import Subspace
+from streampca.release.terms import Terms
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.rows.advice import delta_warnings, release_warnings, size_warnings, warn
 from streampca.rows.bounds import PrivateBounds
@@ -387,7 +388,8 @@ class Engine:
 
     def _terms(self, admission: Admission) -> Terms:
         guarantee, names = self.guarantee_of(admission), admission.features
-        return Terms(guarantee, admission.row_norm, names, *admission.ranges(), admission.warmup)
+        noise = self.algorithm.noise_law(admission.admitted_features or 0)
+        return Terms(guarantee, admission.row_norm, names, *admission.ranges(), admission.warmup, noise)
 
     def _begun(self, admission: Admission, row: Any, count: int) -> State:
         """Check the first rows, pay and start; return the state with its features fixed."""

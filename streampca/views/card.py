@@ -12,8 +12,6 @@ from html import escape
 from itertools import zip_longest
 from typing import Any
 
-import numpy as np
-
 from streampca.errors import printable
 from streampca.linalg.types import FloatArray
 from streampca.regret.regret import RegretRecord
@@ -25,8 +23,8 @@ from streampca.tables import CURATOR_ONLY, html_table
 from streampca.views.facts import (
     COMPONENTS,
     Fact,
+    Marks,
     admission_facts,
-    clear_components,
     estimates_of,
     grouped,
     loadings,
@@ -47,8 +45,7 @@ class Component:
     low: float | None = None
     high: float | None = None
     is_approximate: bool = False  #: the interval is valid to first order in the noise
-    share: float | None = None  #: share of the total variance; None if unknown
-    is_clear: bool | None = None  #: it is one of `facts.clear_components`; None if unknown
+    share: float | None = None  #: share of the total variance; None if unknown, or if the total may be noise
 
     @property
     def text(self) -> str:
@@ -60,16 +57,19 @@ class Component:
         return f"{self.low:.2g} to {self.high:.2g}"
 
 
-def components_of(release: Release, estimates: Estimates | None) -> list[Component]:
-    """Return the components of a release, in order; none if no spectrum is released."""
+def components_of(release: Release, estimates: Estimates | None, clear: int | None) -> list[Component]:
+    """Return the components of a release that stand out from the noise, in order; none if it is unknown."""
     rows, values = rows_summed(release), release.eigenvalues
+    if not clear or values is None:
+        return []
     if estimates is None:
-        return [] if values is None else [Component(float(value) / rows) for value in values]
+        return [Component(float(value) / rows) for value in values[:clear]]
     # Estimates are of the sum over rows, the card is per row.
-    interval, ratio = estimates.approximate_interval(), estimates.explained_variance_ratio
+    interval, ratio = estimates.approximate_interval(), estimates.explained_variance_ratio.tolist()
     sides, variances = (interval.low / rows, interval.high / rows), estimates.variances / rows
-    columns = (variances, *sides, interval.approximate, ratio, np.array(clear_components(estimates)))
-    return [Component(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+    shares = ratio if estimates.share(clear) else [None] * len(ratio)
+    columns = (*(column.tolist() for column in (variances, *sides, interval.approximate)), shares)
+    return [Component(*values) for values in zip(*columns, strict=True)][:clear]
 
 
 def component_rows(components: Sequence[Component]) -> list[list[str]]:
@@ -77,7 +77,6 @@ def component_rows(components: Sequence[Component]) -> list[list[str]]:
     shown = [["variance per row", *(one.text for one in components)]] if components else []
     if any(one.share is not None for one in components):
         shown.append(["share of variance", *(percent(one.share or 0.0, 1) for one in components)])
-        shown.append(["above the noise", *("yes" if one.is_clear else "no" for one in components)])
     return shown
 
 
@@ -85,11 +84,12 @@ def component_rows(components: Sequence[Component]) -> list[list[str]]:
 class Card:
     """A run at its end, or one release."""
 
+    hidden: str  #: a sentence on components that do not stand out from the noise; "" without any
     lead: str  #: dimensions of the released subspace, centered or not
     promise: str  #: the guarantee in a sentence
     facts: Sequence[Fact]  #: figures; those of the curator are marked
-    components: Sequence[Component]  #: of the latest release
-    loadings: dict[str, Any]  #: see `loadings`
+    components: Sequence[Component]  #: of the latest release, that stand out from the noise
+    loadings: dict[str, Any]  #: see `loadings`; of the same components, or of all if it is unknown
 
     @property
     def is_publishable(self) -> bool:
@@ -120,7 +120,8 @@ class Card:
 
     def text(self, width: int = 80) -> str:
         """Return the card for a terminal of this width."""
-        lines = [*textwrap.wrap(self.lead, width), *textwrap.wrap(f"Promised: {self.promise}", width), ""]
+        lines = [*textwrap.wrap(self.hidden, width), ""] if self.hidden else []
+        lines += [*textwrap.wrap(self.lead, width), *textwrap.wrap(f"Promised: {self.promise}", width), ""]
         # Labels take at most half of the width, and values wrap beside them.
         column = min(max(len(fact.label) for fact in self.facts), max(12, width // 2))
         for fact in self.facts:
@@ -153,15 +154,17 @@ class Card:
         )
         head, *rows = self.table()
         warning = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"
+        hidden = f"<p><b>{escape(self.hidden)}</b></p>" if self.hidden else ""
+        table = html_table(head, rows, note=self.note) if self.loadings["components"] else ""
         return (
-            f"<div>{warning}<p>{escape(self.lead)}</p><p>Promised: {escape(self.promise)}</p><ul>{facts}</ul>"
-            f"{html_table(head, rows, note=self.note)}</div>"
+            f"<div>{warning}{hidden}<p>{escape(self.lead)}</p><p>Promised: {escape(self.promise)}</p><ul>{facts}</ul>"
+            f"{table}</div>"
         )
 
 
 def card(
     release: Release, *, releases: int | None = None, further: Iterable[Fact] = (), most: int = 12,
-    components: int = COMPONENTS, basis: FloatArray | None = None, estimated: int = LARGE,
+    components: int = COMPONENTS, basis: FloatArray | None = None, estimated: int = LARGE, marks: Marks | None = None,
 ) -> Card:  # fmt: skip
     """Return the card of a run with this latest release.
 
@@ -173,36 +176,39 @@ def card(
     most, components : features and components listed at most.
     basis : that of the release, perhaps with other signs.
     estimated : number of features up to which estimates are computed.
+    marks : which components stand out; None to test this release by itself.
     """
+    marks, basis = marks or Marks.of(release), release.subspace.basis if basis is None else basis
     estimates, about = estimates_of(release, estimated), "Centered: components are directions around the private mean."
     if not release.is_centered:
         about = "Not centered: components are directions around zero, and the first may be that of the mean."
     return Card(
+        marks.text(release),
         f"{about} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} features "
         "was released.",
         promise(release.guarantee),
-        [*released_facts(release, releases, estimates), *further],
-        components_of(release, estimates),
-        loadings(release, release.subspace.basis if basis is None else basis, estimates, most, components),
+        [*released_facts(release, releases, estimates, marks), *further],
+        components_of(release, estimates, marks.clear),
+        loadings(release, basis, estimates, most, min(components, marks.shown(release))),
     )
 
 
 def curator_card(
     release: Release, record: RegretRecord | None, admitted: AdmissionReport | None, balance: str = "",
-    *, releases: int | None = None,
+    *, releases: int | None = None, marks: Marks | None = None,
 ) -> Card:  # fmt: skip
     """Return the card of a run with the curator's figures: regret, changes of rows by admission, remaining budget."""
     further = [] if record is None else regret_facts(record)
     further += [] if admitted is None else admission_facts(admitted)
     further += [Fact("Budget in the ledger", balance, curator=True)] if balance else []
-    return card(release, releases=releases, further=further)
+    return card(release, releases=releases, further=further, marks=marks or Marks.of(release, run=True))
 
 
-def stream_html(stream: Stream) -> str | None:
+def stream_html(stream: Stream, marks: Marks | None = None) -> str | None:
     """Return the card of a stream so far as HTML; None before the first release. Curator only."""
     # Any object that can be debited may pay for a stream; only the account of a ledger states what remains.
     release, remaining = stream.release, getattr(stream.engine.account, "remaining", None)
     if release is None:
         return None
     record = stream.regret.now() if stream.engine.regret_log is not None else None
-    return curator_card(release, record, stream.admission, "" if remaining is None else remaining()).html()
+    return curator_card(release, record, stream.admission, "" if remaining is None else remaining(), marks=marks).html()

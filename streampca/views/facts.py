@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -15,10 +15,11 @@ from scipy.special import ndtr, ndtri
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret.regret import RegretRecord
+from streampca.release.clear import IN_RUN, LOOKS, ONE
 from streampca.release.estimates import WIDE, Estimates
 from streampca.release.release import Release, rows_summed
 from streampca.rows.report import AdmissionReport
-from streampca.views.plots import has_drawable_gram, heaviest
+from streampca.views.plots import LARGE, heaviest
 
 Cell = float | int | None
 
@@ -39,7 +40,7 @@ ESTIMATED = 200
 _EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
 _ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
 #: The columns of `release_row`.
-COLUMNS = ("t", *_EIGENVALUES, "noise", "share", *_ANGLES)
+COLUMNS = ("t", *_EIGENVALUES, "noise", *_ANGLES)
 
 
 # -- one release in figures ---------------------------------------------------------
@@ -51,7 +52,7 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     Angles are in degrees, to the release ``before``.
     """
     subspace, rows = release.subspace, rows_summed(release)
-    cells: dict[str, Cell] = {"t": release.t, "share": captured_share(release)}
+    cells: dict[str, Cell] = {"t": release.t}
     if release.eigenvalues is not None:
         cells |= zip(_EIGENVALUES, (release.eigenvalues / rows).tolist(), strict=False)
     if release.noise_std is not None and release.packed is not None:
@@ -61,17 +62,6 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.basis.size:
         cells |= zip(_ANGLES, np.degrees(subspace.angles(before.subspace))[::-1].tolist(), strict=False)
     return [cells.get(name) for name in COLUMNS]
-
-
-def captured_share(release: Release) -> float | None:
-    """Return the share of the trace of the released matrix in its subspace; None while noise hides it."""
-    if not has_drawable_gram(release):
-        return None
-    # The trace of the noise has sd noise_std sqrt(d). Below two of them the trace itself may be noise.
-    trace = float(np.trace(release.gram))
-    noise = 0.0 if release.noise_std is None else release.noise_std * math.sqrt(release.n_features)
-    share = release.subspace.captured(release.gram) / trace if trace > 2.0 * noise else math.inf
-    return share if share <= 1.0 else None  # negative eigenvalues of the noise raise it above one
 
 
 def estimates_of(release: Release, most: int = ESTIMATED) -> Estimates | None:
@@ -122,19 +112,84 @@ def grouped(n: int) -> str:
 # -- figures of a run ---------------------------------------------------------------
 
 
-def clear_components(estimates: Estimates) -> list[bool]:
-    """Return for each component whether it exceeds the noise.
+class Marks(NamedTuple):
+    """Number of leading components that stand out from the noise, and how it was tested.
 
-    It does if its eigenvalue is positive with joint 95 % confidence, and its direction has more signal than noise
-    (estimated cos**2 over 1/2).
+    Attributes
+    ----------
+    clear : the number; None if the release cannot tell, or has more than 1000 features.
+    t : number of rows up to the release that was tested.
+    per : what the error rate of 5 % is of: releases, or runs with all of their `LOOKS`.
     """
-    # One condition is not enough: noise has gaps, too, and turns the direction of a positive eigenvalue.
-    clear: list[bool] = ((estimates.direction_quality > 0.5) & (estimates.interval()[0] > 0.0)).tolist()
-    return clear
+
+    clear: int | None = None
+    t: int = 0
+    per: Literal["releases", "runs"] = "runs"
+
+    @classmethod
+    def of(cls, release: Release, *, run: bool = False) -> Marks:
+        """Test a release: one by itself, or one of a run at one of its `LOOKS`."""
+        clear = release.stands_out(IN_RUN if run else ONE) if release.n_features <= LARGE else None
+        return cls(clear, release.t, "runs" if run else "releases")
+
+    def shown(self, release: Release) -> int:
+        """Return the number of components to show: those that stand out, or all if none is known to be noise."""
+        return release.subspace.basis.shape[1] if self.clear is None else self.clear
+
+    def text(self, release: Release) -> str:
+        """Return a sentence on components that do not stand out, or of which it is unknown; "" without any."""
+        k, guarantee = release.subspace.basis.shape[1], release.guarantee
+        if self.clear is None and release.packed is None:
+            return "This mechanism releases directions only; whether they are more than noise cannot be told from them."
+        if self.clear is None:
+            return "Whether the directions are more than noise is not tested for this law of the noise, or this size."
+        if self.clear:
+            return "" if self.clear == k else f"Only {self.clear} of {k} components stand out from the noise."
+        spent = f" and ({guarantee.epsilon:g}, {guarantee.delta:g})-DP is spent" if guarantee.is_private else ""
+        return (
+            "No direction stands out from the noise (were there none, one would be shown in at most 5 % of "
+            f"{self.per}). The release is valid{spent}. Next time: more rows, fewer columns, tighter public ranges, or "
+            f"a larger \N{GREEK SMALL LETTER EPSILON}; streampca plan -n {release.t} -d {release.n_features} -k {k} "
+            "tells how much."
+        )
 
 
-def released_facts(release: Release, releases: int | None, estimates: Estimates | None) -> list[Fact]:
+class Looks:
+    """Marks over a run, whose error rate is 5 % for all of them together.
+
+    The components of at most `LOOKS` releases are tested at `IN_RUN`: those of number 1, 2, 3, 4, 6, 9, 13, ... (each
+    about a half more than the one before) and the last one. The marks of the latest one hold for those after it.
+
+    Attributes
+    ----------
+    marks : of the latest look.
+    """
+
+    def __init__(self) -> None:
+        self.marks = Marks()
+        self._seen, self._t, self._next, self._left = 0, 0, 1, LOOKS
+
+    def see(self, release: Release) -> None:
+        """Count a new release, and test it if it is its turn."""
+        if release.t == self._t:
+            return
+        self._seen, self._t = self._seen + 1, release.t
+        if self._seen >= self._next and self._left > 1:
+            self._next = self._seen + max(1, self._seen // 2)
+            self._look(release)
+
+    def last(self, release: Release) -> None:
+        """Test the last release, unless it was tested or no look is left."""
+        if self._left and release.t != self.marks.t:
+            self._look(release)
+
+    def _look(self, release: Release) -> None:
+        self.marks, self._left = Marks.of(release, run=True), self._left - 1
+
+
+def released_facts(release: Release, releases: int | None, estimates: Estimates | None, marks: Marks) -> list[Fact]:
     """Return the figures of a run that follow from its releases; ``releases`` is their number, if known."""
+    clear, k = marks.clear, release.subspace.basis.shape[1]
     shown = [
         Fact("Rows at the latest release", grouped(release.t)),
         *([] if releases is None else [Fact("Releases", grouped(releases))]),
@@ -147,12 +202,16 @@ def released_facts(release: Release, releases: int | None, estimates: Estimates 
         shown.append(Fact("Rows clipped to", text))
     if release.own_smoothed is not None:
         shown.append(Fact("Error bars", "of the noise only: the bias of smoothing depends on the drift of the rows"))
-    if estimates is not None:
-        clear, explained = sum(clear_components(estimates)), float(estimates.explained_variance_ratio.sum())
-        captured = f"{percent(estimates.predicted_captured, 1)} of the best subspace"
-        shown.append(Fact("Components above the noise", f"{clear} of {estimates.n_components}"))
-        shown.append(Fact("Explained share of the variance", percent(explained, 1)))
-        shown.append(Fact("Captured, as the release predicts", captured))
+    if clear is not None:
+        when = "" if marks.t == release.t else f" (tested at row {grouped(marks.t)})"
+        shown.append(Fact("Components that stand out", f"{clear} of {k}{when}"))
+    if estimates is not None and clear:
+        if (share := estimates.share(clear)) is not None:
+            text = f"{percent(share[0], 1)} ±{100.0 * share[1]:.1g} %"
+            shown.append(Fact("Their share of the variance", text))
+        if clear == k:
+            captured = f"{percent(estimates.predicted_captured, 1)} of the best subspace"
+            shown.append(Fact("Captured, as the release predicts", captured))
     return shown
 
 
@@ -163,8 +222,11 @@ def regret_facts(record: RegretRecord) -> list[Fact]:
     if record.slack:  # both are intervals
         most = record.per_row(record.regret + record.slack)
         label, least, regret = "Captured", "at least ", f"between {regret} and {most:.4g}"
+    captured = "nothing to capture: every usable row is the same"
+    if not math.isnan(record.captured):
+        captured = f"{least}{percent(record.captured)} of the best subspace"
     return [
-        Fact(label, f"{least}{percent(record.captured)} of the best subspace", curator=True),
+        Fact(label, captured, curator=True),
         Fact("Regret per row", regret, curator=True),
         Fact("Bound on the regret", bound, curator=True),
     ]
@@ -172,6 +234,9 @@ def regret_facts(record: RegretRecord) -> list[Fact]:
 
 def admission_facts(report: AdmissionReport) -> list[Fact]:
     """Return the shares and the warnings of an admission report. Curator only."""
+    if math.isnan(report.ball_used):
+        found = ", ".join(f"{count} {reason}" for reason, count in report.zero_rows_by_reason.items())
+        return [Fact("Usable rows", f"none of {report.rows}" + (f" ({found})" if found else ""), curator=True)]
     # Four names: with a hundred features a list of all would hide the rest.
     clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
     named = ", ".join(f"{name} {100.0 * share:.3g} %" for share, name in clamped[:4])

@@ -10,6 +10,7 @@ from typing import Any, Self
 from streampca.errors import BadParameterError, UsageError
 from streampca.stream.stream import Stream
 from streampca.views.card import card, stream_html
+from streampca.views.facts import Looks
 
 
 class Watch:
@@ -46,6 +47,7 @@ class Watch:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._handle: Any = None
+        self._looks = Looks()
 
     def html(self) -> str:
         """Return the current card."""
@@ -53,7 +55,11 @@ class Watch:
         t, release = self._stream.t, self._stream.release
         shown: str | None = "<p>Nothing has been released yet.</p>"
         if release is not None:
-            shown = card(release).html() if self._public else stream_html(self._stream)
+            self._looks.see(release)
+            if self._ended.is_set():
+                self._looks.last(release)
+            marks = self._looks.marks
+            shown = card(release, marks=marks).html() if self._public else stream_html(self._stream, marks)
         count, bar = f"{t:,}", ""
         if self._total is not None:
             count, bar = f"{t:,} of {self._total:,}", f"<progress max='{max(1, self._total)}' value='{t}'></progress> "

@@ -23,7 +23,7 @@ from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.views import facts
 from streampca.views.card import card, component_rows
-from streampca.views.facts import Cell, Fact
+from streampca.views.facts import Cell, Fact, Looks
 from streampca.views.plots import eigenvalue_title, has_drawable_gram
 
 Item = TypeVar("Item")
@@ -115,11 +115,6 @@ PANELS = (
         log=True, unit="squared row norm",
     ),
     Panel(
-        "share", "Variance captured by the released matrix",
-        "Share of its trace that lies in the subspace. Noise raises it while rows are few.",
-        "releases", (("share", "captured share"),), unit="share",
-    ),
-    Panel(
         "angles", "Angles to the release before",
         "Principal angles between successive released subspaces; the largest says how far it turned.",
         "releases", tuple((f"angle_{i}", f"angle {i}") for i in _NUMBERS), log=True, unit="degrees",
@@ -148,7 +143,7 @@ class Page:
         self._parameters: Mapping[str, Any] = {}
         self.figures: Sequence[Fact] = ()
         self._record: RegretRecord | None = None
-        self._count = 0  # of releases
+        self._count, self.looks = 0, Looks()  # number of releases, and which components stand out
         self.is_publishable, self._is_published = not curator, False
         self._drawn: FloatArray | None = None  # the next basis gets the same signs
         # Reentrant: `message` holds it around `state`. Invariant: `version` grows with each change under the lock, so a
@@ -212,6 +207,8 @@ class Page:
         with self._lock:
             for table in self.tables.values():
                 table.finish()
+            if self.latest is not None:
+                self.looks.last(self.latest)
             if self.ended != how:
                 self.ended = how
                 self.version += 1
@@ -221,6 +218,7 @@ class Page:
             if self._is_published:
                 raise UsageError("a release without a privacy guarantee may not be published")
             self.is_publishable = False
+        self.looks.see(release)
         self._offer("releases", partial(facts.release_row, release, self.latest))
         # The interval needs an eigenvalue problem of the Gram matrix, which is unpacked for it.
         has_rewards = release.details.get("rewards") is not None and release.noise_std is not None
@@ -273,11 +271,11 @@ class Page:
                 self._drawn = basis if self._drawn is None else signs_like(basis, self._drawn)
                 shown = card(
                     self.latest, releases=self._count, further=further, most=facts.FEATURES, basis=self._drawn,
-                    estimated=facts.ESTIMATED,
+                    estimated=facts.ESTIMATED, marks=self.looks.marks,
                 )  # fmt: skip
                 heads = component_rows(shown.components[: facts.COMPONENTS])
                 state |= {
-                    "lead": shown.lead, "facts": [asdict(fact) for fact in shown.facts],
+                    "lead": f"{shown.hidden} {shown.lead}".strip(), "facts": [asdict(fact) for fact in shown.facts],
                     "guarantee": facts.in_words(guarantee), "formal": str(guarantee),
                     "loadings": {**shown.loadings, "heads": heads},
                 }  # fmt: skip

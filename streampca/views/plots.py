@@ -17,6 +17,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, needs
 from streampca.linalg.types import FloatArray
+from streampca.release.clear import IN_RUN, ONE
 from streampca.release.estimates import WIDE
 from streampca.release.release import Release, rows_summed
 from streampca.tables import Picture
@@ -44,6 +45,7 @@ _DARK = {
 _DASHES = ("-", "--", ":", "-.", (0, (4, 2, 1, 2, 1, 2)), (0, (8, 3)))
 #: Heads of arrows at the end of a line, and a legend to the right of a chart.
 _ARROW: dict[str, Any] = {"arrowstyle": "-|>", "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
+_FAINT = _ARROW | {"arrowstyle": "->", "linestyle": "--", "alpha": 0.4}
 _BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
 
 
@@ -99,12 +101,18 @@ def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
 # -- pictures -----------------------------------------------------------------------
 
 
-def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = ()) -> Picture:
-    """Draw a release; see `Release.plot`."""
-    return Picture(_drawn(release, kind, past))
+def plot(
+    release: Release, kind: str = "loadings", *, past: Sequence[Release] = (), clear: int | None = None
+) -> Picture:
+    """Draw a release; see `Release.plot`.
+
+    Components that do not stand out from the noise at this release are drawn hollow or faint. ``clear`` is the number
+    of those that do; None to test it.
+    """
+    return Picture(_drawn(release, kind, past, clear))
 
 
-def _drawn(release: Release, kind: str, past: Sequence[Release]) -> Figure:
+def _drawn(release: Release, kind: str, past: Sequence[Release], clear: int | None) -> Figure:
     known = ("loadings", "biplot", "scree", "over-time", "motion")
     if kind not in known:
         raise BadParameterError("kind", kind, f"one of {', '.join(map(repr, known))}")
@@ -112,13 +120,16 @@ def _drawn(release: Release, kind: str, past: Sequence[Release]) -> Figure:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
     basis = release.subspace.basis
     names = release.features or [f"feature {i + 1}" for i in range(len(basis))]
+    if clear is None and release.n_features <= LARGE:
+        clear = release.stands_out(IN_RUN if past else ONE)
+    clear = basis.shape[1] if clear is None else clear
     with _styled():
         if kind == "scree":
-            return _scree(release)
+            return _scree(release, clear)
         if kind == "loadings":
-            return _heat_map(basis[:, :_COMPONENTS], names)
+            return _heat_map(basis[:, :_COMPONENTS], names, clear)
         if kind == "biplot":
-            return _biplot(basis[:, :2], names)
+            return _biplot(basis[:, :2], names, clear)
         same = [one for one in (*past, release) if one.subspace.basis.shape == basis.shape]
         if len(same) < 2:
             raise UsageError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
@@ -126,28 +137,37 @@ def _drawn(release: Release, kind: str, past: Sequence[Release]) -> Figure:
         step = -(-len(same) // _RELEASES)
         same = same[(len(same) - 1) % step :: step]
         times, bases = [one.t for one in same], np.array(aligned([one.subspace.basis for one in same]))
-        return (_motion if kind == "motion" else _loadings_over_time)(times, bases, names)
+        return (_motion if kind == "motion" else _loadings_over_time)(times, bases, names, clear)
 
 
-def _heat_map(basis: FloatArray, names: Sequence[str]) -> Figure:
+def _hollow(clear: int, k: int) -> str:
+    """Return the part of a title that names the components that do not stand out."""
+    if clear >= k:
+        return ""
+    last = clear + 1 == k
+    return f"\n{'component' if last else f'components {clear + 1} to'} {k} do{'es' * last} not stand out"
+
+
+def _heat_map(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
     chosen = heaviest(basis, _FEATURES)
-    shown = basis[chosen]
+    shown = np.where(np.arange(basis.shape[1]) < clear, basis[chosen], np.nan)  # nan is an empty cell
     figure, (axes,) = _figure(1.9 + 0.85 * max(3, basis.shape[1]), 1.1 + 0.27 * max(4, len(chosen)))
     axes.grid(visible=False)
     image = axes.imshow(shown, cmap="RdBu", vmin=-1.0, vmax=1.0, aspect="auto")
     axes.set_xticks(range(basis.shape[1]), [str(i + 1) for i in range(basis.shape[1])])
     axes.set_yticks(range(len(chosen)), [_short(names[i]) for i in chosen])
-    for (i, j), value in np.ndenumerate(shown):
+    for (i, j), value in np.ndenumerate(shown[:, :clear]):
         color = "#fefefe" if abs(value) > 0.6 else "#1b2231"  # cells are as light on a dark page: see `darkened`
         axes.text(j, i, f"{value:.2f}".replace("-", "\u2212"), ha="center", va="center", fontsize=8, color=color)
     omitted = len(basis) - len(chosen)
-    axes.set(title="Loadings", xlabel="component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
+    axes.set_title("Loadings" + _hollow(clear, basis.shape[1]))
+    axes.set(xlabel="component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
     bar.ax.tick_params(colors=_SOFT, labelsize=8)
     return figure
 
 
-def _biplot(basis: FloatArray, names: Sequence[str]) -> Figure:
+def _biplot(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
     """Draw the features as arrows in the plane of the first two components. Rows are private and never drawn."""
     two = np.pad(basis, ((0, 0), (0, 2 - basis.shape[1])))
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
@@ -156,9 +176,10 @@ def _biplot(basis: FloatArray, names: Sequence[str]) -> Figure:
     named: list[tuple[float, float]] = []  # heads of arrows with a name: names do not overlap
     for i in sorted(heaviest(two, _ARROWS), key=lambda i: -float((two[i] ** 2).sum())):
         x, y = float(two[i, 0]), float(two[i, 1])
-        axes.annotate("", (x, y), (0.0, 0.0), arrowprops=_ARROW | {"color": _LINES[0]})
-        clear = all(abs(x - a) > 0.3 * reach or abs(y - b) > 0.075 * reach for a, b in named)
-        if clear and max(abs(x), abs(y)) > 0.06 * reach:
+        arrow = _ARROW if clear >= basis.shape[1] else _FAINT
+        axes.annotate("", (x, y), (0.0, 0.0), arrowprops=arrow | {"color": _LINES[0]})
+        is_free = all(abs(x - a) > 0.3 * reach or abs(y - b) > 0.075 * reach for a, b in named)
+        if is_free and max(abs(x), abs(y)) > 0.06 * reach:
             named.append((x, y))
             axes.annotate(
                 _short(names[i]), (x, y), (5 if x >= 0 else -5, 4 if y >= 0 else -4), textcoords="offset points",
@@ -166,18 +187,22 @@ def _biplot(basis: FloatArray, names: Sequence[str]) -> Figure:
             )  # fmt: skip
     axes.set(xlim=(-reach * 1.15, reach * 1.15), ylim=(-reach * 1.15, reach * 1.15), aspect="equal")
     title = "Biplot of the features" + ("" if len(named) == len(names) else " (short or crowded ones unnamed)")
+    title += _hollow(clear, basis.shape[1])
     axes.set(title=title, xlabel="component 1", ylabel="component 2" if basis.shape[1] > 1 else "")
     return figure
 
 
-def _scree(release: Release) -> Figure:
-    """Draw eigenvalues per row with 95 % error bars, and the level of the noise."""
+def _scree(release: Release, clear: int) -> Figure:
+    """Draw eigenvalues per row with 95 % error bars, and the level of the noise; hollow from component ``clear`` on."""
     values, rows, k = spectrum(release), rows_summed(release), release.n_components
     if values is None or not len(values):
         raise NoReleaseError("this release holds a subspace only, no eigenvalues; use kind='loadings'")
     figure, (axes,) = _figure()
     at, shown = np.arange(1, len(values) + 1), values / rows
-    axes.bar(at, shown, width=0.62, color=[_LINES[0] if i <= k else _SOFT for i in at], alpha=0.75)
+    colors = [_LINES[0] if i <= k else _SOFT for i in at]
+    drawn = axes.bar(at, shown, width=0.62, color=colors, edgecolor=colors, alpha=0.75)
+    for bar in drawn.patches[clear:k]:
+        bar.set_fill(False)
     bars = ""
     if release.packed is not None and (noise_std := release.noise_std) is not None:
         # The noise is symmetric Gaussian, with sd s on the diagonal and s / sqrt(2) off it, so v^T N v has sd s for any
@@ -193,24 +218,24 @@ def _scree(release: Release) -> Figure:
     if len(values) <= 15:
         axes.set_xticks(at)
     x = f"component (the first {k} span the subspace)"
-    axes.set(title=eigenvalue_title(release) + bars, xlabel=x, ylabel="squared row norm")
+    axes.set(title=eigenvalue_title(release) + bars + _hollow(clear, k), xlabel=x, ylabel="squared row norm")
     return figure
 
 
-def _loadings_over_time(times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Figure:
+def _loadings_over_time(times: Sequence[int], bases: FloatArray, names: Sequence[str], clear: int) -> Figure:
     """Draw the five heaviest loadings of each of the first three components over `aligned` bases (n, d, k)."""
     count = min(3, bases.shape[2])
     figure, all_axes = _figure(7.2, 0.7 + 2.0 * count, "\n".join("ABC"[:count]), sharex=True)
     for j, axes in enumerate(all_axes):
         for i in np.argsort(-np.abs(bases[-1, :, j]), kind="stable")[:5]:
-            axes.plot(times, bases[:, i, j], label=_short(names[i]))
-        title = f"Component {j + 1}: its five heaviest features"
+            axes.plot(times, bases[:, i, j], label=_short(names[i]), alpha=1.0 if j < clear else 0.3)
+        title = f"Component {j + 1}: " + ("its five heaviest features" if j < clear else "not above the noise")
         axes.set(ylim=(-1.08, 1.08), title=title, xlabel="rows seen" if j == count - 1 else "", ylabel="loading")
         axes.legend(**_BESIDE)
     return figure
 
 
-def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Figure:
+def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str], clear: int) -> Figure:
     """Draw the axes of features in the plane of at least two subspaces, angles to the last one, squared lengths."""
     from matplotlib.collections import LineCollection
 
@@ -232,11 +257,12 @@ def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str]) -> Fi
         pieces = np.stack([trail[:-1], trail[1:]], axis=1)
         axes.add_collection(LineCollection(list(pieces), colors=color, alpha=age, linewidths=0.6 + 1.6 * age))
         axes.plot(*trail[0], "o", color=color, markersize=4, alpha=0.6)
-        axes.annotate("", tuple(trail[-1]), (0.0, 0.0), arrowprops=_ARROW | {"color": color})
+        arrow = _ARROW if clear >= min(2, bases.shape[2]) else _FAINT
+        axes.annotate("", tuple(trail[-1]), (0.0, 0.0), arrowprops=arrow | {"color": color})
         share.plot(times, lengths[:, i], label=_short(names[i]))
     x = "first direction of the last release (dot: first place, arrow: last)"
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel=x, ylabel="second")
-    axes.set(title="Axes of features in the released plane")
+    axes.set(title="Axes of features in the released plane" + _hollow(clear, bases.shape[2]))
     # Cosines of principal angles are singular values of V_t^T V_n. Rounding may take them above 1.
     cosines = np.clip(np.linalg.svd(np.swapaxes(bases, 1, 2) @ last, compute_uv=False), 0.0, 1.0)
     degrees = np.degrees(np.arccos(cosines))[:-1, ::-1]

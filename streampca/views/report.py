@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from streampca.errors import NoReleaseError
 from streampca.release.release import Release, rows_summed
 from streampca.views.page import Page, Thinned
-from streampca.views.plots import darkened, eigenvalue_title, encoded, spectrum
+from streampca.views.plots import darkened, eigenvalue_title, encoded, plot, spectrum
 from streampca.views.run_files import RunFiles
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def html(page: Page, releases: Sequence[Release]) -> str:
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     # Scripts are allowed by their hash: a script that a name of a feature smuggled in would not run.
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
-    pictures = "".join(_figure(*picture) for picture in subspace_pictures(releases))
+    pictures = "".join(_figure(*picture) for picture in subspace_pictures(releases, page.looks.marks.clear))
     title = escape(state["title"])
     # JSON that cannot end the script element around it.
     data = json.dumps(state, allow_nan=False, separators=(",", ":"))
@@ -90,14 +90,19 @@ def _figure(title: str, text: str, figure: Figure) -> str:
     )
 
 
-def subspace_pictures(releases: Sequence[Release]) -> Iterator[tuple[str, str, Figure]]:
-    """Yield title, description and drawing of pictures of the last release and of the loadings over time."""
+def subspace_pictures(releases: Sequence[Release], clear: int | None) -> Iterator[tuple[str, str, Figure]]:
+    """Yield title, description and drawing of pictures of the last release and of the loadings over time.
+
+    ``clear`` is the number of its components that stand out from the noise; None if it is unknown.
+    """
     last, values = releases[-1], spectrum(releases[-1])
     past = [one for one in releases[:-1] if one.subspace.basis.shape == last.subspace.basis.shape]
     if values is not None and len(values):
-        shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[:6])
-        yield "Scree", f"{eigenvalue_title(last)}, leading ones: {shown}.", last.plot("scree").figure
-    if not last.subspace.basis.size:
+        count = last.n_components if clear is None else clear
+        shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[: min(6, count)])
+        text = eigenvalue_title(last) + (f", leading ones: {shown}." if shown else ".")
+        yield "Scree", text, plot(last, "scree", clear=clear).figure
+    if not last.subspace.basis.size or clear == 0:
         return
     pictures: list[tuple[Kind, str, str]] = [
         ("loadings", "Loadings", "Blue is positive, red negative. A component and its negative are the same subspace."),
@@ -113,4 +118,4 @@ def subspace_pictures(releases: Sequence[Release]) -> Iterator[tuple[str, str, F
              "axis in the subspace."),
         ]  # fmt: skip
     for kind, title, text in pictures:
-        yield title, text, last.plot(kind, past=past).figure
+        yield title, text, plot(last, kind, past=past, clear=clear).figure

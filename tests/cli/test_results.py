@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
+from streampca.release.release import rows_summed
 
 FEATURES = ("age", "income", "pulse")
 
@@ -23,7 +24,7 @@ def run(tmp_path, command):
 
 def test_show_has_components_bars_and_the_guarantee(run, command):
     said = command("show", run[0])
-    for words in (*FEATURES, "±", "above the noise", "share of variance", "What is protected", "2.98e+03 times", "400"):
+    for words in (*FEATURES, "±", "that stand out", "share of variance", "What is protected", "2.98e+03 times", "400"):
         assert words in said.out, words
     assert (said.status, "curator" in said.out) == (0, False)
 
@@ -33,9 +34,11 @@ def test_show_gives_the_current_release_as_json(run, command):
     for at, release in (((), releases[-1]), (("--at", 299), releases[1]), (("--at", 300), releases[2])):
         shown = json.loads(command("show", run[0], "--json", *at).out)
         assert (shown["t"], shown["releases"]) == (release.t, release.t // 100)
-        np.testing.assert_array_equal([row["values"] for row in shown["loadings"]], release.subspace.basis)
+        r = shown["n_clear"]
+        assert r == release.stands_out(0.001) > 0
+        np.testing.assert_array_equal([row["values"] for row in shown["loadings"]], release.subspace.basis[:, :r])
         variances = [one["variance"] for one in shown["components"]]
-        np.testing.assert_allclose(variances, release.estimates.variances / release.details["count"])
+        np.testing.assert_allclose(variances, release.estimates.variances[:r] / rows_summed(release))
     said = command("show", run[0], "--at", 99)
     assert (said.status, "the first release is at row 100" in said.err) == (2, True)
 

@@ -195,9 +195,9 @@ def test_the_summary_is_the_card_and_the_curators(table, run, terminal):
     assert said.status == 0
     text = summary.read_text()
     assert "do not publish" in text.splitlines()[2]
-    assert text.splitlines()[4].strip().startswith("Centered")
+    assert text.splitlines()[4].strip().startswith("No direction stands out")  # of 300 rows
     for label in (
-        "Components above the noise", "Captured, as the release predicts", "Captured, exactly",
+        "Components that stand out", "Captured, exactly",
         "Rows scaled onto the ball", "Releases",
     ):  # fmt: skip
         assert label in text, label

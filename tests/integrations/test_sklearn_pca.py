@@ -316,3 +316,15 @@ def test_private_bounds() -> None:
     kept = len(X) - found.release_.terms.warmup
     assert found.explained_variance_ == pytest.approx(found.release_.eigenvalues / (kept - 1))
     assert (np.abs(found.mean_ - X.mean(axis=0)) * found.scale_ < 0.05).all()
+
+
+def test_shares_of_noise_are_zero() -> None:
+    noise = PrivatePCA(n_components=3, row_norm=1.0, random_state=0).fit(np.zeros((500, 6)))
+    assert (noise.n_clear_, noise.explained_variance_ratio_.tolist()) == (0, [0.0] * 3)
+    assert noise.components_.shape == (3, 6)
+    assert noise.release_.explained_variance_ratio.sum() > 0.0
+    assert PrivatePCA(n_components=0.9, row_norm=1.0, random_state=0).fit(np.zeros((500, 6))).n_components_ == 1
+    rows = np.random.default_rng(0).normal(size=(5000, 6)) * [0.4, 0.2, 0.0, 0.0, 0.0, 0.0]
+    found = PrivatePCA(n_components=3, row_norm=1.0, random_state=0).fit(rows)
+    assert found.n_clear_ == 2
+    assert (found.explained_variance_ratio_ > 0.0).tolist() == [True, True, False]

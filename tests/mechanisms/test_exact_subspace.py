@@ -21,7 +21,7 @@ from streampca.mechanisms.exact_subspace import (
     span_of,
 )
 from streampca.privacy.randomness import Randomness
-from streampca.release.release import Terms
+from streampca.release.terms import Terms
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 

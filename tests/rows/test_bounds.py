@@ -138,7 +138,7 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
     np.testing.assert_array_equal(single.regret.exact_gram(), plain.T @ plain)
     release = single.release
     assert release is not None
-    shown = components_of(release, release.estimates)[0].variance
+    shown = components_of(release, release.estimates, 1)[0].variance
     assert shown == pytest.approx(release.estimates.variances[0] / (release.t - WARMUP))
 
 

@@ -14,7 +14,8 @@ import streampca as sp
 from streampca.errors import StoreCorruptError
 from streampca.linalg.lattice import onto_ball
 from streampca.privacy.guarantee import Guarantee
-from streampca.release.release import Release, Terms
+from streampca.release.release import Release
+from streampca.release.terms import Terms
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.store import records
 from streampca.store.config import load

@@ -9,7 +9,7 @@ from scipy.stats import norm
 import streampca as sp
 from streampca.privacy.gaussian import delta_at
 from streampca.release.estimates import Estimates
-from streampca.views.card import card
+from streampca.views.card import card, curator_card
 from streampca.views.facts import Fact, in_words, most_found, percent, promise, regret_facts, summary
 
 
@@ -48,11 +48,11 @@ RECORD = sp.RegretRecord(100, 40.0, 50.0, 10.0, 77.0, 0.98765432)
 def test_a_card_tells_what_was_released_promised_and_seen():
     # Names of features are in facts about admission, too.
     further = [*regret_facts(RECORD), Fact("Budget in the ledger", "half", curator=True), Fact("c\x1b", "<b>x</b>\x1b")]
-    made = card(a_release(k=3), releases=7, further=further)
+    made = card(a_release(k=2), releases=7, further=further)
     text = made.text(120)
     assert text.startswith("Not centered")
     for words in (
-        "2.72 times", "2 of 3", "98.765 % of the best subspace  [curator only]", "half  [curator only]",
+        "2.72 times", "2 of 2", "98.765 % of the best subspace  [curator only]", "half  [curator only]",
         "as the release predicts", "±",
     ):  # fmt: skip
         assert words in text, words
@@ -63,10 +63,18 @@ def test_a_card_tells_what_was_released_promised_and_seen():
     assert "do not publish" in made.html()
 
 
-def test_what_noise_hides_does_not_stand_above_it():
-    hidden = card(a_release(sigma=30.0, k=3))
-    assert "0 of 3" in hidden.text()
-    assert [row[1:] for row in hidden.table() if row[0] == "above the noise"] == [["no", "no", "no"]]
+def test_what_does_not_stand_out_is_not_shown():
+    hidden = card(a_release(sigma=30.0, k=3)).text()
+    assert "0 of 3" in hidden
+    assert hidden.startswith("No direction stands out from the noise (were there none,")
+    assert "plan -n 100 -d 4 -k 3" in " ".join(hidden.split())
+    for words in ("age", "predicts", "share of", "variance per row", "±"):
+        assert words not in hidden
+    two = card(a_release(k=3))
+    assert "Only 2 of 3 components stand out" in two.text()
+    assert [len(row) for row in two.table()] == [3] * 7
+    assert "predicts" not in two.text()
+    assert "predicts" in card(a_release(k=2)).text()
 
 
 def test_a_card_says_whether_components_are_about_the_mean():
@@ -80,10 +88,23 @@ def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
         made = card(other)
         assert "±" not in made.text()
         assert "predicts" not in made.text()
-        assert "+1.00" in made.text()
     basis = card(sp.Release(t=9, n_components=1, guarantee=release.guarantee, basis=np.eye(3, 1)))
     assert basis.components == []
     assert "feature 1" in basis.text()
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_equal_rows_have_nothing_to_capture_and_bad_rows_their_reasons(center):
+    for value, words in ((0.5 if center else 0.0, "every usable row is the same"), (np.nan, "none of 60 (60 missing")):
+        algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, center=center, horizon=60, release_every=60)
+        stream = sp.Stream(algorithm, seed=0, row_norm=2.0, on_bad_row="zero")
+        stream.push_many(np.full((60, 3), value))
+        text = " ".join(curator_card(stream.release, stream.regret.now(), stream.admission).text().split())
+        assert words in text
+        assert "nothing to capture" in text
+        assert "nan" not in text
+        assert "100.0" not in text
+        assert "nan" not in stream.regret._repr_html_()
 
 
 def test_a_promise_of_nothing_is_told_as_one():

@@ -8,7 +8,7 @@ from pages import FEATURES, Run, bare
 import streampca as sp
 from streampca.release.release import rows_summed
 from streampca.views.card import card
-from streampca.views.facts import Fact, admission_facts, captured_share, regret_facts
+from streampca.views.facts import Fact, admission_facts, regret_facts
 from streampca.views.page import Page, Thinned
 
 
@@ -77,9 +77,10 @@ def test_the_public_page_is_the_curators_without_its_figures():
     same = [name for name in public if name not in ("facts", "panels", "notice", "publishable")]
     assert {name: public[name] for name in same} == {name: exact[name] for name in same}
     assert (public["publishable"], exact["publishable"]) == (True, False)
-    shown = card(run.stream.release, releases=40, further=[*regret_facts(run.stream.regret.now()), *admitted])
+    further = [*regret_facts(run.stream.regret.now()), *admitted]
+    shown = card(run.stream.release, releases=40, further=further, marks=run.public.looks.marks)
     assert exact["facts"] == [asdict(fact) for fact in shown.facts]
-    assert public["loadings"]["heads"] == shown.table()[1:4]
+    assert public["loadings"]["heads"] == shown.table()[1:3]
     assert [row["bars"] for row in public["loadings"]["rows"]] == [row["bars"] for row in shown.loadings["rows"]]
 
 
@@ -96,10 +97,9 @@ def test_windows_and_blocks_divide_by_their_own_rows():
 
 def test_a_share_hidden_by_noise_is_left_out():
     fields = {"t": 9, "n_components": 1, "guarantee": sp.Guarantee.none("test")}
-    clear = sp.Release.of_gram(np.diag([6.0, 3.0, 1.0]), noise_std=0.01, **fields)
-    assert captured_share(clear) == pytest.approx(0.6)
-    assert captured_share(sp.Release.of_gram(np.diag([6.0, 3.0, 1.0]), noise_std=9.0, **fields)) is None
-    assert captured_share(sp.Release.of_gram(np.diag([6.0, -3.0, 1.0]), noise_std=0.01, **fields)) is None
+    for sigma, shown in ((1.4, True), (1.5, False)):  # the trace is 10, and 4 sigma sqrt(3) is 9.7 and 10.4
+        noisy = sp.Release.of_gram(np.diag([6.0, 3.0, 1.0]), noise_std=sigma, **fields)
+        assert (noisy.estimates.share(1) is not None) == shown
 
 
 def test_empty_subspaces_are_shown_as_none():
@@ -123,7 +123,7 @@ BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 @pytest.mark.parametrize(
     ("algorithm", "wanted"),
     [
-        (sp.PrivateFPL(**BUDGET, release_every=10, publish_regret=True), {"intervals", "values", "share", "angles"}),
+        (sp.PrivateFPL(**BUDGET, release_every=10, publish_regret=True), {"intervals", "values", "angles"}),
         (sp.PrivateFPL(center=False, **BUDGET, release_every=10, solver="smoothed"), {"values", "angles"}),
         (sp.SlidingWindowPCA(center=False, **BUDGET, window=50, release_every=10), {"values"}),
         (sp.Oja(n_components=2, release_every=10), {"angles"}),

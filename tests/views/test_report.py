@@ -102,7 +102,7 @@ def test_a_report_needs_nothing_else(public):
     for script in code:
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
     assert len(code) == 3
-    assert {panel["name"] for panel in json.loads(data)["panels"]} == {"intervals", "values", "share", "angles"}
+    assert {panel["name"] for panel in json.loads(data)["panels"]} == {"intervals", "values", "angles"}
     assert len(public) < 700_000
     assert "Permission is hereby granted" in public  # the license of uPlot
     assert "Connecting" not in found.text
@@ -154,7 +154,7 @@ def test_every_kind_of_release_has_its_report(tmp_path):
     assert "Publishable" not in text
     drawn = ((empty, set()), (one, {"Loadings", "Biplot"}), (many, {"Scree", "Loadings", "Biplot"}))
     for release, titles in drawn:
-        assert {title for title, *_ in subspace_pictures([release])} == titles
+        assert {title for title, *_ in subspace_pictures([release], None)} == titles
     with pytest.raises(NoReleaseError, match="no release to report on"):
         read_run(write(tmp_path, []))
     releases = read_run(write(tmp_path, [bare(t) for t in range(1, 2002)]))[1]
@@ -173,6 +173,24 @@ def test_releases_plot_themselves(made):
         bare().plot("scree")
 
 
+def test_what_does_not_stand_out_is_drawn_hollow(made):
+    release = sp.Release.of_gram(
+        np.diag([90.0, 9.0, 5.0, 1.0]), t=9, n_components=3, noise_std=4.0, guarantee=made[0][0].guarantee
+    )
+    assert release.n_clear == 1
+    words = "components 2 to 3 do not stand out"
+    for kind in ("loadings", "biplot", "scree"):
+        assert (words in release.plot(kind).axes[0].get_title(loc="left")) == (kind != "biplot")
+    assert "component 2 does not stand out" in release.plot("biplot").axes[0].get_title(loc="left")
+    assert len(release.plot().axes[0].texts) == 4  # numbers of the first column only
+    assert [bar.get_fill() for bar in release.plot("scree").axes[0].patches[:4]] == [True, False, False, True]
+    over_time = release.plot("over-time", past=[release.replaced(t=8)])
+    assert [axes.lines[0].get_alpha() for axes in over_time.axes] == [1.0, 0.3, 0.3]
+    assert words in release.plot("motion", past=[release.replaced(t=8)]).axes[0].get_title(loc="left")
+    noise = release.replaced(noise_std=90.0)
+    assert [title for title, *_ in subspace_pictures([noise], noise.n_clear)] == ["Scree"]
+
+
 def test_error_bars_are_as_long_as_the_noise():
     # To first order an eigenvalue of exact + noise errs by N(0, noise_std**2): bars are 1.96 of it, per row.
     release = sp.Release.of_gram(
@@ -187,7 +205,7 @@ def test_the_command_reads_files_and_stores(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pictures = report.subspace_pictures
     # Drawing takes seconds.
-    monkeypatch.setattr(report, "subspace_pictures", lambda releases: islice(pictures(releases), 1))
+    monkeypatch.setattr(report, "subspace_pictures", lambda releases, clear: islice(pictures(releases, clear), 1))
     store = sp.Store("run.db")
     _, releases = a_stream(store, rows=300)
     store.close()

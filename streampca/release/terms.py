@@ -1,0 +1,120 @@
+"""Public facts that the releases of a run share, and the fields of a release about the mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from streampca.linalg.centering import centered
+from streampca.linalg.lazy import cached_property
+from streampca.linalg.types import FloatArray
+from streampca.privacy.guarantee import Guarantee
+from streampca.release.clear import NoiseLaw
+
+JSON = json.JSONEncoder(allow_nan=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Public facts that all releases of a run share.
+
+    Attributes
+    ----------
+    guarantee : privacy guarantee of all releases together.
+    row_norm : norm to which rows were clipped; Gram matrices, eigenvalues and noise are in units of its square.
+    features : names of the features, in order; None if rows are not named.
+    middle, scale : (d,) arrays of the map ``(row - middle) * scale`` by public bounds; None without bounds.
+    warmup : number of first rows that served to estimate these bounds. The Gram matrix does not include them.
+    noise : law of the noise in Gram matrices; None if it is Gaussian where a release states its `Release.noise_std`,
+        and not stated elsewhere.
+    """
+
+    guarantee: Guarantee
+    row_norm: float = 1.0
+    features: tuple[str, ...] | None = None
+    middle: FloatArray | None = None
+    scale: FloatArray | None = None
+    warmup: int = 0
+    noise: NoiseLaw | None = None
+
+    def count(self, first: int, last: int) -> int:
+        """Return the number of rows from ``first`` to ``last`` without those of the warm-up; at least 1."""
+        return max(1, last - max(first - 1, self.warmup))
+
+    @cached_property
+    def encoded(self) -> dict[str, bytes]:
+        """JSON of each value by name."""
+        features = None if self.features is None else list(self.features)
+        values: dict[str, Any] = {
+            "row_norm": self.row_norm,
+            "features": features,
+            "guarantee": self.guarantee.to_dict(),
+        }
+        if self.middle is not None and self.scale is not None:
+            values |= {"middle": self.middle.tolist(), "scale": self.scale.tolist()}
+        if self.warmup:
+            values["warmup"] = self.warmup
+        if self.noise is not None:
+            values["noise"] = list(self.noise)
+        return {name: JSON.encode(value).encode() for name, value in values.items()}
+
+    @cached_property
+    def mark(self) -> str:
+        """Digest of the values."""
+        return blake2b(b"|".join(self.encoded.values()), digest_size=8).hexdigest()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Terms:
+        """Read the terms among the JSON values of a release or of a header."""
+        features, row_norm = data["features"], float(data["row_norm"])
+        # Hazard: the square of a larger norm overflows, and gives an infinite matrix with a finite guarantee.
+        if not 1e-150 < row_norm < 1e150:  # so that its square is finite, as in `Admission`
+            raise ValueError(f"row_norm={row_norm}: expected a positive finite number.")
+        map_ = (data.get("middle"), data.get("scale"))
+        middle, scale = (None if each is None else numbers(each, 1.0, *np.shape(each)) for each in map_)
+        names = None if features is None else tuple(str(name) for name in features)
+        noise = None if data.get("noise") is None else NoiseLaw.read(*data["noise"])
+        warmup = int(data.get("warmup", 0))
+        return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, warmup, noise)
+
+
+def centered_fields(
+    packed: FloatArray, rows: float, std: float, terms: Terms, details: Mapping[str, Any], smoothed: FloatArray | None
+) -> dict[str, Any]:
+    """Return the fields of a `Release` about the mean, from a private Gram matrix of longer rows.
+
+    Parameters
+    ----------
+    packed, rows, std : as for `linalg.centering.centered`.
+    terms, details : of the release. The details gain ``"centered"``; ``"mean"`` and ``"count"``, the number of rows
+        that it is of; ``"sums"`` and ``"noisy_count"``, the private sum of the rows and their estimated number, with
+        which the matrix before centering can be computed again; and ``"joint_noise_std"``, the standard deviation of a
+        diagonal entry of its noise, which determines `Release.noise_law`.
+    smoothed : packed estimate of the exact matrix of longer rows. Its noise is ``details["smoothed_noise_std"]``.
+    """
+    about, unit = centered(packed, rows, std), terms.row_norm
+    if smoothed is not None:
+        smoothed = centered(smoothed, rows, details["smoothed_noise_std"] / unit**2, debias=False).packed
+    law = {
+        "mean": (about.mean * unit).tolist(), "count": about.divisor, "sums": (about.sums * unit).tolist(),
+        "noisy_count": about.noisy_count, "joint_noise_std": std * unit**2,
+    }  # fmt: skip
+    return {
+        "packed_gram": about.packed, "noise_std": about.noise_std, "packed_smoothed": smoothed,
+        "details": {**details, "centered": True, **law},
+    }  # fmt: skip
+
+
+def numbers(values: Any, unit: float, *shape: int) -> Any:
+    """Convert JSON values to a finite array of a shape, divided by ``unit``; None stays None."""
+    if values is None:
+        return None
+    array = np.asarray(values, dtype=np.float64) / unit
+    if array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(f"expected finite numbers of shape {shape}.")
+    return array
