@@ -242,9 +242,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         assert release is not None
         # The number of components is post-processing: a share depends on the release only.
         if self._share is not None:
-            reached = np.cumsum(release.explained_variance_ratio) >= self._share
-            count = int(reached.argmax()) + 1 if reached.any() else reached.size
-            release = release.replaced(n_components=count if release.n_clear else 1)
+            release = release.holding(self._share)
         assert release.eigenvalues is not None
         d = int(self.n_features_in_)
         middle, scale = stream.engine.now.admission.neutral(d), stream.engine.now.admission.ranges()[1]

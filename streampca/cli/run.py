@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +32,7 @@ from streampca.cli.options import (
 )  # fmt: skip
 from streampca.cli.session import NEVER, Session, card_lines
 from streampca.errors import BadParameterError, SourceError, UsageError
-from streampca.facade.pca import components_or_share, with_share
+from streampca.facade.pca import components_or_share
 from streampca.linalg.counts import check_count
 from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
 from streampca.processors.base import Algorithm
@@ -258,7 +258,7 @@ def pca(
         caution(warned)
         stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), account=account, regret=None)
         table = Table(source.features, source.bounds, lambda: iter(blocks))
-        session = Session(stream, table, files, [], changed=partial(with_share, share=share)).run()
+        session = Session(stream, table, files, [], share=share).run()
         lines = session.conclude("", "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)
     caution([] if stream.release is None else advice.release_warnings(stream.release))

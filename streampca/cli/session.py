@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -82,7 +82,7 @@ class Session:
     #: of a durable run. Releases are written when their rows are durable, without waiting for each commit.
     store: Store | None = None
     page: Page | None = None  #: shows the releases too
-    changed: Callable[[Release], Release] | None = None  #: post-processing of each release
+    share: float | None = None  #: of the variance, which the components of each release are to hold
 
     def __post_init__(self) -> None:
         self.progress = Progress(0, 0.0, 0, None)  #: the last state, after the run
@@ -189,8 +189,8 @@ class Session:
             releases = steps.releases
             if not releases:
                 continue
-            if self.changed is not None:
-                releases = [self.changed(release) for release in releases]
+            if self.share is not None:
+                releases = [release.holding(self.share) for release in releases]
             self._begin()
             self._releases += len(releases)
             self.files.releases.add(releases)

@@ -123,7 +123,7 @@ def pca(
     release = stream.release or stream.finish()
     if release is None:
         raise SourceError(None, f"the file had {n} rows when they were counted, and has {stream.t} now")
-    return with_share(release, share)
+    return release if share is None else release.holding(share)
 
 
 def _opened(
@@ -176,12 +176,3 @@ def components_or_share(n_components: Any) -> tuple[Any, float | None]:
     if not 0.0 < n_components < 1.0:
         raise BadParameterError("n_components", n_components, "an integer, or a share of the variance in (0, 1)")
     return 1, float(n_components)
-
-
-def with_share(release: Release, share: float | None) -> Release:
-    """Return a release of the fewest components that hold this share of its variance: post-processing."""
-    if share is None:
-        return release
-    # The released matrix does not depend on the number of components.
-    reached = np.cumsum(release.replaced(n_components=release.n_features).explained_variance_ratio) >= share
-    return release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else release.n_features)

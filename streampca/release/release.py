@@ -421,6 +421,13 @@ class Release(Answered):
         scores: FloatArray = (values - self.mapped_mean) @ self.subspace.basis
         return scores
 
+    def holding(self, share: float) -> Release:
+        """Return the release of the fewest components that hold this share of the variance; 1 if none stands out."""
+        # The released matrix does not depend on the number of components.
+        reached = np.cumsum(self.replaced(n_components=self.n_features).explained_variance_ratio) >= share
+        most = int(reached.argmax()) + 1 if reached.any() else reached.size
+        return self.replaced(n_components=most if self.replaced(n_components=1).n_clear else 1)
+
     def to_frame(self) -> pd.DataFrame:
         """Return mean, ranges and components by feature, as a pandas frame in the units of the rows.
 

@@ -110,7 +110,8 @@ def config_of(engine: Engine) -> bytes:
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
     """Return a stream before its first row from its `config_of`."""
     try:
-        stream = kind(**config, key=key.key)
+        bounds = config["bounds"]
+        stream = kind(**config | {"bounds": tuple(bounds) if isinstance(bounds, list) else bounds}, key=key.key)
         stream.engine.randomness.is_seeded = key.seeded
         stream.engine.start_id = start
     except (UsageError, KeyError, TypeError, AttributeError) as problem:

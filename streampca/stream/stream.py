@@ -149,7 +149,8 @@ class Stream(Answered):
             raise UsageError(f"warmup={warmup!r}: only valid with bounds='private'")
         ranges: Bounds | PrivateBounds | None
         if not isinstance(bounds, str):
-            ranges = bounds
+            # A list has the pair of each feature. Stores keep tuples as lists, and read them as tuples.
+            ranges = tuple(zip(*bounds, strict=True)) if isinstance(bounds, list) else bounds
         elif bounds != "private":
             raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by feature name or 'private'")
         elif self._caps_users:

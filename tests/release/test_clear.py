@@ -99,13 +99,13 @@ def test_laws_are_those_of_the_mechanisms(mechanism):
     off = np.array([one[0, 1] for one in noise])
     assert np.sqrt(2.0) * off.std() == pytest.approx(law.std(d), rel=0.15)
     rows = np.zeros((50, d))
-    release = mechanism.release(rows, seed=1)
+    release = mechanism.release(rows, seed=1, row_norm=1.0)
     again = sp.Release.from_json(release.to_json())
-    assert again.n_clear == release.n_clear == mechanism.release(rows, seed=1).n_clear
+    assert again.n_clear == release.n_clear == mechanism.release(rows, seed=1, row_norm=1.0).n_clear
     assert release.stands_out(1e-9) is None
     rows[:, 0] = 1.0
-    assert mechanism.release(np.repeat(rows, 40, axis=0), seed=1).n_clear == 1
-    found = sum(mechanism.release(np.zeros((9, d)), seed=seed).n_clear > 0 for seed in range(200))
+    assert mechanism.release(np.repeat(rows, 40, axis=0), seed=1, row_norm=1.0).n_clear == 1
+    found = sum(mechanism.release(np.zeros((9, d)), seed=seed, row_norm=1.0).n_clear > 0 for seed in range(200))
     assert found <= most(200, 0.055)
 
 
@@ -125,11 +125,11 @@ class _Normals:
 @pytest.mark.parametrize("adaptive", [sp.AdaptiveCovariance, sp.AdaptiveLaplaceCovariance])
 def test_adaptive_noise_is_stated_by_the_release(adaptive):
     mechanism = adaptive(n_components=1, **(BUDGET if adaptive is sp.AdaptiveCovariance else {"epsilon": 1.0}))
-    found = [mechanism.release(np.zeros((2000, 3)), seed=seed).n_clear for seed in range(100)]
+    found = [mechanism.release(np.zeros((2000, 3)), seed=seed, row_norm=1.0).n_clear for seed in range(100)]
     assert sum(found) <= most(100, 0.05)
     short = np.zeros((4000, 3))
     short[:, 0] = 0.1  # a sum of 40 against noise of norm 20, or of less than 10 once the radius is found
-    assert mechanism.release(short, seed=1).n_clear == 1
+    assert mechanism.release(short, seed=1, row_norm=1.0).n_clear == 1
 
 
 def test_the_norm_of_mapped_noise_is_within_its_bound():
@@ -157,7 +157,11 @@ def test_what_cannot_tell_says_so():
         assert "share of" not in shown
         assert "variance per row" not in shown
     assert basis.replaced(terms=sp.Terms(sp.Guarantee.none("test"))).n_clear == 1
-    line = sp.MatrixLaplaceCovariance(n_components=1, epsilon=1.0).release(np.zeros((5, 2)), seed=0).to_json()
+    line = (
+        sp.MatrixLaplaceCovariance(n_components=1, epsilon=1.0)
+        .release(np.zeros((5, 2)), seed=0, row_norm=1.0)
+        .to_json()
+    )
     for law in ('["normal",1.0,0,0.0]', '["laplace",-1.0,0,0.0]', '["wishart",1.0,1e99,0.0]', "[1]"):
         with pytest.raises(UsageError, match="not a release"):
             sp.Release.from_json(re.sub(r'"noise":\s*\[[^]]*\]', f'"noise":{law}', line))
@@ -177,7 +181,7 @@ def sweep(shape, draws, rows, **options):
     (d, k), marked, shares = shape, 0, 0
     for seed in range(draws):
         algorithm = sp.PrivateFPL(n_components=k, horizon=len(rows), release_every=len(rows), **BUDGET, **options)
-        stream = sp.Stream(algorithm, seed=seed, row_norm=2.0, features=d, regret=None, on_bad_row="zero")
+        stream = sp.Stream(algorithm, seed=seed, row_norm=2.0, features=d, regret=None)
         release = stream.push_many(rows).releases[-1]
         marks = Marks.of(release)
         assert marks.clear == release.n_clear

@@ -97,7 +97,7 @@ def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
 def test_equal_rows_have_nothing_to_capture_and_bad_rows_their_reasons(center):
     for value, words in ((0.5 if center else 0.0, "every usable row is the same"), (np.nan, "none of 60 (60 missing")):
         algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, center=center, horizon=60, release_every=60)
-        stream = sp.Stream(algorithm, seed=0, row_norm=2.0, on_bad_row="zero")
+        stream = sp.Stream(algorithm, seed=0, row_norm=2.0, features=3)
         stream.push_many(np.full((60, 3), value))
         text = " ".join(curator_card(stream.release, stream.regret.now(), stream.admission).text().split())
         assert words in text

@@ -180,13 +180,13 @@ def test_what_does_not_stand_out_is_drawn_hollow(made):
     assert release.n_clear == 1
     words = "components 2 to 3 do not stand out"
     for kind in ("loadings", "biplot", "scree"):
-        assert (words in release.plot(kind).axes[0].get_title(loc="left")) == (kind != "biplot")
-    assert "component 2 does not stand out" in release.plot("biplot").axes[0].get_title(loc="left")
-    assert len(release.plot().axes[0].texts) == 4  # numbers of the first column only
-    assert [bar.get_fill() for bar in release.plot("scree").axes[0].patches[:4]] == [True, False, False, True]
-    over_time = release.plot("over-time", past=[release.replaced(t=8)])
+        assert (words in release.plot(kind).figure.axes[0].get_title(loc="left")) == (kind != "biplot")
+    assert "component 2 does not stand out" in release.plot("biplot").figure.axes[0].get_title(loc="left")
+    assert len(release.plot().figure.axes[0].texts) == 4  # numbers of the first column only
+    assert [bar.get_fill() for bar in release.plot("scree").figure.axes[0].patches[:4]] == [True, False, False, True]
+    over_time = release.plot("over-time", past=[release.replaced(t=8)]).figure
     assert [axes.lines[0].get_alpha() for axes in over_time.axes] == [1.0, 0.3, 0.3]
-    assert words in release.plot("motion", past=[release.replaced(t=8)]).axes[0].get_title(loc="left")
+    assert words in release.plot("motion", past=[release.replaced(t=8)]).figure.axes[0].get_title(loc="left")
     noise = release.replaced(noise_std=90.0)
     assert [title for title, *_ in subspace_pictures([noise], noise.n_clear)] == ["Scree"]
 

@@ -19,7 +19,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from streampca.cli import main
 raise SystemExit(main())
 """
-RUN = ["run", "rows.csv", "-k", "2", "--epsilon", "1", "--delta", "1e-6", "--bounds=-2:2", "--horizon", "3000"]
+RUN = [
+    "run",
+    "rows.csv",
+    "-k",
+    "2",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--bounds=-2:2",
+    "--horizon",
+    "3000",
+    "--columns",
+    "all",
+]
 
 
 @pytest.fixture(scope="module")
