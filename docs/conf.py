@@ -1,0 +1,117 @@
+"""Settings of Sphinx: pages whose code runs, API pages, the gallery."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import streampca  # noqa: E402
+
+project, author = "streampca", "The streampca maintainers"
+version = release = streampca.__version__
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_nb",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
+exclude_patterns = ["_templates", "figures", "gallery/*.md5"]
+templates_path = ["_templates"]
+default_role = "py:obj"  # `Stream` in a docstring is a link, if it is known
+
+# Pages
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4
+
+# Execution. A cell that raises, or prints an error, ends the build. Outputs
+# are cached by the cells of a page and by the code of the library.
+code = sorted((ROOT / "streampca").rglob("*.py"))
+digest = hashlib.sha256(b"".join(path.read_bytes() for path in code))
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(ROOT / "out/docs-run" / digest.hexdigest()[:16])
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_execution_timeout = 120
+nb_execution_in_temp = True
+nb_merge_streams = True
+nb_ipywidgets_js: dict[str, Any] = {}  # nothing is loaded from elsewhere
+
+# Gallery: each figure is one script.
+sphinx_gallery_conf = {
+    "examples_dirs": "figures",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "only_warn_on_example_error": False,
+    "download_all_examples": False,
+    "min_reported_time": 1e9,
+    "show_memory": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "write_computation_times": False,
+}
+
+# API
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 79
+numpydoc_show_class_members = False
+
+# Looks
+html_theme = "pydata_sphinx_theme"
+html_title = f"streampca {version}"
+html_static_path = ["_static"]
+html_css_files = ["extra.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "show_prev_next": True,
+    "show_nav_level": 1,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 6,
+    "github_url": "https://github.com/streampca/streampca",
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_sidebars = {"index": []}
+
+SECTION = re.compile(
+    r"^(Parameters|Attributes)\n-+\n(.*?)(?=^\w[^\n]*\n-{3,}$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+#: ``name : what it is``, but not ``name : type`` above a description.
+ENTRY = re.compile(
+    r"^([\w*][\w*, ]*?) ?: (?!.{1,60}[^.\n]\n    )", re.MULTILINE
+)
+
+
+def descriptions(
+    app: Sphinx, what: str, name: str, it: Any, options: Any, lines: list[str]
+) -> None:
+    """Put the description of each parameter on a line of its own."""
+    text = SECTION.sub(
+        lambda found: (
+            f"{found[1]}\n{'-' * len(found[1])}\n"
+            + ENTRY.sub(r"\1\n    ", found[2])
+        ),
+        "\n".join(lines),
+    )
+    lines[:] = text.splitlines()
+
+
+def setup(app: Sphinx) -> None:
+    """Change docstrings before numpydoc reads them."""
+    app.connect("autodoc-process-docstring", descriptions, priority=1)
