@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx_gallery.scrapers import figure_rst
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -26,7 +27,8 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
-exclude_patterns = ["_templates", "figures", "gallery/*.md5"]
+exclude_patterns = ["_templates", "figures", "gallery/*.ipynb"]
+suppress_warnings = ["config.cache"]  # of the function `drawn`
 templates_path = ["_templates"]
 default_role = "py:obj"  # `Stream` in a docstring is a link, if it is known
 
@@ -47,8 +49,21 @@ nb_execution_in_temp = True
 nb_merge_streams = True
 nb_ipywidgets_js: dict[str, Any] = {}  # nothing is loaded from elsewhere
 
+
+
+def drawn(block: Any, block_vars: Any, gallery: Any) -> str:
+    """Show the matplotlib figure that a block of a script calls `figure`."""
+    figure = block_vars["example_globals"].pop("figure", None)
+    if figure is None:
+        return ""
+    path = next(block_vars["image_path_iterator"])
+    figure.savefig(path, dpi=160)
+    return str(figure_rst([path], gallery["src_dir"]))
+
+
 # Gallery: each figure is one script.
 sphinx_gallery_conf = {
+    "image_scrapers": (drawn,),
     "examples_dirs": "figures",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
