@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 from pathlib import Path
@@ -32,6 +33,8 @@ suppress_warnings = ["config.cache"]  # of the function `drawn`
 templates_path = ["_templates"]
 default_role = "py:obj"  # `Stream` in a docstring is a link, if it is known
 
+os.environ["STREAMPCA_DOCS"] = str(ROOT / "docs")  # for the cells of pages
+
 # Pages
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
@@ -48,7 +51,6 @@ nb_execution_timeout = 120
 nb_execution_in_temp = True
 nb_merge_streams = True
 nb_ipywidgets_js: dict[str, Any] = {}  # nothing is loaded from elsewhere
-
 
 
 def drawn(block: Any, block_vars: Any, gallery: Any) -> str:
