@@ -33,8 +33,6 @@ suppress_warnings = ["config.cache"]  # of the function `drawn`
 templates_path = ["_templates"]
 default_role = "py:obj"  # `Stream` in a docstring is a link, if it is known
 
-os.environ["STREAMPCA_DOCS"] = str(ROOT / "docs")  # for the cells of pages
-
 # Pages
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
@@ -43,6 +41,14 @@ myst_heading_anchors = 4
 # are cached by the cells of a page and by the code of the library.
 code = sorted((ROOT / "streampca").rglob("*.py"))
 digest = hashlib.sha256(b"".join(path.read_bytes() for path in code))
+os.environ["STREAMPCA_DOCS"] = str(ROOT / "docs")  # for the cells of pages
+profile = ROOT / "out/ipython/profile_default"
+profile.mkdir(parents=True, exist_ok=True)
+(profile / "ipython_kernel_config.py").write_text(
+    "c.InlineBackend.figure_formats = {'svg'}\n"
+    "c.IPKernelApp.exec_lines = ['import matplotlib.pyplot']\n"
+)
+os.environ["IPYTHONDIR"] = str(profile.parent)
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "out/docs-run" / digest.hexdigest()[:16])
 nb_execution_raise_on_error = True
@@ -89,7 +95,7 @@ numpydoc_show_class_members = False
 
 # Looks
 html_theme = "pydata_sphinx_theme"
-html_title = f"streampca {version}"
+html_title = "streampca"
 html_static_path = ["_static"]
 html_css_files = ["extra.css"]
 html_show_sourcelink = False
@@ -98,12 +104,12 @@ html_theme_options = {
     "show_prev_next": True,
     "show_nav_level": 1,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "github_url": "https://github.com/streampca/streampca",
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "start": [], "faq": []}
 
 SECTION = re.compile(
     r"^(Parameters|Attributes)\n-+\n(.*?)(?=^\w[^\n]*\n-{3,}$|\Z)",
