@@ -93,11 +93,11 @@ sbom: $(STAMP)
 	mkdir -p out
 	$(BIN)/uvx --quiet --from cyclonedx-bom cyclonedx-py environment $(VENV) --output-file out/sbom.json
 
-# The pages of docs/, strict and offline, into out/site; the interpreter reference is generated from docstrings.
+# The pages of docs/ into out/site: warnings are errors, and code is run. Outputs of unchanged pages are in out/docs-run.
 docs: $(STAMP)
 	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VENV)-docs
 	VIRTUAL_ENV=$(VENV)-docs $(BIN)/uv pip install --quiet --editable '.[docs]'
-	$(VENV)-docs/bin/mkdocs build --strict --site-dir out/site
+	$(VENV)-docs/bin/python -m sphinx -q -W --keep-going -j auto docs out/site
 
 # Builds twice with equal bytes, checks the files, tests the wheel in an environment without the source; stops before
 # the upload.
@@ -120,4 +120,4 @@ release: $(STAMP)
 	@echo '  uvx twine upload dist/*'
 
 clean:
-	rm -rf $(VENV) $(VENV)-* out build dist
+	rm -rf $(VENV) $(VENV)-* out build dist docs/gallery docs/api/reference

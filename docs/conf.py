@@ -46,7 +46,7 @@ profile = ROOT / "out/ipython/profile_default"
 profile.mkdir(parents=True, exist_ok=True)
 (profile / "ipython_kernel_config.py").write_text(
     "c.InlineBackend.figure_formats = {'svg'}\n"
-    "c.IPKernelApp.exec_lines = ['import matplotlib.pyplot']\n"
+    "c.IPKernelApp.matplotlib = 'inline'\n"
 )
 os.environ["IPYTHONDIR"] = str(profile.parent)
 nb_execution_mode = "cache"
@@ -90,6 +90,9 @@ sphinx_gallery_conf = {
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+names = "Bounds ArrayLike FloatArray IntArray RowsLike RowLike OnBadRow"
+autodoc_type_aliases = {name: name for name in names.split()}
+toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 79
 numpydoc_show_class_members = False
 

@@ -8,7 +8,6 @@ never published. The bound is proved for the expected regret.
 """
 
 import numpy as np
-
 import streampca as sp
 from streampca.views import plots
 

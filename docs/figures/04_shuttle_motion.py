@@ -7,9 +7,8 @@ recorded. The window forgets: each release is of the last 10 000 rows.
 """
 
 import numpy as np
-from river import datasets
-
 import streampca as sp
+from river import datasets
 
 rows = [list(x.values()) for x, _ in datasets.Shuttle().take(25_000)]
 window = sp.Stream(

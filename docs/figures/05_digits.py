@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
-
 from streampca.sklearn import PrivatePCA
 
 pixels = load_digits().data / 16.0  # 8 x 8 pixels, each from 0 to 1

@@ -7,9 +7,8 @@ release of the whole table.
 """
 
 import numpy as np
-from river import datasets
-
 import streampca as sp
+from river import datasets
 
 days = [x for x, _ in datasets.SP500Stocks()]
 prices = np.array([list(day.values()) for day in days], dtype=float)

@@ -8,7 +8,6 @@ The heat map shows the forty heaviest.
 
 import numpy as np
 from river import datasets
-
 from streampca.sklearn import PrivatePCA
 
 genes = np.array([list(x.values()) for x, _ in datasets.Yeast()], dtype=float)

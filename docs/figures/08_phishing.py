@@ -10,7 +10,6 @@ from releases alone and may be published.
 
 import numpy as np
 from river import datasets
-
 from streampca.river import PrivateBlockPCA
 from streampca.river_monitors import SubspaceDrift
 from streampca.views import plots

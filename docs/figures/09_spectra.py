@@ -13,7 +13,6 @@ import numpy as np
 from chemotools.datasets import load_fermentation_test
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
-
 from streampca.sklearn import PrivatePCA
 
 spectra, _ = load_fermentation_test()

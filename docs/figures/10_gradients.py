@@ -9,9 +9,8 @@ in ten of these rows, so that the guarantee is for one gradient.
 """
 
 import numpy as np
-from sklearn.datasets import load_digits
-
 import streampca as sp
+from sklearn.datasets import load_digits
 
 digits = load_digits()
 target = np.eye(10)[digits.target]

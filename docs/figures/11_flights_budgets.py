@@ -7,14 +7,15 @@ Noise falls as epsilon grows. With 100 000 rows, little is lost long before
 epsilon is 1. The exact share is a function of raw rows: curator only.
 """
 
-import numpy as np
-from matplotlib.figure import Figure
+from itertools import islice
 
+import numpy as np
 import streampca as sp
+from matplotlib.figure import Figure
 
 columns = ("distance", "air_time", "dep_delay", "arr_delay")
 source = sp.sources.flights.rows(columns)
-rows = np.concatenate([b for b, _ in zip(source.blocks(), range(3))])
+rows = np.concatenate(list(islice(source.blocks(), 3)))
 low, high = source.bounds
 middle, half = (low + high) / 2, (high - low) / 2
 rows = (np.clip(rows, low, high) - middle) / half / 2.0  # norm at most 1

@@ -9,7 +9,6 @@ alone reaches.
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
-
 from streampca.sklearn import PrivatePCA
 
 # From the instrument's range, rounded up: mean, error and worst of each.
