@@ -39,7 +39,7 @@ myst_heading_anchors = 4
 
 # Execution. A cell that raises, or prints an error, ends the build. Outputs
 # are cached by the cells of a page and by the code of the library.
-code = sorted((ROOT / "streampca").rglob("*.py"))
+code = [Path(__file__), *sorted((ROOT / "streampca").rglob("*.py"))]
 digest = hashlib.sha256(b"".join(path.read_bytes() for path in code))
 os.environ["STREAMPCA_DOCS"] = str(ROOT / "docs")  # for the cells of pages
 profile = ROOT / "out/ipython/profile_default"
@@ -138,6 +138,16 @@ def descriptions(
     lines[:] = text.splitlines()
 
 
+def plain(
+    app: Sphinx, what: str, name: str, it: Any, options: Any, sig: str, to: str
+) -> tuple[str, str] | None:
+    """Write the name of a type alias as it is in the code."""
+    if sig is None:
+        return None
+    return re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", sig), to
+
+
 def setup(app: Sphinx) -> None:
-    """Change docstrings before numpydoc reads them."""
+    """Change docstrings before numpydoc reads them, and signatures after."""
+    app.connect("autodoc-process-signature", plain, priority=900)
     app.connect("autodoc-process-docstring", descriptions, priority=1)

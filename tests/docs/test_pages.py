@@ -84,7 +84,7 @@ def test_no_page_is_long() -> None:
 def test_the_table_of_algorithms_names_what_exists() -> None:
     text = (DOCS / "explanation" / "which.md").read_text(encoding="utf-8")
     for line in [line for line in text.splitlines() if line.startswith("| ") and "`" in line]:
-        _, _, own, in_river, in_sklearn, _ = line.split("|")
+        _, _, own, adapters, _ = line.split("|")
         assert [name for name in re.findall(r"`(\w+)", own) if not hasattr(streampca, name)] in ([], ["streampca"])
-        assert [name for name in re.findall(r"`(Private\w+)", in_river) if not hasattr(river, name)] == []
-        assert [name for name in re.findall(r"`(Private\w+)", in_sklearn) if not hasattr(sklearn, name)] == []
+        for library, name in re.findall(r"(river|scikit-learn) `(\w+)", adapters):
+            assert hasattr(river if library == "river" else sklearn, name)
