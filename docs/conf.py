@@ -47,6 +47,7 @@ profile.mkdir(parents=True, exist_ok=True)
 (profile / "ipython_kernel_config.py").write_text(
     "c.InlineBackend.figure_formats = {'svg'}\n"
     "c.IPKernelApp.matplotlib = 'inline'\n"
+    "c.IPKernelApp.log_level = 'ERROR'\n"
 )
 os.environ["IPYTHONDIR"] = str(profile.parent)
 nb_execution_mode = "cache"
