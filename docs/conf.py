@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import streampca  # noqa: E402
+
+# Warnings name the path of a script on this machine.
+warnings.simplefilter("ignore", streampca.errors.StreamPCAWarning)
 
 project, author = "streampca", "The streampca maintainers"
 version = release = streampca.__version__
@@ -73,6 +77,7 @@ def drawn(block: Any, block_vars: Any, gallery: Any) -> str:
 # Gallery: each figure is one script.
 sphinx_gallery_conf = {
     "image_scrapers": (drawn,),
+    "capture_repr": (),
     "examples_dirs": "figures",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
