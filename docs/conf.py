@@ -52,6 +52,8 @@ profile.mkdir(parents=True, exist_ok=True)
     "c.InlineBackend.figure_formats = {'svg'}\n"
     "c.IPKernelApp.matplotlib = 'inline'\n"
     "c.IPKernelApp.log_level = 'ERROR'\n"
+    "c.IPKernelApp.exec_lines = ['import warnings, streampca.errors as e', "
+    "'warnings.simplefilter(\"ignore\", e.StreamPCAWarning)', 'del e']\n"
 )
 os.environ["IPYTHONDIR"] = str(profile.parent)
 nb_execution_mode = "cache"

@@ -15,7 +15,7 @@ import streampca as sp
 from streampca.linalg.svec import svec
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "project" / "architecture.md"
 
 
 @pytest.fixture
