@@ -1,4 +1,4 @@
-# Every target builds .venv from the project's own files first; nothing else to install by hand.
+# Every target builds its environment from the project's own files first; nothing else to install by hand.
 PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= dev
@@ -93,11 +93,16 @@ sbom: $(STAMP)
 	mkdir -p out
 	$(BIN)/uvx --quiet --from cyclonedx-bom cyclonedx-py environment $(VENV) --output-file out/sbom.json
 
-# The pages of docs/, strict and offline, into out/site; the interpreter reference is generated from docstrings.
-docs: $(STAMP)
-	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VENV)-docs
-	VIRTUAL_ENV=$(VENV)-docs $(BIN)/uv pip install --quiet --editable '.[docs]'
-	$(VENV)-docs/bin/mkdocs build --strict --site-dir out/site
+$(VENV)-docs/.installed: pyproject.toml hatch_build.py
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check uv
+	VIRTUAL_ENV=$(VENV)-docs $(VENV)-docs/bin/uv pip install --quiet --editable '.[docs]'
+	touch $@
+
+# The pages of docs/ into out/site: warnings are errors, and code is run. Outputs of unchanged pages are in out/docs-run.
+# They have an environment of their own: that of the tests takes two minutes.
+docs: $(VENV)-docs/.installed
+	$(VENV)-docs/bin/python -m sphinx -q -W --keep-going -j auto docs out/site
 
 # Builds twice with equal bytes, checks the files, tests the wheel in an environment without the source; stops before
 # the upload.
@@ -120,4 +125,4 @@ release: $(STAMP)
 	@echo '  uvx twine upload dist/*'
 
 clean:
-	rm -rf $(VENV) $(VENV)-* out build dist
+	rm -rf $(VENV) $(VENV)-* out build dist docs/gallery docs/api/reference

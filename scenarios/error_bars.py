@@ -1,6 +1,6 @@
 """Coverage of every error bar: how often it holds what it is said to hold, over many runs with fresh noise.
 
-``python scenarios/error_bars.py`` writes the table of docs/utility.md, in some minutes;
+``python scenarios/error_bars.py`` writes the table of docs/utility, in some minutes;
 ``python scenarios/run.py error_bars`` checks it. Rows are fixed, and public.
 """
 

@@ -1,4 +1,4 @@
-"""One release beside the PCA of diffprivlib and of OpenDP on real tables, a section of docs/utility.md.
+"""One release beside the PCA of diffprivlib and of OpenDP on real tables, a section of docs/utility.
 
 ``python scenarios/peers.py`` measures and writes it. Both are installed beside streampca for this alone:
 ``pip install diffprivlib==0.6.6 "scikit-learn<1.6" "opendp[scikit-learn]==0.16.0" randomgen``.

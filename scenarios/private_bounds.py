@@ -1,4 +1,4 @@
-"""Private bounds beside hand-made ones: ``python scenarios/private_bounds.py`` prints the table of docs/utility.md.
+"""Private bounds beside hand-made ones: ``python scenarios/private_bounds.py`` prints the table of docs/utility.
 
 Hand-made bounds are the .5 % and 99.5 % quantiles of the columns, as somebody who knows the data well would state
 them. Each run releases one centered covariance at the end. Captured is the share of the best subspace's variance, of

@@ -1,6 +1,6 @@
 """Measurements on real tables: what every solver and mechanism captures, and what the planner predicted.
 
-``python scenarios/real_tables.py`` writes the tables of docs/utility.md anew, in some minutes; with names from
+``python scenarios/real_tables.py`` writes the tables of docs/utility anew, in some minutes; with names from
 `SECTIONS`, only those. Other scenarios take their tables, and the functions that write the page, from this file.
 """
 

@@ -1,6 +1,6 @@
 """`PrivateFPL` on streams that drift: what each solver, and smoothed windows, lose.
 
-``python scenarios/solvers.py`` writes the section of docs/utility.md, in some minutes; ``python scenarios/run.py
+``python scenarios/solvers.py`` writes the section of docs/utility, in some minutes; ``python scenarios/run.py
 solvers`` checks the figures.
 """
 

@@ -82,7 +82,7 @@ class UsageError(StreamPCAError, ValueError):
 
 
 class BadParameterError(UsageError):
-    """One parameter is outside its domain: ``parameter=value: expected X. Advice.``, from the fields of these names.
+    """One parameter is outside its domain. The message is ``parameter=value: expected X. Advice.``, from the fields.
 
     ``value`` is a text by `short`, because an error holds no more of an input than its message shows. It is None if the
     raise passes ``...``, as for a key.

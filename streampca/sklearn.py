@@ -88,7 +88,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     Attributes
     ----------
     n_components_ : number of components.
-    components_ : (n_components_, n_features), by descending variance. Signs persist between calls of `partial_fit`.
+    components_ : (`n_components_`, n_features), by descending variance. Signs persist between calls of `partial_fit`.
     explained_variance_, explained_variance_std_ : private estimates of the variances along them, not below 0, and the
         standard deviation of their noise, to first order. `explained_variance_interval` is simultaneous.
     explained_variance_ratio_ : shares of the total variance, debiased: never nan, with a sum of at most 1. 0 for
@@ -297,7 +297,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.maximum(low / rows, 0.0), np.maximum(high / rows, 0.0)
 
     def transform(self, X: Any) -> Any:
-        """Return scores of rows, (n_rows, n_components_). **Not private**: as sensitive as the rows."""
+        """Return scores of rows, (n_rows, `n_components_`). **Not private**: as sensitive as the rows."""
         check_is_fitted(self)
         X = self._read(X, reset=False)
         # Scale once the (d, k) axes in place of the (n, k) scores.

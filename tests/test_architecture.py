@@ -15,7 +15,7 @@ import streampca as sp
 from streampca.linalg.svec import svec
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "project" / "architecture.md"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_its_noise_is_independent_and_of_the_stated_size(algorithm):
 
 def test_every_file_that_the_page_names_exists():
     named = re.findall(r"`([a-z_/]+(?:\.py|/))`", PAGE.read_text(encoding="utf-8").split("## Configuration")[0])
-    folder = PAGE.parents[1] / "streampca"
+    folder = ROOT / "streampca"
     # A file named after a folder in the same row of the table lies in that folder.
     folders = [folder, *(folder / name for name in named if name.endswith("/"))]
     assert len(named) > 20

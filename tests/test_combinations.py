@@ -1,4 +1,4 @@
-"""docs/combinations.md: what is listed works, and what is not is refused."""
+"""docs/explanation/combinations.md: what is listed works, and what is not is refused."""
 
 from itertools import product
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 import streampca as sp
 from streampca.errors import BadParameterError, UsageError
 
-PAGE = (Path(__file__).parents[1] / "docs" / "combinations.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "explanation" / "combinations.md").read_text()
 BUDGET: dict[str, Any] = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
 VALUES = {
     "solver": ("exact", "tracking", "smoothed"), "center": ("yes", "no"), "publish_regret": ("yes", "no"),

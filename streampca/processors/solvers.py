@@ -100,7 +100,7 @@ class Tracked(Reading):
 class Smoothed(Solver):
     """Top eigenvectors of the best linear estimate of the exact matrix from all releases so far.
 
-    The released matrix does not change; the estimate is `Release.smoothed`. Noise `BLT` only. ``docs/utility.md``
+    The released matrix does not change; the estimate is `Release.smoothed`. Noise `BLT` only. ``docs/utility``
     compares its regret with that of `Exact`.
 
     Parameters

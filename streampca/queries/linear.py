@@ -43,8 +43,8 @@ def directional_variance(release: Release, direction: Vector) -> Answer:
     Returns
     -------
     Answer with ``std = noise_std * ||x||**2`` (less if the release is centered, `GramNoise.through`), exact for an x
-    chosen independently of the release. For any other x, use the uniform bound ``||x||**2 *
-    GramNoise.of(release).spectral(level)``.
+    chosen independently of the release. For any other x, use the uniform bound
+    ``||x||**2 * GramNoise.of(release).spectral(level)``.
     """
     x = feature_vector(release, direction, "direction")
     return _answer(release, float(x @ release.gram @ x), np.multiply.outer(x, x))

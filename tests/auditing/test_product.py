@@ -60,7 +60,7 @@ def test_a_quick_audit_shows_each_legal_value_of_each_switch(kind):
 
 
 def test_combinations_of_the_page_are_those_that_are_audited():
-    # The first table of docs/combinations.md lists 144, each with releases every row and every fourth.
+    # The first table of docs/explanation/combinations.md lists 144, each with releases every row and every fourth.
     assert len(legal(sp.PrivateFPL)) == 2 * 144
 
 
