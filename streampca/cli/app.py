@@ -31,7 +31,7 @@ _COMMANDS = {
     "check": ("check:check", "Report what a release would meet, and propose its command. Spends nothing."),
     "demo": ("demo:demo", "Show private PCA of 336 776 real flights, live, with its regret."),
     "serve": ("page:serve", "Show a run as a page in the browser, and follow it while it grows."),
-    "show": ("results:show", "Show a release: components, eigenvalues, error bars, guarantee."),
+    "show": ("results:show", "Show a release: components in the units of the columns, shares, mean."),
     "transform": ("results:transform", "Write the scores of raw rows on a released subspace. NOT private."),
     "report": ("results:report", "Write a report of a run: one HTML file that needs nothing else."),
     "status": ("stores:status", "Show the state of a durable run."),

@@ -29,18 +29,19 @@ def show(
     /,
     *,
     at: At = None,
+    guarantee: Annotated[bool, about("Print the guarantee in words, too.", negative="")] = False,
     json_: Annotated[
         bool, about("Print one JSON object, with every feature and every digit.", "--json", negative="")
     ] = False,
 ) -> int:
-    """Show a release: components, eigenvalues, error bars, guarantee.
+    """Show a release: components in the units of the columns, shares, mean.
 
     Publishable, like the release itself.
     """
     release, count = release_at(path, at)
     most = release.n_features if json_ else 40
     marks = Marks.of(release, run=count > 1 or at is not None)
-    shown = card(release, releases=count, most=most, components=release.n_components, marks=marks)
+    shown = card(release, title=path.name, releases=count, most=most, components=release.n_components, marks=marks)
     words = in_words(release.guarantee)
     if json_:
         facts = {
@@ -55,7 +56,7 @@ def show(
         return 0
     width = terminal_width()
     print(shown.text(width))
-    for head, text in words:
+    for head, text in words if guarantee else ():
         print(f"\n{head}", *textwrap.wrap(text, width), sep="\n")
     return 0
 

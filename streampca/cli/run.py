@@ -124,7 +124,7 @@ def run(
             views.append(served)
         caution(warned)
         session = Session(
-            stream, rows, files, views, every=settings.regret_every, store=database,
+            stream, rows, files, views, every=settings.regret_every, store=database, name=source.name,
             # A file that has grown since it was counted is read up to the count.
             limit=horizon if options.horizon is None else None, page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
@@ -137,8 +137,6 @@ def run(
             database.close()
             lines.append(f"curator only: {options.store}, {options.store}.key")
         print(*lines, sep="\n", file=sys.stderr)
-        # These follow from the releases and from the public number of rows.
-        caution([] if stream.release is None else advice.release_warnings(stream.release))
         if n_rows is None and stream.t:
             caution(advice.delta_warnings(algorithm.guarantee, stream.t))
         if served is not None:
@@ -258,8 +256,7 @@ def pca(
         caution(warned)
         stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), account=account, regret=None)
         table = Table(source.features, source.bounds, lambda: iter(blocks))
-        session = Session(stream, table, files, [], share=share).run()
-        lines = session.conclude("", "" if account is None else account.remaining())
+        session = Session(stream, table, files, [], name=file.name, share=share).run()
+        lines = session.conclude("", "" if account is None else account.remaining(), brief=True)
     print(*lines, sep="\n", file=sys.stderr)
-    caution([] if stream.release is None else advice.release_warnings(stream.release))
     return session.exit_code()

@@ -82,6 +82,7 @@ class Session:
     #: of a durable run. Releases are written when their rows are durable, without waiting for each commit.
     store: Store | None = None
     page: Page | None = None  #: shows the releases too
+    name: str = ""  #: of the source, for the card
     share: float | None = None  #: of the variance, which the components of each release are to hold
 
     def __post_init__(self) -> None:
@@ -265,12 +266,22 @@ class Session:
             return None
         # The only release of a run is one release.
         marks = Marks.of(progress.release) if progress.releases == 1 else progress.marks
+        title = f"{self.name} → {self.files.releases.path}" if self.files.releases.is_written else self.name
         return curator_card(
-            progress.release, progress.record, progress.admitted, budget, releases=progress.releases, marks=marks
+            progress.release,
+            progress.record,
+            progress.admitted,
+            budget,
+            title=title,
+            releases=progress.releases,
+            marks=marks,
         )
 
-    def conclude(self, title: str, budget: str = "") -> list[str]:
-        """Write the summary of the run, and return its last lines: files with their readers, and its card or cost."""
+    def conclude(self, title: str, budget: str = "", *, brief: bool = False) -> list[str]:
+        """Write the summary of the run, and return its last lines: files with their readers, and its card or cost.
+
+        With ``brief`` the card alone, which names the only file.
+        """
         progress, files, card, lines = self.progress, self.files, self.card(budget), []
         # A run that absorbed no row has nothing to conclude: its error is the message.
         if self.problem is not None and not progress.t:
@@ -284,7 +295,8 @@ class Session:
             lines.append(f"Interrupted after {progress.t} rows; {complete}.")
         if self.problem is not None:
             lines.append(f"Stopped after {progress.t} rows by the problem below; {complete}.")
-        lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
+        if not brief:
+            lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
         if progress.t and not progress.releases:
             remedy = "or a smaller --release-every"
             if self.stream.warmup_left:
@@ -292,12 +304,12 @@ class Session:
                 remedy = f"a bounds.warmup smaller than {warmup}, which is for private bounds, or public bounds"
             lines.append(f"No release was due yet: give more rows, {remedy}.")
         for file in files.all:
-            if file.is_written:
+            if file.is_written and not brief:
                 lines.append(f"{'curator only:' if file.is_curators else 'publishable: '} {file.path}")
         if progress.private is not None:
             lines.append(f"publishable:  {publishable(progress.private)}")
         if card is not None:
-            return [*lines, "", *card_lines(card, ", or in a file by --summary")]
+            return [*lines, *[""] * (not brief), *card_lines(card, "" if brief else ", or in a file by --summary")]
         lines.append(f"privacy:      {summary(self.stream.guarantee)}")
         return [*lines, f"budget:       {budget}"] if budget else lines
 

@@ -195,6 +195,17 @@ class Release(Answered):
         return (self.component_estimates if smoothed else self._estimates()).variances / rows_summed(self)
 
     @property
+    def changes(self) -> FloatArray | None:
+        """How far each feature moves, in its own unit, for one standard deviation along each component, (d, k).
+
+        None if no Gram matrix is released.
+        """
+        if self.packed is None:
+            return None
+        width = self.scale * math.sqrt(self.n_features) / self.row_norm
+        return self.subspace.basis * width[:, None] * np.sqrt(np.maximum(self.explained_variance, 0.0))
+
+    @property
     def gram(self) -> FloatArray:
         """Private Gram matrix (d, d), in units of row_norm**2. Symmetric, not always PSD.
 
@@ -438,15 +449,13 @@ class Release(Answered):
         import pandas as pd
 
         columns = {"mean": self.mean, "middle": self.middle, "scale": self.scale}
-        variances = np.maximum(self.explained_variance, 0.0) if self.packed is not None else None
-        errors = self.component_estimates.loading_std if self.noise_law is not None else None
+        errors, changes = self.component_estimates.loading_std if self.noise_law is not None else None, self.changes
         for i, direction in enumerate(self.components):
             columns[f"loading_{i + 1}"] = direction
             if errors is not None:
                 columns[f"error_{i + 1}"] = np.minimum(1.0, WIDE * errors[:, i])
-            if variances is not None:
-                width = self.scale * math.sqrt(self.n_features) / self.row_norm
-                columns[f"change_{i + 1}"] = direction * width * math.sqrt(variances[i])
+            if changes is not None:
+                columns[f"change_{i + 1}"] = changes[:, i]
         names = self.features or [f"feature {j + 1}" for j in range(self.n_features)]
         return pd.DataFrame(columns, index=pd.Index(names, name="feature"))
 

@@ -1,4 +1,4 @@
-"""Warnings that depend on public parameters and on releases only. `AdmissionReport` has those that depend on rows."""
+"""Warnings that depend on public parameters only. What depends on rows is logged for the curator (`rows.report`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 
 from streampca.errors import StreamPCAWarning
 from streampca.privacy.guarantee import Guarantee
-from streampca.release.clear import IN_RUN
-from streampca.release.release import Release
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 #: epsilon above which a guarantee is weak: the odds of an attacker may change by a factor of 22 000.
@@ -20,12 +18,8 @@ _LARGE_EPSILON = 10.0
 #: Number of rows times delta above which delta is too large: a mechanism that publishes each row with probability delta
 #: is (0, delta)-private.
 _ROWS_EXPOSED = 0.1
-#: Predicted share of the best subspace's variance below which there are too few rows.
-_CAPTURED = 0.8
 #: Bytes of memory above which a warning is issued.
 _LARGE_MEMORY = 1e9
-#: Number of features up to which a prediction, an eigendecomposition, is computed.
-_FEATURES = 1024
 
 
 def settings_warnings(guarantee: Guarantee, n_rows: int | None) -> list[str]:
@@ -62,26 +56,6 @@ def size_warnings(n_components: int | None, n_features: int | None, square_bytes
             "Choose fewer columns, or PrivateOja with regret=None, which has none."
         )
     return found
-
-
-def release_warnings(release: Release) -> list[str]:
-    """Warn if the release itself predicts that noise hides much of the subspace. Post-processing.
-
-    There is no prediction for releases without the law of their noise, or of more than 1024 features.
-    """
-    if release.packed is None or not release.noise_std or release.n_features > _FEATURES:
-        return []
-    captured = release.estimates.predicted_captured
-    if not release.stands_out(IN_RUN):
-        found = "no direction stands out from the noise"
-    elif captured < _CAPTURED:
-        found = f"its subspace is predicted to capture {captured:.0%} of the variance of the best one"
-    else:
-        return []
-    return [
-        f"too few rows for this budget: in the release after {release.t} rows {found}. Use more rows, fewer "
-        "components, rarer releases or a larger epsilon."
-    ]
 
 
 def warn(texts: Iterable[str]) -> None:

@@ -34,7 +34,7 @@ from streampca.release.scoring import Scoring
 from streampca.release.subspace import Subspace
 from streampca.release.terms import Terms
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
-from streampca.rows.advice import delta_warnings, release_warnings, size_warnings, warn
+from streampca.rows.advice import size_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
@@ -56,7 +56,6 @@ class Engine:
     ----------
     now : state after the absorbed rows.
     taken : number of accepted rows, including waiting ones; `now.t` if that is more.
-    last_row : row of the last release, or None.
     checked : whether `_ready` must run before rows are accepted.
     start_id : 16 bytes that name this start of a run, for which a ledger is debited once.
     """
@@ -76,7 +75,6 @@ class Engine:
         self._waiting: Waiting | None = None
         self._generation: bytes | None = None  # name of the next generation, if this is a copy before its first row
         self._lost = ""  # reason why no more rows are accepted
-        self.last_row: int | None = getattr(algorithm, "horizon", None)
         self.checked = False
         self.guard = Guard("stream")
         self.start_id = os.urandom(NAME_BYTES)
@@ -101,8 +99,6 @@ class Engine:
     def push(self, row: Any) -> Step:
         lane = self.lane
         if lane is not None and not self.checked and (step := lane.push(row)) is not None:
-            if step.t == self.last_row:
-                self.warn_of_release()
             return step
         overdue = self.checked and self._ready()
         now = self.now
@@ -131,8 +127,6 @@ class Engine:
             admitted, marks = now.admission.block(waiting.rows[: place + 1], now.t + 1)
             counts = marks.counts()
         now, release, rewards = self.absorb(now, admitted, counts)
-        if now.t == self.last_row:
-            self.warn_of_release()
         if release is not None:
             self._open_lane(now)
         return Step(now.t, release, float(rewards[-1]) * now.unit, self.log)
@@ -198,8 +192,6 @@ class Engine:
                         releases.append(release)
                         self._open_lane(now)
                     start = stop
-        if self.now.t == self.last_row:
-            self.warn_of_release()
         return Steps(first, rewards, releases, self.log)
 
     @exclusive
@@ -225,8 +217,6 @@ class Engine:
             now = self._paid(now)
         with OneThread(block.n_features, least=1):
             step = self.absorb_block(now, block, position=position)
-        if step.t == self.last_row:
-            self.warn_of_release()
         return step
 
     @exclusive
@@ -515,16 +505,6 @@ class Engine:
         return State(
             admission, now.unit, now.t + count, after, latest, sums, private, scoring, counts, due, now.entries + 1
         )
-
-    def warn_of_release(self) -> None:
-        """Warn of a noisy latest release, and of too many rows for delta. Called last by a method: it may raise."""
-        release = self.now.release
-        if release is not None:
-            with OneThread(release.n_features):
-                found = release_warnings(release)
-            if self.last_row is None:  # with a horizon, the constructor has warned
-                found += delta_warnings(release.guarantee, self.now.t)
-            warn(found)
 
     @exclusive
     def attach(self, log: CommitLog, account: Account | None, *, copied: bool) -> None:

@@ -22,7 +22,7 @@ from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.regret.regret import Regret, RegretLog
 from streampca.release.release import Release
 from streampca.rows.admission import Admission
-from streampca.rows.advice import settings_warnings, warn
+from streampca.rows.advice import delta_warnings, settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import as_source
 from streampca.rows.report import AdmissionReport, tell_curator
@@ -291,9 +291,9 @@ class Stream(Answered):
                 await asyncio.sleep(0)
 
     def _conclude(self) -> None:
-        """Tell of the release and, the curator only, of the rows, once no more are expected."""
-        if self.engine.last_row is None:
-            self.engine.warn_of_release()
+        """Tell of delta and, the curator only, of the rows, once no more are expected."""
+        if getattr(self.algorithm, "horizon", None) is None:  # with a horizon, the constructor has warned
+            warn(delta_warnings(self.guarantee, self.t))
         tell_curator(self.admission)
 
     def _steps(self, row: Any) -> Iterable[Step]:

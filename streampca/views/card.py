@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import zip_longest
 from typing import Any
 
 from streampca.errors import printable
@@ -34,6 +33,9 @@ from streampca.views.facts import (
     released_facts,
 )
 from streampca.views.plots import LARGE
+
+#: Facts that are notes below the table of a terminal.
+NOTES = ("Rows clipped to", "Error bars")
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,15 @@ def component_rows(components: Sequence[Component]) -> list[list[str]]:
 class Card:
     """A run at its end, or one release."""
 
+    title: str  #: what was released from what; "" if unknown
+    spent: str  #: the guarantee, in a few words
+    summary: str  #: numbers of rows, columns and components in a line
     hidden: str  #: a sentence on components that do not stand out from the noise; "" without any
     lead: str  #: dimensions of the released subspace, centered or not
     promise: str  #: the guarantee in a sentence
     facts: Sequence[Fact]  #: figures; those of the curator are marked
     components: Sequence[Component]  #: of the latest release, that stand out from the noise
+    together: str  #: their share of the variance, "" if it is unknown
     loadings: dict[str, Any]  #: see `loadings`; of the same components, or of all if it is unknown
 
     @property
@@ -97,73 +103,71 @@ class Card:
         return not any(fact.curator for fact in self.facts)
 
     def table(self) -> list[list[str]]:
-        """Return components and loadings as rows of text, a head first."""
-        k = self.loadings["components"]
-        shown = [["component", *map(str, range(1, k + 1))], *component_rows(self.components[:k])]
-        for row in self.loadings["rows"]:
+        """Return components and loadings as rows of text, a head first; the last column is the mean, if released."""
+        k, rows = self.loadings["components"], self.loadings["rows"]
+        has_mean = bool(rows) and rows[0]["mean"] is not None
+        shown = [["", *(f"component {i}" for i in range(1, k + 1)), *["mean"] * has_mean]]
+        if len(self.components) >= k > 0 and all(one.share is not None for one in self.components[:k]):
+            shares = [percent(one.share or 0.0, 1) for one in self.components[:k]]
+            shown.insert(0, ["share of variance", *shares, *[""] * has_mean])
+        for row in rows:
             cells = [f"{round(value, 2) + 0.0:+.2f}" for value in row["values"]]  # + 0.0 turns -0.00 into +0.00
-            if row["bars"]:
-                cells = [f"{cell} ±{bar:.2f}" for cell, bar in zip(cells, row["bars"], strict=True)]
-            shown.append([printable(row["feature"]), *cells])
+            if row["changes"]:
+                cells = [f"{cell} {change:>+8.3g}" for cell, change in zip(cells, row["changes"], strict=True)]
+            shown.append([printable(row["feature"]), *cells, *([f"{row['mean']:.4g}"] if has_mean else [])])
         return shown
 
     @property
     def note(self) -> str:
-        """Key to the table."""
-        omitted = self.loadings["omitted"]
-        has_bars = any(row["bars"] for row in self.loadings["rows"])
+        """Key to the table, and what the figures leave out."""
+        omitted, rows = self.loadings["omitted"], self.loadings["rows"]
+        has_changes = any(row["changes"] for row in rows)
         return " ".join(filter(None, (
-            "Variances are of rows as admitted: scaled by the bounds, if any." if self.components else "",
-            "± is half an approximate 95 % interval, for the noise only." if has_bars else "",
+            "Second figures: change for one standard deviation, in the column's own units." if has_changes else "",
             f"{omitted} features with smaller loadings are omitted." if omitted else "",
+            *(f"{fact.label}: {fact.value}." for fact in self.facts if fact.label in NOTES),
         )))  # fmt: skip
+
+    @property
+    def curator(self) -> str:
+        """Line of the curator's figures; "" without any."""
+        told = [f"{fact.label[0].lower()}{fact.label[1:]} {fact.value}" for fact in self.facts if fact.curator]
+        return f"curator only: {' · '.join(map(printable, told))}" if told else ""
 
     def text(self, width: int = 80) -> str:
         """Return the card for a terminal of this width."""
-        lines = [*textwrap.wrap(self.hidden, width), ""] if self.hidden else []
-        lines += [*textwrap.wrap(self.lead, width), *textwrap.wrap(f"Promised: {self.promise}", width), ""]
-        # Labels take at most half of the width, and values wrap beside them.
-        column = min(max(len(fact.label) for fact in self.facts), max(12, width // 2))
-        for fact in self.facts:
-            value = printable(fact.value) + ("  [curator only]" if fact.curator else "")
-            names = textwrap.wrap(printable(fact.label), column)
-            values = textwrap.wrap(value, max(12, width - column - 2))
-            for left, right in zip_longest(names, values, fillvalue=""):
-                lines.append(f"{left:<{column}}  {right}".rstrip())
+        title, spent = printable(self.title), self.spent
+        room = width - len(title)
+        lines = [f"{title}{spent:>{room}}"] if room > len(spent) + 1 else [*filter(None, (title,)), spent]
+        lines += [*textwrap.wrap(self.summary, width), *textwrap.wrap(self.hidden, width)]
         table = self.table()
         if self.loadings["components"]:
             # All cells are as wide as the widest, so that columns align. Components that do not fit are counted.
             first = min(max(len(row[0]) for row in table), 24)
             cell = max(len(value) for row in table for value in row[1:]) + 2
-            fits = max(1, (width - first) // cell)
-            lines.append("")
+            more = max(0, len(table[0]) - 1 - max(1, (width - first) // cell))
             for row in table:
                 head = row[0] if len(row[0]) <= first else row[0][: first - 1] + "…"
-                lines.append(f"{head:<{first}}" + "".join(f"{value:>{cell}}" for value in row[1 : 1 + fits]))
-            more = self.loadings["components"] - fits
-            note = self.note + (f" {more} more components do not fit." if more > 0 else "")
-            lines += textwrap.wrap(note, width)
-        return "\n".join(lines)
+                cells = row[1 : len(row) - more]
+                lines.append((f"{head:<{first}}" + "".join(f"{value:>{cell}}" for value in cells)).rstrip())
+                if row[0] == "share of variance" and self.together and len(lines[-1]) + len(self.together) + 2 < width:
+                    lines[-1] += f"  {self.together}"
+            lines += textwrap.wrap(self.note + (f" {more} more columns do not fit." if more else ""), width)
+        return "\n".join(lines + textwrap.wrap(self.curator, width))
 
     def html(self) -> str:
         """Return the card as HTML, for notebooks."""
         # Names of features come from the head of a file and may hold markup.
-        facts = "".join(
-            f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{' <em>(curator only)</em>' * fact.curator}</li>"
-            for fact in self.facts
-        )
         head, *rows = self.table()
+        parts = [self.title, self.spent, self.summary, self.hidden, self.together]
+        paragraphs = "".join(f"<p>{escape(part)}</p>" for part in parts if part)
         warning = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"
-        hidden = f"<p><b>{escape(self.hidden)}</b></p>" if self.hidden else ""
         table = html_table(head, rows, note=self.note) if self.loadings["components"] else ""
-        return (
-            f"<div>{warning}{hidden}<p>{escape(self.lead)}</p><p>Promised: {escape(self.promise)}</p><ul>{facts}</ul>"
-            f"{table}</div>"
-        )
+        return f"<div>{warning}{paragraphs}{table}<p>{escape(self.curator)}</p></div>"
 
 
 def card(
-    release: Release, *, releases: int | None = None, further: Iterable[Fact] = (), most: int = 12,
+    release: Release, *, title: str = "", releases: int | None = None, further: Iterable[Fact] = (), most: int = 12,
     components: int = COMPONENTS, basis: FloatArray | None = None, estimated: int = LARGE, marks: Marks | None = None,
 ) -> Card:  # fmt: skip
     """Return the card of a run with this latest release.
@@ -171,6 +175,7 @@ def card(
     Parameters
     ----------
     release : the latest release.
+    title : what was released from what, such as the names of two files.
     releases : number of releases, if known.
     further : more figures, such as the exact regret, which is curator only.
     most, components : features and components listed at most.
@@ -182,26 +187,40 @@ def card(
     estimates, about = estimates_of(release, estimated), "Centered: components are directions around the private mean."
     if not release.is_centered:
         about = "Not centered: components are directions around zero, and the first may be that of the mean."
+    k, guarantee = release.subspace.basis.shape[1], release.guarantee
+    stand_out = f"{k} components" if marks.clear is None else f"{marks.clear} of {k} components stand out"
+    summary = [
+        f"{release.t:,} rows", f"{release.n_features:,} columns",
+        "about their mean" if release.is_centered else "about zero", stand_out,
+        *([f"{releases:,} releases"] if releases is not None and releases > 1 else []),
+    ]  # fmt: skip
+    share = estimates.share(marks.clear) if estimates is not None and marks.clear else None
     return Card(
+        title,
+        f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}"
+        if guarantee.is_private
+        else "not private",
+        " · ".join(summary),
         marks.text(release),
         f"{about} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} features "
         "was released.",
-        promise(release.guarantee),
+        promise(guarantee),
         [*released_facts(release, releases, estimates, marks), *further],
         components_of(release, estimates, marks.clear),
+        "" if share is None else f"together {percent(share[0], 1)[:-2]} ±{100.0 * share[1]:.1g} %",
         loadings(release, basis, estimates, most, min(components, marks.shown(release))),
     )
 
 
 def curator_card(
     release: Release, record: RegretRecord | None, admitted: AdmissionReport | None, balance: str = "",
-    *, releases: int | None = None, marks: Marks | None = None,
+    *, title: str = "", releases: int | None = None, marks: Marks | None = None,
 ) -> Card:  # fmt: skip
     """Return the card of a run with the curator's figures: regret, changes of rows by admission, remaining budget."""
     further = [] if record is None else regret_facts(record)
     further += [] if admitted is None else admission_facts(admitted)
     further += [Fact("Budget in the ledger", balance, curator=True)] if balance else []
-    return card(release, releases=releases, further=further, marks=marks or Marks.of(release, run=True))
+    return card(release, title=title, releases=releases, further=further, marks=marks or Marks.of(release, run=True))
 
 
 def stream_html(stream: Stream, marks: Marks | None = None) -> str | None:

@@ -81,15 +81,22 @@ def loadings(
     """Return the ``most`` features with the largest loadings, in their own order, as JSON values.
 
     ``basis`` is that of the release, (d, k), perhaps with other signs. ``bars`` are half the widths of approximate 95 %
-    intervals; None without ``estimates``.
+    intervals, and ``changes`` those of `Release.changes`; None without ``estimates``. ``mean`` is None if not centered.
     """
     basis = basis[:, :components]
     names, chosen = release.features or [f"feature {i + 1}" for i in range(len(basis))], heaviest(basis, most)
     bars = None if estimates is None else np.minimum(1.0, WIDE * estimates.loading_std[:, :components])
+    # The variances of all components cost O(d^3), as the estimates do.
+    changes, mean = None if estimates is None else release.changes, release.mean if release.is_centered else None
+    signs = np.sign((basis * release.subspace.basis[:, : basis.shape[1]]).sum(axis=0))
     rows = [
-        {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}
+        {
+            "feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist(),
+            "changes": None if changes is None else (changes[i, : basis.shape[1]] * signs).tolist(),
+            "mean": None if mean is None else float(mean[i]),
+        }
         for i in chosen
-    ]
+    ]  # fmt: skip
     return {"t": release.t, "components": basis.shape[1], "rows": rows, "omitted": len(basis) - len(chosen)}
 
 
@@ -241,12 +248,14 @@ def admission_facts(report: AdmissionReport) -> list[Fact]:
     clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
     named = ", ".join(f"{name} {100.0 * share:.3g} %" for share, name in clamped[:4])
     others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
-    pairs = [("Values clamped to their bounds", f"{named}{others}" or "none")] if report.share_clamped else []
-    pairs += [
-        ("Rows scaled onto the ball", f"{100.0 * report.share_scaled:.3g} %"),
-        ("Mean squared norm, as a share of the ball's", f"{100.0 * report.ball_used:.3g} %"),
-        *(("Warning", text) for text in report.warnings()),
-    ]
+    reasons = report.zero_rows_by_reason
+    why = ", ".join(f"{count:,} {reason}" if len(reasons) > 1 else reason for reason, count in reasons.items())
+    pairs = [("Unusable", f"{report.bad_rows:,} rows ({why})")] if why else []
+    if report.share_clamped:
+        pairs.append(("Clipped", f"{named}{others}" or "nothing"))
+    else:
+        pairs.append(("Shortened", f"{100.0 * report.share_scaled:.3g} % of the rows"))
+    pairs.append(("Used", f"{100.0 * report.ball_used:.3g} % of the ball that the noise is calibrated for"))
     return [Fact(label, value, curator=True) for label, value in pairs]
 
 

@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sp.Stream]:
         made = stream(features=["<a>", "b", "c", "d"], account=ledger.account("rows"))
         assert made._repr_html_() is None
         made.push_many(ROWS)
-        for words in ("Captured, exactly", "do not publish", ledger.account("rows").remaining()):
+        for words in ("captured, exactly", "do not publish", ledger.account("rows").remaining()):
             assert words in made._repr_html_()
         yield made
 
@@ -46,7 +46,7 @@ def test_what_is_exact_says_whose_it_is(run: sp.Stream) -> None:
         assert (CURATOR in shown._repr_html_()) == bool(is_exact)
     assert "&lt;a&gt;" in run.release._repr_html_()
     assert "<a>" not in run.release._repr_html_()
-    assert "2.72 times" in run.release._repr_html_()
+    assert "(1, 1e-06)-DP for one row" in run.release._repr_html_()
     assert "zero-out" in run.guarantee._repr_html_()
     assert "no guarantee" in sp.Guarantee.none("it is exact")._repr_html_()
 
