@@ -49,7 +49,7 @@ def test_a_card_tells_what_was_released_promised_and_seen():
     # Names of features are in facts about admission, too.
     further = [*regret_facts(RECORD), Fact("Budget in the ledger", "half", curator=True), Fact("c\x1b", "<b>x</b>\x1b")]
     made = card(a_release(k=2), releases=7, further=further)
-    text = made.text(120)
+    text = " ".join(made.text(120).split())
     for words in (
         "100 rows · 4 columns · about zero · 2 of 2 components stand out · 7 releases", "-DP for one row", "together",
         "curator only: captured, exactly 98.765 % of the best subspace", "budget in the ledger half", "±",
