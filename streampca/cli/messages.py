@@ -41,6 +41,13 @@ _OTHERWISE = {
 _PARAMETER = re.compile(r"(?<!--read )(?<!--set )\b([a-z_]+)=('[^']*'|\['.*?'\]|\[\.\.\.\]|[^\s;,()'\[\]]*(?<!\.))")
 
 
+class SpentError(Exception):
+    """The source or the disk failed after the first row of a command, as ``problem`` says."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+
 def console(stream: IO[str]) -> Console:
     """Return a console of rich without markup. Off a terminal, every fact is one line."""
     from rich.console import Console  # loads slowly

@@ -134,7 +134,6 @@ def run(
         budget = "" if account is None else account.remaining()
         lines = session.conclude(title, budget)
         if database is not None:
-            database.close()
             lines.append(f"curator only: {options.store}, {options.store}.key")
         print(*lines, sep="\n", file=sys.stderr)
         # These follow from the releases and from the public number of rows.
@@ -196,6 +195,8 @@ def resume(
             stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
             new_source=continues, followed=isinstance(shown, LiveView), store=database,
         ).run()  # fmt: skip
+        if session.problem is not None and stream.t > before:
+            print(session.stopped(), file=sys.stderr)
         print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
         if (card := session.card()) is not None:
             print("", *card_lines(card), sep="\n", file=sys.stderr)

@@ -10,7 +10,7 @@ from runs import ROWS, begin as begin_run, proceed, whole
 
 from streampca.cli import main
 
-RUN = ["-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "-5:5", "--no-live"]
+RUN = ["-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "-5:5", "--columns", "a,b,c", "--no-live"]
 
 
 @pytest.fixture

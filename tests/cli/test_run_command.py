@@ -31,6 +31,8 @@ def run(command):
     def run(table, *more, out="releases.jsonl", common=COMMON):
         if not {"--bounds", "--row-norm"} & set(more):
             more = (*more, "--row-norm", "1")
+        if "--columns" not in more:
+            more = (*more, "--columns", "all")
         return command("run", table, *common, "--out", table.parent / out, *more)
 
     return run
@@ -80,7 +82,7 @@ def test_the_command_line_releases_what_the_library_does_and_nothing_secret(tabl
 
 def test_standard_output_holds_releases_and_nothing_else(table, command):
     more = ["--release-every", "1", "--set", "out.gram=no", "--set", "out.keep_every=10"]
-    said = command("run", table, *COMMON, "--row-norm=1", *more, "--out", "-")
+    said = command("run", table, *COMMON, "--row-norm=1", "--columns=all", *more, "--out", "-")
     (table.parent / "out.jsonl").write_text(said.out)
     releases = releases_of(table, "out.jsonl")
     assert [r.t for r in releases] == list(range(10, 301, 10))
@@ -167,18 +169,8 @@ def test_damage_keeps_what_was_released_before_it(tmp_path, run):
 def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, run):
     path, regret = tmp_path / "early.csv", tmp_path / "regret.csv"
     path.write_text("a,b\n" + "1,2\n" * 25 + '1,"open\n')
-    more = (
-        "--release-every",
-        "30",
-        "--horizon",
-        "100",
-        "--regret",
-        regret,
-        "--set",
-        "regret.every=5",
-        "--summary",
-        tmp_path / "s.md",
-    )
+    more = ("--release-every", "30", "--horizon", "100", "--regret", regret, "--set", "regret.every=5")
+    more = (*more, "--summary", tmp_path / "s.md")
     said = run(path, *more)
     assert said.status == 2
     assert "Stopped after 25 rows by the problem below; no file was written." in said.err
@@ -242,7 +234,7 @@ def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
     np.savetxt(path, block, fmt="%.4f", delimiter=",", header="a,b,c,d,e,f", comments="")
     command = [sys.executable, "-c", "import sys; from streampca.cli import main; sys.exit(main())", "run", str(path)]
     files = ["--out", str(out), "--regret", str(tmp_path / "r.csv")]
-    options = [*COMMON, "--row-norm", "1", "--release-every", "1", *files]
+    options = [*COMMON, "--row-norm", "1", "--columns", "all", "--release-every", "1", *files]
     options += ["--store", str(store)] if number == signal.SIGTERM else []
     process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 60.0

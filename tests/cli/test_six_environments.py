@@ -105,13 +105,13 @@ def neighbors(
         yield seen(argv, folders[0], environment, tape, **more), seen(argv, folders[1], environment, Tape(tape), **more)
 
 
-COMMON = ("-k", "2", "--epsilon", "1", "--delta", "1e-5", "--row-norm", "4")
+COMMON = ("-k", "2", "--epsilon", "1", "--delta", "1e-5", "--row-norm", "4", "--columns", "a,b,c,d")
 RUN = ("run", "rows.csv", *COMMON, "--release-every", "50", "--seed", "3")
 FILES = ("--regret", "regret.csv", "--summary", "summary.md", "--private-regret", "public.jsonl")
 COMMANDS: Sequence[Sequence[str]] = (
     (*RUN, "--out", "r.jsonl", *FILES, "--set", "publish_regret=yes"),
     (*RUN, "--out", "-", "--horizon", "300"),
-    ("run", "rows.csv", "-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "private",
+    ("run", "rows.csv", "-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "private", "--columns", "all",
      "--out", "private.jsonl", "--release-every", "50"),
     ("show", "r.jsonl"),
     ("show", "r.jsonl", "--json"),
