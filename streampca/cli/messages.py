@@ -35,6 +35,7 @@ _OTHERWISE = {
     ", or PrivateOja with regret=None, which has none": "",
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
+    "`Stream(..., store=Store(path))`": "`streampca run FILE ... --store PATH`",
     "with `columns`, or in `bounds`": "with --columns (or --columns all), or in --bounds",
 }
 #: ``name=value`` with a word before the period, a quoted text or a list as value, unless it follows an option already.

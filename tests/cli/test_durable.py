@@ -89,7 +89,7 @@ def test_other_rows_than_those_of_the_run_are_refused(table, fails):
 @pytest.mark.parametrize("upto", [100, 1000])
 def test_a_run_with_private_bounds_is_resumed_in_and_after_its_warm_up(table, capsys, upto):
     store = table.with_name("run.db")
-    options = ["-k", "1", "--epsilon", "1", "--delta", "1e-5", "--horizon", "3000", "--bounds", "private"]
+    options = ["-k", "1", "--epsilon", "1", "--delta", "1e-5", "--horizon", "3000", "--bounds", "private", "--columns", "all"]
     run = ["run", str(head_of(table, upto)), *options, "--set", "bounds.warmup=200", "--store", str(store), "--no-live"]
     assert main([*run, "--out", str(table.with_name("o.jsonl"))]) == 0
     assert resume(store, table) == 0

@@ -99,9 +99,9 @@ TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
         (["pca", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
         (["pca", "--mechanism", "matrix-laplace", *BUDGET], "--delta: MatrixLaplaceCovariance takes no such"),
         (GAUSSIAN, "Missing: -k (number of components), --epsilon (privacy budget, e.g. 1) and --bounds or --row-norm"),
-        ([*GAUSSIAN, *BUDGET, "--row-norm", "1", "--ledger", "x.db"], "--ledger and --data-set"),
+        ([*GAUSSIAN, *BUDGET, *SCALED, "--ledger", "x.db"], "--ledger and --data-set"),
         ([*GAUSSIAN, *BUDGET], SCALE),
-        ([*GAUSSIAN, *BUDGET, "--row-norm", "-1"], "--row-norm -1"),
+        ([*GAUSSIAN, *BUDGET, "--columns", "a", "--row-norm", "-1"], "--row-norm -1"),
         ([*GAUSSIAN, *BUDGET, *SCALED, "--set", "colour=3"], "colour"),
         (
             ["pca", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"],

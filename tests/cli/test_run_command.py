@@ -160,9 +160,10 @@ def test_damage_keeps_what_was_released_before_it(tmp_path, run):
     path = tmp_path / "late.csv"
     path.write_text("a,b\n" + "1,2\n" * 25 + '1,"open\n')
     said = run(path, "--release-every", "10", "--horizon", "100")
-    assert said.status == 2
+    assert said.status == 3
     assert "begins in line 27" in said.err
-    assert "Stopped after 25 rows" in said.err
+    kept = f"ε = 1 is spent; 20 rows are in {path.with_name('releases.jsonl')}."
+    assert f"Stopped after 25 rows by the problem below: {kept}" in said.err
     assert [r.t for r in releases_of(path)] == [10, 20]
 
 
@@ -172,8 +173,8 @@ def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, run)
     more = ("--release-every", "30", "--horizon", "100", "--regret", regret, "--set", "regret.every=5")
     more = (*more, "--summary", tmp_path / "s.md")
     said = run(path, *more)
-    assert said.status == 2
-    assert "Stopped after 25 rows by the problem below; no file was written." in said.err
+    assert said.status == 3
+    assert "Stopped after 25 rows by the problem below: ε = 1 is spent; no file was written." in said.err
     assert [file.name for file in tmp_path.iterdir()] == ["early.csv"]
     path.write_text("a,b\n" + "1,2\n" * 45)
     assert run(path, *more).status == 0

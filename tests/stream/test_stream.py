@@ -89,7 +89,7 @@ def test_settings_outside_their_domain() -> None:
         ({"private_regret": True}, "private_regret=True"),
         ({"features": "age"}, "features='age': expected a sequence"),
         ({"features": 0}, "features=0: expected an integer >= 1"),
-        ({"ledger": "budget.db"}, r"Pass Ledger\(file\).account"),
+        ({"account": "budget.db"}, r"Pass Ledger\(file\).account"),
     ):
         with pytest.raises(UsageError, match=message):
             sp.Stream(**({"algorithm": fpl(), "row_norm": 1.0} | keywords))  # type: ignore[arg-type]
