@@ -74,9 +74,10 @@ class OutputFile:
 
     def close(self) -> None:
         """Finish the file."""
-        self.flush()
         if self._file is not None and self.is_written:
-            self._file.close()
+            self._file.close()  # also if the disk is full and the last lines are lost
+        else:
+            self.flush()
 
 
 class ReleaseFile(OutputFile):

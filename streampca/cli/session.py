@@ -35,6 +35,8 @@ from streampca.views.page import Page
 
 #: For `RegretLog.every`, where the session creates the records itself: the log keeps none, so memory stays flat.
 NEVER = 2**62
+#: What stops a run. Anything else is a bug.
+_FAILURES = (StreamPCAError, OSError, MemoryError)
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
 
 
@@ -87,7 +89,7 @@ class Session:
     def __post_init__(self) -> None:
         self.progress = Progress(0, 0.0, 0, None)  #: the last state, after the run
         self.signal = 0  #: number of the signal that stopped the run; 0 if none did
-        self.problem: StreamPCAError | OSError | None = None  #: the error that stopped the run, if any
+        self.problem: StreamPCAError | OSError | MemoryError | None = None  #: the error that stopped the run, if any
         self._written = self._durable = 0  # rows of the last release in its file, and rows of the store
         self._waiting: deque[Steps] = deque()  # steps whose rows are not durable yet
         self._is_complete = False  # the source ended without error or signal
@@ -107,14 +109,15 @@ class Session:
                 pass
             except BrokenPipeError:  # the reader of the output has all that it wants
                 raise
-            except (StreamPCAError, OSError) as raised:
+            except _FAILURES as raised:
                 self.problem = raised
             finally:
                 # Each step is tried although an earlier one failed, and the first error is the one reported.
-                for finish in (
+                last: list[Callable[[], object]] = [
                     partial(self._write, last=True), self._take_private_record, self._take_record,
                     *(file.close for file in self.files.all), self._close_store,
-                ):  # fmt: skip
+                ]  # fmt: skip
+                for finish in last:
                     self._try(finish)
                 self.progress, self.signal = self._progress(self._record), interrupts.asked
                 for view in self.views:
@@ -131,7 +134,7 @@ class Session:
         """Finish something. An error is the problem of the run unless it has one."""
         try:
             finish()
-        except (StreamPCAError, OSError) as raised:
+        except _FAILURES as raised:
             self.problem = self.problem or raised
 
     def _close_store(self) -> None:

@@ -16,8 +16,8 @@ def run(tmp_path, command):
     rows = np.random.default_rng(0).normal(size=(400, 3)) * [0.5, 0.2, 0.05]
     table, out = tmp_path / "rows.csv", tmp_path / "releases.jsonl"
     np.savetxt(table, rows, delimiter=",", header=",".join(FEATURES), comments="", fmt="%.17g")
-    options = ["-k", 2, "--epsilon", 8, "--delta", "1e-5", "--release-every", 100, "--row-norm", 2, "--columns", "all", "--no-live"]
-    assert command("run", table, *options, "--out", out).status == 0
+    options = ["-k", 2, "--epsilon", 8, "--delta", "1e-5", "--release-every", 100, "--row-norm", 2, "--no-live"]
+    assert command("run", table, *options, "--columns", "all", "--out", out).status == 0
     return out, table, rows
 
 

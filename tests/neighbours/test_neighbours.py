@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from doors import DOORS, Door
-from edited import TABLES, Edit
+from edited import NAMES, TABLES, Edit
 from record_edits import attacked, report
 
-from streampca.errors import BadRowError
 from streampca.privacy.outlet import Outlet
 from streampca.river import RiverAdapter
 from streampca.rows import admission
@@ -126,10 +125,10 @@ def _as_numbers(page: Any) -> np.ndarray:
     return np.array([[float(one) for one in row] for row in page])
 
 
-def _mappings_first(real: Any) -> Any:
+def _names_first(real: Any) -> Any:
     def learn_one(self: Any, x: Any) -> None:
-        if not self.t and not isinstance(x, dict):
-            raise BadRowError(None, "a mapping is due")
+        if not self.t and len(x) < len(NAMES):
+            raise base.SourceError(None, "a name is missing")
         real(self, x)
 
     return learn_one
@@ -153,7 +152,7 @@ HOLES: dict[str, tuple[Any, str, Callable[[Any], Any], str, str]] = {
     # Text beside bytes in a page ended the run.
     "an error of another library": (databases, "as_rows", lambda real: _as_numbers, "SQLite", "is raised"),
     "a first record is refused": (
-        RiverAdapter, "learn_one", _mappings_first, "river, learn_one", "a mapping is due"),
+        RiverAdapter, "learn_one", _names_first, "river, learn_one", "a name is missing"),
 }  # fmt: skip
 
 
