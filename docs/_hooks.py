@@ -42,7 +42,7 @@ def run_blocks(markdown: str, name: str) -> Iterator[bytes | None]:
                 exec(compile(code, name, "exec"), space)  # noqa: S102  the project's own pages
                 figure, out = space.pop("figure", None), io.BytesIO()
                 if figure is not None:
-                    figure.savefig(out, format="svg", facecolor="white")
+                    getattr(figure, "figure", figure).savefig(out, format="svg", facecolor="white")
                 yield out.getvalue() or None
         finally:
             os.chdir(before)

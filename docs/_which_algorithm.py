@@ -36,7 +36,7 @@ In short, for rows that come one after the other:
 | the same, slowly changing rows, at most 100 releases a window | `SlidingWindowPCA(method="smoothed")` | | |
 | the same, rows of one distribution: the last full window | `Tumbling(mechanism, release_every=W)` | | |
 | one subspace a day, or a block: rows before it do not matter | `Tumbling(mechanism, release_every=n)` | | |
-| one release of one table | a mechanism, e.g. `GaussianCovariance` (`streampca pca`) | | `PrivatePCA`, `fit` |
+| one release of one table | a mechanism, e.g. `GaussianCovariance` (streampca pca) | | `PrivatePCA`, `fit` |
 | the same, or a block, of rows that are short or of uneven length | `adaptive_mechanism`, `Tumbling` of it | | |
 | very many features, where a d x d matrix does not fit | `PrivateOja` | `PrivateOjaPCA` | |
 | rows that lie close to a few directions, alike, in no particular order, from some 100 000 of them on | `DPPCA` | | |
@@ -61,11 +61,11 @@ def section(title: str, question: dict[str, Any]) -> str:
     made = planned(question)
     asked = ", ".join(f"{key} = {value:,}".replace(",", " ") for key, value in question.items())
     lines = [f"## {title}", "", asked, "", "| candidate | captured | releases |", "|---|---|---|"]
-    for p in [p for p in made.predictions if p.serves == made.recommended.serves][:7]:
-        name = f"**{p.label}**" if p is made.recommended else p.label
+    for p in [p for p in made.predictions if p.serves == made.best.serves][:7]:
+        name = f"**{p.label}**" if p is made.best else p.label
         captured = f"{p.captured:.1%}" if p.is_certain else "cannot tell"
         lines.append(f"| {name} | {captured} | {p.releases} |")
-    lines += ["", f"Take `{made.recommended.code}`: {made.reason}."]
+    lines += ["", f"Take `{made.best.code}`: {made.reason}."]
     lines += [f"\nBut {text}." for text in made.advice if "Tumbling" in text]
     lines += [f"\nWarning: {text}." for text in made.warnings]
     return "\n".join(lines) + "\n"

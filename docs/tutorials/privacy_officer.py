@@ -31,11 +31,11 @@ path = Path(folder.name) / "ledger.db"
 rows = np.random.default_rng(0).normal(size=(5_000, 10)) * np.linspace(0.5, 0.05, 10)
 with sp.Ledger(path) as ledger:
     ledger.set_budget("patients", sp.Budget(1.2, 1e-6))
-    stream = sp.Stream(algorithm, row_norm=1.0, ledger=ledger.account("patients"))
+    stream = sp.Stream(algorithm, row_norm=1.0, account=ledger.account("patients"))
     stream.push_many(rows)
     print(f"spent: epsilon = {ledger.balance('patients').spent:.3f} of 1.2")
     try:
-        sp.Stream(algorithm, row_norm=1.0, ledger=ledger.account("patients")).push_many(rows)
+        sp.Stream(algorithm, row_norm=1.0, account=ledger.account("patients")).push_many(rows)
     except sp.errors.BudgetExhaustedError as refusal:
         print(f"refused: {refusal}")
 folder.cleanup()
@@ -76,4 +76,4 @@ print(f"caveat of a seeded run: {seeded.guarantee.caveat}")
 # - Which epsilon? The planner predicts the accuracy, before a row is read:
 for epsilon in (0.1, 0.5, 2.0):
     plan = sp.plan(n_rows=5_000, n_features=10, n_components=3, epsilon=epsilon, delta=1e-6)
-    print(f"  epsilon = {epsilon}: {plan.recommended.captured:.1%} of the best subspace, by {plan.recommended.label}")
+    print(f"  epsilon = {epsilon}: {plan.best.captured:.1%} of the best subspace, by {plan.best.label}")

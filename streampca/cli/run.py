@@ -185,9 +185,7 @@ def resume(
         else:
             reading, columns = ReadSettings(**stored["reading"]), stored["columns"]
             source = Address(stored["source"]) if stored["elsewhere"] else Path(stored["source"])
-        if columns is None and features is not None:
-            columns = ",".join(features)
-        rows = inputs.open_source(source, reading, columns)
+        rows = inputs.open_source(source, reading, columns, features=features)
         if features is not None and tuple(rows.features) != features:
             raise UsageError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
