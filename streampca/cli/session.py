@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from textwrap import indent
@@ -139,11 +139,11 @@ class Session:
 
     def _close_store(self) -> None:
         if self.store is not None:
-            try:
-                self.store.flush()
-            finally:
-                self._durable = self.store.durable
-                self.store.close()
+            with closing(self.store) as store:
+                try:
+                    store.flush()
+                finally:
+                    self._durable = store.durable
 
     def stopped(self) -> str:
         """Return what a run that failed has cost, and what is kept of it."""

@@ -100,10 +100,7 @@ TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
         ([*GAUSSIAN, *BUDGET, *SCALED, "--ledger", "x.db"], "--ledger and --data-set"),
         ([*GAUSSIAN, *BUDGET, "--columns", "a", "--row-norm", "-1"], "--row-norm -1"),
         ([*GAUSSIAN, *BUDGET, *SCALED, "--set", "colour=3"], "colour"),
-        (
-            ["pca", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"],
-            "those that can are GaussianCovariance,",
-        ),
+        (["pca", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"], "those that can are GaussianCovariance,"),
         ([*TUMBLING, "mechanism=adaptive", *BUDGET, *SCALED, "--center"], "AdaptiveCovariance cannot center;"),
         ([*TUMBLING, "mechanism=gaussian", "-k", "2", *SCALED], "Missing: --epsilon (privacy budget, e.g. 1)."),
         (["run", "--set", "mechanism=gaussian", *BUDGET], "--set mechanism: PrivateFPL takes no such parameter"),

@@ -91,7 +91,6 @@ def test_a_cell_that_is_no_number_makes_its_row_absent(frame):
     [
         ("frame", {}, "Give the range of each column"),
         ("frame", {"row_norm": 300.0}, "the table has no types: name its numeric columns with `columns`"),
-        ("csv", {"bounds": (0, 300)}, "has no types: name its numeric columns"),
         ("arrow", {"bounds": (0, 300)}, "does not hold numbers"),
         ("iterator", {"row_norm": 1.0}, "expected a table, or the path of a regular file"),
         ("frame", {"bounds": BOUNDS, "n_components": 1.5}, "a share of the variance in"),

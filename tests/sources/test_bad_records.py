@@ -67,11 +67,7 @@ def ndjson(record: bytes | None) -> bytes:
 
 
 def releases(source: Any, bad: int | None = None) -> list[str]:
-    stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=20),
-        row_norm=1.0,
-        seed=5,
-    )
+    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=20), row_norm=1.0, seed=5)
     made = [step.release.to_json() for step in stream.run(source) if step.release is not None]
     if bad is not None:
         assert stream.admission.bad_rows == bad
