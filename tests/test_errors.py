@@ -136,6 +136,7 @@ MESSAGES = [
     (f"run rows.csv {KNOWN} --regret r.csv --serve", "import of uvicorn halted"),
     (f"run rows.csv {KNOWN} --ledger l.db --data-set t",
      "there is no ledger l.db. Create it with `streampca ledger budget l.db --data-set NAME --epsilon 1`."),
+    (f"run rows.csv {KNOWN.replace('-k 1', '-k 9')} --store run.db --out r.jsonl", "-k 9 exceeds n_features=2."),
     *((f"{command} run.db", "run.db holds no run. Start one with `streampca run FILE ... --store PATH`.")
       for command in ("resume", "status", "export")),
 ]  # fmt: skip

@@ -74,10 +74,15 @@ class OutputFile:
 
     def close(self) -> None:
         """Finish the file."""
-        if self._file is not None and self.is_written:
-            self._file.close()  # also if the disk is full and the last lines are lost
-        else:
+        if self.path is None or not self.is_written or self._file is None:
             self.flush()
+            return
+        try:
+            self._file.close()
+        finally:
+            # The disk may be full from the first line on.
+            if self.path.is_file() and not self.path.stat().st_size:
+                self.path.unlink()
 
 
 class ReleaseFile(OutputFile):

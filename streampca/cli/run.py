@@ -33,7 +33,7 @@ from streampca.cli.options import (
 from streampca.cli.session import NEVER, Session, card_lines
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.facade.pca import components_or_share, with_share
-from streampca.linalg.counts import check_count
+from streampca.linalg.counts import check_components, check_count
 from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
 from streampca.processors.base import Algorithm
 from streampca.processors.tumbling import Tumbling
@@ -89,6 +89,7 @@ def run(
     # Warnings follow from public settings, and are printed once nothing is refused anymore.
     rows = opened_rows()
     d = len(rows.features)
+    check_components(k, d, optional=True)
     horizon: int | None = getattr(algorithm, "horizon", None)
     # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
     known = rows.expected_rows if sys.stderr.isatty() else getattr(rows, "n_rows", None)

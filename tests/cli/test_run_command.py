@@ -160,6 +160,13 @@ def test_a_full_disk_is_a_later_failure(table, command):
         assert said.status == 3
         assert "rows by the problem below: ε = 1 is spent; no file was written." in said.err
         assert said.err.splitlines()[-1].startswith("streampca: ")
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+        "from streampca.cli import main; sys.exit(main())"
+    )
+    words = ["run", table, *COMMON, "--row-norm=1", "--columns=all"]
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=table.parent, capture_output=True, check=False)
+    assert (done.returncode, [path.name for path in table.parent.iterdir()]) == (3, ["rows.csv"]), done.stderr
 
 
 def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, run):
