@@ -170,11 +170,7 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     hidden, missing = np.ma.array(ROWS, mask=ROWS > 0.35), np.where(ROWS > 0.35, np.nan, ROWS)
     grams = []
     for rows in (hidden, missing, list(hidden)):
-        made = sp.Stream(
-            sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=100),
-            row_norm=1.0,
-            features=3,
-        )
+        made = sp.Stream(sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=100), row_norm=1.0, features=3)
         made.push_many(rows)
         assert made.admission.bad_rows == np.isnan(missing).any(axis=1).sum()
         grams.append(made.regret.exact_gram())

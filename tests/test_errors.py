@@ -1,6 +1,7 @@
 """Each error has its fields, and Python and the command line render it in their own words."""
 
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,10 @@ from streampca.errors import (
     reason,
 )  # fmt: skip
 from streampca.river import PrivatePCA as RiverPCA
+from streampca.rows.names import NO_TYPES
 from streampca.sklearn import PrivatePCA as SklearnPCA
 
+Capsys = pytest.CaptureFixture[str]
 CLASSES = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, StreamPCAError)]
 #: An error, its fields in order, its message in Python, and on the command line if that differs.
 CASES = [
@@ -109,12 +112,95 @@ def test_every_door_requires_one_scale_and_refuses_two_in_one_sentence(door: Cal
         door(**scale)
 
 
-def test_the_shell_requires_one_scale_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = tmp_path / "rows.csv"
-    table.write_text("a,b\n0,0\n")
-    budget = ["-k", "1", "--epsilon", "1", "--delta", "1e-6"]
-    for command in (["run"], ["release", "--mechanism", "gaussian"]):
-        for given in (budget, [*budget, "--bounds", "-1:1", "--row-norm", "1"]):
-            assert sp.cli.main([command[0], str(table), *command[1:], *given]) == 2
-            assert capsys.readouterr().err.startswith(f"streampca: {SCALE} ")
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+BUDGET = "-k 1 --epsilon 1 --row-norm 1"
+KNOWN = f"{BUDGET} --columns all"
+NAME_THEM = (
+    "has no types: name its numeric columns with --columns (or --columns all), or in --bounds. Nothing was spent."
+)
+#: Words of the shell, and how the last line begins.
+MESSAGES = [
+    *((f"{command} rows.csv", "Missing: -k (number of components), --epsilon (privacy budget, e.g. 1) and --bounds "
+       "or --row-norm.") for command in ("run", "pca")),
+    *((f"{command} rows.csv -k 1 --epsilon 1 {more}", SCALE)
+      for command in ("run", "pca --mechanism gaussian") for more in ("", "--bounds -1:1 --row-norm 1")),
+    *((f"{command} {file} {BUDGET}", f"{file} {NAME_THEM}") for command in ("run", "pca")
+      for file in ("rows.csv", "words.csv", "rows.tsv", "rows.jsonl")),
+    ("run rows.csv -k 1 --epsilon 1 --columns all --bounds private --set bounds.warmup=621",
+     "--bounds private would use 621 rows to find the ranges, but rows.csv has 3. Give public bounds. Nothing was"),
+    (f"run rows.csv {KNOWN} --out words.csv",
+     "words.csv exists already. Choose another name, or --force to replace it; the budget spent on it stays spent."),
+    (f"run rows.csv {KNOWN} --out none/r.jsonl",
+     "none/r.jsonl: there is no folder none. Create it first. Nothing was spent."),
+    (f"pca rows.csv {KNOWN} --out none/r.jsonl", "none/r.jsonl: there is no folder none."),
+    (f"run rows.parquet {BUDGET}", "rows.parquet: needs pyarrow; install it with"),
+    (f"run rows.csv {KNOWN} --regret r.csv --serve", "import of uvicorn halted"),
+    (f"run rows.csv {KNOWN} --ledger l.db --data-set t",
+     "there is no ledger l.db. Create it with `streampca ledger budget l.db --data-set NAME --epsilon 1`."),
+    (f"run rows.csv {KNOWN.replace('-k 1', '-k 9')} --store run.db --out r.jsonl", "-k 9 exceeds n_features=2."),
+    *((f"{command} run.db", "run.db holds no run. Start one with `streampca run FILE ... --store PATH`.")
+      for command in ("resume", "status", "export")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), MESSAGES)
+def test_the_shell_refuses_in_one_line_and_leaves_nothing(
+    words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tables(tmp_path)
+    if ".parquet" in words or "--serve" in words:
+        for name in ("streampca.views.server", "streampca.cli.page"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        for name in ("pyarrow", "uvicorn"):
+            monkeypatch.setitem(sys.modules, name, None)
+    assert sp.cli.main(words.split()) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"streampca: {message}")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    """Write tables, the second with text in a column of numbers; return their bytes by name."""
+    rows = {"rows.csv": "a,b\n1,2\n3,4\n5,6\n", "words.csv": "a,b\nx,2\n3,4\n5,6\n", "rows.tsv": "a\tb\n1\t2\n"}
+    for name, text in (rows | {"rows.jsonl": '{"a": 1}\n', "rows.parquet": "PAR1"}).items():
+        (folder / name).write_text(text)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+#: Interfaces that read a path, of which only the last ones can pay.
+READERS = {
+    "open_rows": lambda path, _: sp.sources.open_rows(path),
+    "format": lambda path, _: sp.sources.open_rows(path, bounds=(0, 1)),
+    "pca": lambda path, account: sp.pca(path, 1, 1.0, row_norm=1.0, account=account),
+    "private bounds": lambda path, account: sp.pca(path, 1, 1.0, bounds="private", account=account),
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_text_files_are_refused_from_their_header(reader: Callable[[Path, object], object], tmp_path: Path) -> None:
+    before = tables(tmp_path)
+    with sp.Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget("t", sp.Budget(1.0, 1e-6))
+        for name in ("rows.csv", "words.csv", "rows.tsv", "rows.jsonl"):
+            path = tmp_path / name
+            with pytest.raises(UsageError) as caught:
+                reader(path, ledger.account("t"))
+            assert str(caught.value) == f"{path} {NO_TYPES}."
+        assert not ledger.balance("t").entries
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
+def test_the_library_answers_in_one_line(tmp_path: Path) -> None:
+    stream, ended = (sp.Stream(replace(_FPL, horizon=4), row_norm=1.0, seed=1) for _ in range(2))
+    ended.push_many(ROWS)
+    path = str(tmp_path / "run.db")
+    for wrong, message in (
+        (lambda: stream.push(ROWS), "row 1: one row is 1-D, but the shape is (4, 2). Use push_many for several rows."),
+        (lambda: ended.push(ROWS[0]), "the noise was set for 4 rows, of which 0 are left. No further row is taken; use "
+         "horizon=None for a stream of unknown length."),
+        (lambda: sp.Stream.resume(sp.Store(path)),
+         f"{path} holds no run. Start one with `Stream(..., store=Store(path))`."),
+    ):  # fmt: skip
+        with pytest.raises(StreamPCAError) as caught:
+            wrong()
+        assert str(caught.value) == message

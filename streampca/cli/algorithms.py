@@ -158,7 +158,7 @@ def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> st
     """Return the command that runs an algorithm or a mechanism on the rows of a FILE."""
     short = {full: short for short, full in (NAMES | MECHANISMS).items()}
     full, settings, inner = type(algorithm).__name__, _settings(algorithm), algorithm
-    start = "release FILE --mechanism" if isinstance(algorithm, Mechanism) else "run FILE --algorithm"
+    start = "pca FILE --mechanism" if isinstance(algorithm, Mechanism) else "run FILE --algorithm"
     words = ["streampca", *start.split(), short.get(full, full)]
     if isinstance(algorithm, Tumbling):
         inner = settings.pop("mechanism")

@@ -16,12 +16,13 @@ from rich.console import Console, ConsoleOptions
 
 from streampca import __version__
 from streampca._native import kernels
-from streampca.cli.messages import in_flags, say
+from streampca.cli.messages import SpentError, in_flags, say
 from streampca.errors import BudgetExhaustedError, StreamPCAError, StreamPCAWarning
 from streampca.linalg.threads import one_blas_thread
 
-#: Exit code of bad input. An expectation that fails gives 1, an interrupted run 128 + the number of the signal.
-BAD_INPUT = 2
+#: Exit codes of options, headers or destinations that are refused before anything is spent, and of a source or a disk
+#: that fails later. An expectation that fails gives 1, an interrupted run 128 + the number of the signal.
+BAD_INPUT, FAILED_LATER = 2, 3
 
 #: Module and function of each command, and its line in the overview: the first line of its docstring.
 _COMMANDS = {
@@ -95,10 +96,15 @@ def run_command(argv: Sequence[str]) -> int:
     """Run one command and return its exit code; see `streampca.cli.main`."""
     if "numpy" in sys.modules:  # the environment was set too late
         one_blas_thread()
+    failed = BAD_INPUT
     try:
         with warnings.catch_warnings(action="ignore", category=StreamPCAWarning):  # commands print them
             app = application(argv[0] if argv else "")
-            code = app(argv, exit_on_error=False, print_error=False)
+            try:
+                code = app(argv, exit_on_error=False, print_error=False)
+            except SpentError as later:
+                failed = FAILED_LATER
+                raise later.problem from None
         sys.stdout.flush()  # a closed pipe is reported here, and not at exit
         return code if isinstance(code, int) else 0
     except BudgetExhaustedError as problem:  # the figures of a ledger are no options
@@ -119,4 +125,4 @@ def run_command(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     say(f"streampca: {' '.join(message.split())}")
-    return BAD_INPUT
+    return failed

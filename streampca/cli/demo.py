@@ -39,6 +39,7 @@ def demo(
     total = rows or flights.N_ROWS
     source = flights.rows()
     algorithm = PrivateFPL(n_components=_COMPONENTS, epsilon=1.0, delta=1e-7, horizon=total, release_every=1)
+    out.mkdir(parents=True, exist_ok=True)
     stream = Stream(algorithm, bounds=source.bounds, regret=RegretLog(every=_REGRET_EVERY))
     files = Files(
         out / "releases.jsonl", keep_every=1000, regret=out / "regret.csv", summary=out / "summary.md", force=True

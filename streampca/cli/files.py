@@ -75,9 +75,15 @@ class OutputFile:
 
     def close(self) -> None:
         """Finish the file."""
-        self.flush()
-        if self._file is not None and self.is_written:
+        if self.path is None or not self.is_written or self._file is None:
+            self.flush()
+            return
+        try:
             self._file.close()
+        finally:
+            # The disk may be full from the first line on.
+            if self.path.is_file() and not self.path.stat().st_size:
+                self.path.unlink()
 
 
 class ReleaseFile(OutputFile):
@@ -88,6 +94,7 @@ class ReleaseFile(OutputFile):
         super().__init__(path, force=force)
         self._gram, self._every, self._mark = gram, keep_every, ""
         self.count = self.written = 0  #: releases added, and those of them written
+        self.t = 0  #: rows in the last release written
 
     def header(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
         """Write the first line. `parameters` must be public: no seed, no key, nothing of the rows."""
@@ -101,7 +108,7 @@ class ReleaseFile(OutputFile):
             self.count += 1
             if self.path is not None and self.count % self._every == 0:
                 self.write(release.to_json(gram=self._gram, terms=release.terms.mark != self._mark) + "\n")
-                self.written += 1
+                self.written, self.t = self.written + 1, release.t
 
 
 class Files:

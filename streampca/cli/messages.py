@@ -35,10 +35,18 @@ _OTHERWISE = {
     ", or PrivateOja with regret=None, which has none": "",
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
+    "`Stream(..., store=Store(path))`": "`streampca run FILE ... --store PATH`",
     "with `columns`, or in `bounds`": "with --columns (or --columns all), or in --bounds",
 }
 #: ``name=value`` with a word before the period, a quoted text or a list as value, unless it follows an option already.
 _PARAMETER = re.compile(r"(?<!--read )(?<!--set )\b([a-z_]+)=('[^']*'|\['.*?'\]|\[\.\.\.\]|[^\s;,()'\[\]]*(?<!\.))")
+
+
+class SpentError(Exception):
+    """The source or the disk failed after the first row of a command, as ``problem`` says."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
 
 
 def console(stream: IO[str]) -> Console:

@@ -28,7 +28,7 @@ def plan(
         int | None, about("Rows between releases; chosen by default. n_rows means one release.")
     ] = None,
     center: Annotated[
-        bool, about("Subtract a mean where it is possible, as run and release do; --no-center: as in the papers.")
+        bool, about("Subtract a mean where it is possible, as run and pca do; --no-center: as in the papers.")
     ] = True,
     spectrum: Annotated[
         str,
@@ -73,7 +73,7 @@ def plan(
     for name, texts, style in (
         ("assumed", [plan.question.assumed], None),
         ("use", [plan.best.code], None),
-        ("run", [command_of(plan.algorithm, row_norm=row_norm)], None),
+        ("run", [f"{command_of(plan.algorithm, row_norm=row_norm)} --columns NAMES"], None),
         ("why", [plan.reason], None),
         ("warning", plan.warnings, "yellow"),
         ("advice", plan.advice, "dim"),

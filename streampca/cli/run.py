@@ -33,7 +33,7 @@ from streampca.cli.options import (
 from streampca.cli.session import NEVER, Session, card_lines
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.facade.pca import components_or_share
-from streampca.linalg.counts import check_count
+from streampca.linalg.counts import check_components, check_count
 from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
 from streampca.processors.base import Algorithm
 from streampca.processors.tumbling import Tumbling
@@ -89,6 +89,7 @@ def run(
     # Warnings follow from public settings, and are printed once nothing is refused anymore.
     rows = opened_rows()
     d = len(rows.features)
+    check_components(k, d, optional=True)
     horizon: int | None = getattr(algorithm, "horizon", None)
     # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
     known = rows.expected_rows if sys.stderr.isatty() else getattr(rows, "n_rows", None)
@@ -134,7 +135,6 @@ def run(
         budget = "" if account is None else account.remaining()
         lines = session.conclude(title, budget)
         if database is not None:
-            database.close()
             lines.append(f"curator only: {options.store}, {options.store}.key")
         print(*lines, sep="\n", file=sys.stderr)
         if n_rows is None and stream.t:
@@ -184,9 +184,7 @@ def resume(
         else:
             reading, columns = ReadSettings(**stored["reading"]), stored["columns"]
             source = Address(stored["source"]) if stored["elsewhere"] else Path(stored["source"])
-        if columns is None and features is not None:
-            columns = ",".join(features)
-        rows = inputs.open_source(source, reading, columns)
+        rows = inputs.open_source(source, reading, columns, features=features)
         if features is not None and tuple(rows.features) != features:
             raise UsageError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
@@ -194,6 +192,8 @@ def resume(
             stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
             new_source=continues, followed=isinstance(shown, LiveView), store=database,
         ).run()  # fmt: skip
+        if session.problem is not None and stream.t > before:
+            print(session.stopped(), file=sys.stderr)
         print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
         if (card := session.card()) is not None:
             print("", *card_lines(card), sep="\n", file=sys.stderr)

@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from textwrap import indent
@@ -17,7 +17,7 @@ from typing import Any
 
 from streampca.cli.files import Files
 from streampca.cli.live import Progress, View, publishable
-from streampca.cli.messages import terminal_width
+from streampca.cli.messages import SpentError, terminal_width
 from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.regret.private_regret import PrivateRegretRecord
@@ -35,6 +35,8 @@ from streampca.views.page import Page
 
 #: For `RegretLog.every`, where the session creates the records itself: the log keeps none, so memory stays flat.
 NEVER = 2**62
+#: What stops a run. Anything else is a bug.
+_FAILURES = (StreamPCAError, OSError, MemoryError)
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
 
 
@@ -88,7 +90,8 @@ class Session:
     def __post_init__(self) -> None:
         self.progress = Progress(0, 0.0, 0, None)  #: the last state, after the run
         self.signal = 0  #: number of the signal that stopped the run; 0 if none did
-        self.problem: StreamPCAError | None = None  #: the error that stopped the run, if any
+        self.problem: StreamPCAError | OSError | MemoryError | None = None  #: the error that stopped the run, if any
+        self._written = self._durable = 0  # rows of the last release in its file, and rows of the store
         self._waiting: deque[Steps] = deque()  # steps whose rows are not durable yet
         self._is_complete = False  # the source ended without error or signal
         self._releases, self._first, self._looks = 0, self.stream.t, Looks()
@@ -105,17 +108,18 @@ class Session:
                 self._loop(interrupts)
             except KeyboardInterrupt:  # while waiting for rows, or the second one: the stream is before or after a push
                 pass
-            except StreamPCAError as raised:
+            except BrokenPipeError:  # the reader of the output has all that it wants
+                raise
+            except _FAILURES as raised:
                 self.problem = raised
             finally:
                 # Each step is tried although an earlier one failed, and the first error is the one reported.
-                for finish in (partial(self._write, last=True), self._take_private_record, self._take_record):
-                    try:
-                        finish()
-                    except StreamPCAError as raised:
-                        self.problem = self.problem or raised
-                for file in self.files.all:
-                    file.close()
+                last: list[Callable[[], object]] = [
+                    partial(self._write, last=True), self._take_private_record, self._take_record,
+                    *(file.close for file in self.files.all), self._close_store,
+                ]  # fmt: skip
+                for finish in last:
+                    self._try(finish)
                 if self._release is not None:
                     self._looks.last(self._release)
                 self.progress, self.signal = self._progress(self._record), interrupts.asked
@@ -125,9 +129,34 @@ class Session:
 
     def exit_code(self) -> int:
         """Return the exit code of the command; raise the error that stopped the run."""
-        if self.problem is not None:
-            raise self.problem
-        return 128 + self.signal if self.signal else 0
+        if self.problem is None:
+            return 128 + self.signal if self.signal else 0
+        raise self.problem if self.stream.t == self._first else SpentError(self.problem)
+
+    def _try(self, finish: Callable[[], object]) -> None:
+        """Finish something. An error is the problem of the run unless it has one."""
+        try:
+            finish()
+        except _FAILURES as raised:
+            self.problem = self.problem or raised
+
+    def _close_store(self) -> None:
+        if self.store is not None:
+            with closing(self.store) as store:
+                try:
+                    store.flush()
+                finally:
+                    self._durable = store.durable
+
+    def stopped(self) -> str:
+        """Return what a run that failed has cost, and what is kept of it."""
+        rows, where = self._written, str(self.files.releases.path)
+        if self.files.releases.path is None and self.store is not None:
+            rows, where = self._durable, self.store.path
+        guarantee = self.stream.guarantee
+        spent = f"ε = {guarantee.epsilon:g} is spent; " if guarantee.is_private else ""
+        kept = f"{rows} rows are in {where}" if rows else "no file was written"
+        return f"Stopped after {self.stream.t} rows by the problem below: {spent}{kept}."
 
     def _loop(self, interrupts: Interrupts) -> None:
         rows = batches(
@@ -206,6 +235,7 @@ class Session:
                 if release.t // self.every != before // self.every:
                     self._take_private_record()
             self.files.flush()
+            self._written = self.files.releases.t
         if last and self._is_complete and self.stream.t:
             self._begin()  # a complete run without a release has its header, too
 
@@ -287,14 +317,15 @@ class Session:
         if self.problem is not None and not progress.t:
             return []
         if card is not None:
-            files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{indent(card.text(100), '    ')}\n")
-            files.summary.close()
-        is_begun = progress.releases or files.releases.is_written
-        complete = "the files are complete up to there" if is_begun else "no file was written"
+            text = f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{indent(card.text(100), '    ')}\n"
+            self._try(lambda: files.summary.write(text))
+            self._try(files.summary.close)
         if self.signal:
+            is_begun = progress.releases or files.releases.is_written
+            complete = "the files are complete up to there" if is_begun else "no file was written"
             lines.append(f"Interrupted after {progress.t} rows; {complete}.")
         if self.problem is not None:
-            lines.append(f"Stopped after {progress.t} rows by the problem below; {complete}.")
+            lines.append(self.stopped())
         if not brief:
             lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
         if progress.t and not progress.releases:

@@ -70,6 +70,8 @@ def checksum(name: str, data: bytes) -> bytes:
     return _CHECKSUM.encrypt(blake2b(name.encode(), digest_size=12).digest(), b"", data)
 
 
+#: Message of a path without a run.
+NO_RUN = "{} holds no run. Start one with `Stream(..., store=Store(path))`"
 #: Connections of a parent process, which the child of a fork must not even close.
 _INHERITED: list[sqlite3.Connection] = []
 
@@ -94,7 +96,7 @@ class SQLiteFile:
         in_memory = path == ":memory:"
         with plain_errors(path):
             if not (in_memory or write or Path(path).exists()):
-                raise UsageError(f"{path}: there is no such {self.what}; check the path")
+                raise UsageError(NO_RUN.format(path))
             is_uri = not (in_memory or write)
             name = _read_only(Path(path)) if is_uri else path
             self.db: sqlite3.Connection = sqlite3.connect(
@@ -241,7 +243,7 @@ class Database(SQLiteFile):
         """
         found = self.get(name)
         if found is None and name == "run":
-            raise UsageError(f"{self.path} holds no run yet. Begin one with Stream(..., store=store)")
+            raise UsageError(NO_RUN.format(self.path))
         if found is None:
             raise damaged(f"{self.path} holds no {name}")
         return found

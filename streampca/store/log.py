@@ -29,15 +29,7 @@ from streampca.store.config import config_of, label_of
 from streampca.store.database import Database, checksum, plain_errors
 from streampca.store.keys import RunKey
 from streampca.store.ledger import Account
-from streampca.store.records import (
-    decode,
-    encode,
-    groups_of,
-    record_of,
-    release_records,
-    release_size,
-    size_of,
-)
+from streampca.store.records import decode, encode, groups_of, record_of, release_records, release_size, size_of
 from streampca.store.row_digest import TakenRows
 from streampca.store.witness import LockFile, Point, Witness
 from streampca.store.writing_thread import Job, WritingThread, wait_for_last_calls

@@ -41,7 +41,7 @@ from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
 from streampca.rows.protocol import Position
 from streampca.store.config import config_of, label_of
-from streampca.store.database import Database, Progress, plain_errors
+from streampca.store.database import NO_RUN, Database, Progress, plain_errors
 from streampca.store.keys import RunKey, read_key, run_of, write_key
 from streampca.store.ledger import Account, Ledger
 from streampca.store.log import Schedule, Writer, sealed_facts
@@ -344,7 +344,7 @@ class Store(AbstractContextManager["Store"]):
     def resume(self, kind: type[Stream], *, moved: bool = False) -> Stream:
         """Rebuild the stream of the run. Called by `Stream.resume`."""
         if not self._in_memory and not Path(self.path).exists():
-            raise UsageError(f"{self.path} holds no run. Start one with `Stream(..., store=Store(path))`")
+            raise UsageError(NO_RUN.format(self.path))
         if self._writer is not None:
             # Without a snapshot: the next stream replays the entries, which checks them.
             self._writer.finish(snapshot=False)

@@ -150,7 +150,10 @@ class Stream(Answered):
         ranges: Bounds | PrivateBounds | None
         if not isinstance(bounds, str):
             # A list has the pair of each feature. Stores keep tuples as lists, and read them as tuples.
-            ranges = tuple(zip(*bounds, strict=True)) if isinstance(bounds, list) else bounds
+            if isinstance(bounds, list):
+                lower, upper = zip(*bounds, strict=True)
+                bounds = lower, upper
+            ranges = bounds
         elif bounds != "private":
             raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by feature name or 'private'")
         elif self._caps_users:

@@ -139,18 +139,6 @@ def test_write_bounds_overwrites_nothing(folder, table, command):
     assert not Path("none.json").exists()
 
 
-def test_no_number_of_the_rows_is_in_the_proposal(folder, command):
-    """Tables of the same kinds of columns have the same proposal, whatever their cells."""
-    said = []
-    for seed in range(3):
-        Path("clinic.csv").write_text("\n".join(lines_of(seed=seed)))
-        said.append(command("check", "clinic.csv", "--epsilon", 1))
-    assert len({one.out.partition("No range")[2] for one in said}) == 1
-    assert len({one.out for one in said}) == 1  # here gaps are in the same cells
-    other = command("check", "clinic.csv", "--bounds", "0:60")
-    assert (other.status, other.out != said[0].out) == (0, True)
-
-
 BAD = ["", "x", "1e999", '"a\nb"', '"a""b"', '"a"b', "\x00", "\udcff", "1,2", "9" * 2_000_000, '"open']
 
 

@@ -10,7 +10,7 @@ from runs import ROWS, begin as begin_run, proceed, whole
 
 from streampca.cli import main
 
-RUN = ["-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "-5:5", "--no-live"]
+RUN = ["-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "-5:5", "--columns", "a,b,c", "--no-live"]
 
 
 @pytest.fixture
@@ -67,6 +67,13 @@ def test_resume_passes_over_what_is_durable_and_export_has_every_release(table, 
     assert main(["verify", str(store)]) == 0
 
 
+def test_damage_behind_rows_of_a_store_is_a_later_failure(table, command):
+    store, lines = begin(head_of(table, 1000)), table.read_text().splitlines(keepends=True)
+    said = command("resume", store, part_of(table, "".join(lines[:1501]) + '1,"open\n'), "--no-live")
+    assert said.status == 3
+    assert f"Stopped after 1500 rows by the problem below: ε = 1 is spent; 1500 rows are in {store}." in said.err
+
+
 def test_other_rows_than_those_of_the_run_are_refused(table, fails):
     store = begin(head_of(table, 1000))
     header, *rows = table.read_text().splitlines(keepends=True)
@@ -91,6 +98,7 @@ def test_a_run_with_private_bounds_is_resumed_in_and_after_its_warm_up(table, ca
     store = table.with_name("run.db")
     options = ["-k", "1", "--epsilon", "1", "--delta", "1e-5", "--horizon", "3000", "--bounds", "private"]
     run = ["run", str(head_of(table, upto)), *options, "--set", "bounds.warmup=200", "--store", str(store), "--no-live"]
+    run += ["--columns", "all"]
     assert main([*run, "--out", str(table.with_name("o.jsonl"))]) == 0
     assert resume(store, table) == 0
     assert "3000 in all" in capsys.readouterr().err

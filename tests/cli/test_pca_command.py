@@ -5,10 +5,10 @@ import pytest
 
 import streampca as sp
 from streampca.cli.algorithms import MECHANISMS
-from streampca.errors import SCALE
 
-BUDGET = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
+SCALED = ["--row-norm", "256", "--columns", "all"]
 PURE = ["-k", "2", "--epsilon", "1"]
+BUDGET = [*PURE, "--delta", "1e-5"]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def release(command, table):
 
     def release(mechanism, *more):
         out = table.with_name("r.jsonl")
-        return command("pca", table, "--mechanism", mechanism, "--row-norm", "256", "--out", out, *more)
+        return command("pca", table, "--mechanism", mechanism, *SCALED, "--out", out, *more)
 
     return release
 
@@ -45,7 +45,7 @@ def test_every_mechanism_writes_what_run_writes(mechanism, table, release, comma
     assert f"({made.guarantee.epsilon:g}, {made.guarantee.delta:g})-DP for one row" in said.err
     blocks = table.with_name("blocks.jsonl")
     asked = ["run", table, "--algorithm", "tumbling", "--set", f"mechanism={mechanism}", *budget, "--seed", "3"]
-    assert command(*asked, "--release-every", "300", "--row-norm", "256", "--out", blocks).status == 0
+    assert command(*asked, "--release-every", "300", *SCALED, "--out", blocks).status == 0
     assert [one.to_json() for one in sp.read_releases(blocks)] == [made.to_json()]
     rows = np.loadtxt(table, delimiter=",", skiprows=1)
     if mechanism == "exact-subspace":  # the rows lie in a plane
@@ -88,7 +88,7 @@ def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, releas
     assert (said.status, released(table)[0].details["mechanism"]) == (0, "AdaptiveLaplaceCovariance")
 
 
-GAUSSIAN, SCALED = ["pca", "--mechanism", "gaussian"], ["--row-norm", "256"]
+GAUSSIAN = ["pca", "--mechanism", "gaussian"]
 TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
 
 
@@ -97,15 +97,10 @@ TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
     [
         (["pca", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
         (["pca", "--mechanism", "matrix-laplace", *BUDGET], "--delta: MatrixLaplaceCovariance takes no such"),
-        (GAUSSIAN, "Missing: -k (number of components), --epsilon (privacy budget, e.g. 1) and --bounds or --row-norm"),
-        ([*GAUSSIAN, *BUDGET, "--row-norm", "1", "--ledger", "x.db"], "--ledger and --data-set"),
-        ([*GAUSSIAN, *BUDGET], SCALE),
-        ([*GAUSSIAN, *BUDGET, "--row-norm", "-1"], "--row-norm -1"),
+        ([*GAUSSIAN, *BUDGET, *SCALED, "--ledger", "x.db"], "--ledger and --data-set"),
+        ([*GAUSSIAN, *BUDGET, "--columns", "a", "--row-norm", "-1"], "--row-norm -1"),
         ([*GAUSSIAN, *BUDGET, *SCALED, "--set", "colour=3"], "colour"),
-        (
-            ["pca", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"],
-            "those that can are GaussianCovariance,",
-        ),
+        (["pca", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"], "those that can are GaussianCovariance,"),
         ([*TUMBLING, "mechanism=adaptive", *BUDGET, *SCALED, "--center"], "AdaptiveCovariance cannot center;"),
         ([*TUMBLING, "mechanism=gaussian", "-k", "2", *SCALED], "Missing: --epsilon (privacy budget, e.g. 1)."),
         (["run", "--set", "mechanism=gaussian", *BUDGET], "--set mechanism: PrivateFPL takes no such parameter"),
@@ -130,12 +125,12 @@ def test_private_bounds_come_from_some_of_the_rows(tmp_path, command, terminal):
     rows = np.random.default_rng(0).normal(size=(4000, 2)) * [30, 8]
     table, out = tmp_path / "rows.csv", tmp_path / "release.jsonl"
     table.write_text("a,b\n" + "\n".join(f"{a},{b}" for a, b in rows))
-    given = ["pca", table, "-k", "1", "--epsilon", "3", "--bounds", "private", "--out", out, "--mechanism"]
-    said = command(*given, "gaussian", "--delta", "1e-6")
+    given = ["pca", table, "-k", "1", "--epsilon", "3", "--bounds", "private", "--columns", "a,b", "--out", out]
+    said = command(*given, "--mechanism", "gaussian", "--delta", "1e-6")
     assert (said.status, "Values clamped" in said.words) == (0, True)
     (made,) = sp.read_releases(out)
     assert "bounds of the columns from the first" in made.guarantee.scope
-    said = command(*given, "matrix-laplace", "--force")
+    said = command(*given, "--mechanism", "matrix-laplace", "--force")
     assert said.status == 2
     assert "--bounds private: expected a guarantee for single rows with delta > 0" in said.words
 

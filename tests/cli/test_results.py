@@ -18,7 +18,7 @@ def run(tmp_path, command):
     table, out = tmp_path / "rows.csv", tmp_path / "releases.jsonl"
     np.savetxt(table, rows, delimiter=",", header=",".join(FEATURES), comments="", fmt="%.17g")
     options = ["-k", 2, "--epsilon", 8, "--delta", "1e-5", "--release-every", 100, "--row-norm", 2, "--no-live"]
-    assert command("run", table, *options, "--out", out).status == 0
+    assert command("run", table, *options, "--columns", "all", "--out", out).status == 0
     return out, table, rows
 
 

@@ -31,6 +31,8 @@ def run(command):
     def run(table, *more, out="releases.jsonl", common=COMMON):
         if not {"--bounds", "--row-norm"} & set(more):
             more = (*more, "--row-norm", "1")
+        if "--columns" not in more:
+            more = (*more, "--columns", "all")
         return command("run", table, *common, "--out", table.parent / out, *more)
 
     return run
@@ -80,7 +82,7 @@ def test_the_command_line_releases_what_the_library_does_and_nothing_secret(tabl
 
 def test_standard_output_holds_releases_and_nothing_else(table, command):
     more = ["--release-every", "1", "--set", "out.gram=no", "--set", "out.keep_every=10"]
-    said = command("run", table, *COMMON, "--row-norm=1", *more, "--out", "-")
+    said = command("run", table, *COMMON, "--row-norm=1", "--columns=all", *more, "--out", "-")
     (table.parent / "out.jsonl").write_text(said.out)
     releases = releases_of(table, "out.jsonl")
     assert [r.t for r in releases] == list(range(10, 301, 10))
@@ -116,17 +118,11 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("common", "more", "words"),
-    [
-        *((COMMON, more, words) for more, words in BAD.items()),
-        ([], "", "Missing: -k (number of components) and --epsilon"),
-    ],
-)
-def test_bad_input_costs_one_line_and_leaves_nothing(table, run, common, more, words):
+@pytest.mark.parametrize(("more", "words"), BAD.items())
+def test_bad_input_costs_one_line_and_leaves_nothing(table, run, more, words):
     option = more.split()
-    at = common.index(option[0]) if option and option[0] in common else len(common)
-    said = run(table, *option, common=[*common[:at], *common[at + 2 :]])
+    at = COMMON.index(option[0]) if option[0] in COMMON else len(COMMON)
+    said = run(table, *option, common=[*COMMON[:at], *COMMON[at + 2 :]])
     assert said.status == 2
     assert said.err.splitlines()[-1].startswith("streampca: ")
     assert words in said.err.splitlines()[-1]
@@ -146,42 +142,41 @@ def test_bad_files_cost_one_line_and_leave_nothing(tmp_path, run, text):
     assert not (tmp_path / "releases.jsonl").exists()
 
 
-@pytest.mark.parametrize("line", ["1,oops", "1,inf", "1", "1,", '"1\n",2', "1,2,3"])
-def test_a_bad_line_changes_neither_status_nor_files(tmp_path, run, line):
-    path = tmp_path / "late.csv"
-    path.write_text("a,b\n" + "1,2\n" * 25 + line + "\n" + "1,2\n" * 25)
-    assert run(path, "--release-every", "10").status == 0
-    assert [r.t for r in releases_of(path)] == [10, 20, 30, 40, 50, 51]
-
-
 def test_damage_keeps_what_was_released_before_it(tmp_path, run):
     path = tmp_path / "late.csv"
     path.write_text("a,b\n" + "1,2\n" * 25 + '1,"open\n')
     said = run(path, "--release-every", "10", "--horizon", "100")
-    assert said.status == 2
+    assert said.status == 3
     assert "begins in line 27" in said.err
-    assert "Stopped after 25 rows" in said.err
+    kept = f"ε = 1 is spent; 20 rows are in {path.with_name('releases.jsonl')}."
+    assert f"Stopped after 25 rows by the problem below: {kept}" in said.err
     assert [r.t for r in releases_of(path)] == [10, 20]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_is_a_later_failure(table, command):
+    for name in ("run", "pca"):
+        said = command(name, table, *COMMON, "--row-norm=1", "--columns=all", "--out", "/dev/full", "--force")
+        assert said.status == 3
+        assert "rows by the problem below: ε = 1 is spent; no file was written." in said.err
+        assert said.err.splitlines()[-1].startswith("streampca: ")
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+        "from streampca.cli import main; sys.exit(main())"
+    )
+    words = ["run", table, *COMMON, "--row-norm=1", "--columns=all"]
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=table.parent, capture_output=True, check=False)
+    assert (done.returncode, [path.name for path in table.parent.iterdir()]) == (3, ["rows.csv"]), done.stderr
 
 
 def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, run):
     path, regret = tmp_path / "early.csv", tmp_path / "regret.csv"
     path.write_text("a,b\n" + "1,2\n" * 25 + '1,"open\n')
-    more = (
-        "--release-every",
-        "30",
-        "--horizon",
-        "100",
-        "--regret",
-        regret,
-        "--set",
-        "regret.every=5",
-        "--summary",
-        tmp_path / "s.md",
-    )
+    more = ("--release-every", "30", "--horizon", "100", "--regret", regret, "--set", "regret.every=5")
+    more = (*more, "--summary", tmp_path / "s.md")
     said = run(path, *more)
-    assert said.status == 2
-    assert "Stopped after 25 rows by the problem below; no file was written." in said.err
+    assert said.status == 3
+    assert "Stopped after 25 rows by the problem below: ε = 1 is spent; no file was written." in said.err
     assert [file.name for file in tmp_path.iterdir()] == ["early.csv"]
     path.write_text("a,b\n" + "1,2\n" * 45)
     assert run(path, *more).status == 0
@@ -242,7 +237,7 @@ def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
     np.savetxt(path, block, fmt="%.4f", delimiter=",", header="a,b,c,d,e,f", comments="")
     command = [sys.executable, "-c", "import sys; from streampca.cli import main; sys.exit(main())", "run", str(path)]
     files = ["--out", str(out), "--regret", str(tmp_path / "r.csv")]
-    options = [*COMMON, "--row-norm", "1", "--release-every", "1", *files]
+    options = [*COMMON, "--row-norm", "1", "--columns", "all", "--release-every", "1", *files]
     options += ["--store", str(store)] if number == signal.SIGTERM else []
     process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 60.0

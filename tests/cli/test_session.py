@@ -73,7 +73,7 @@ def test_a_file_that_is_read_is_never_overwritten(tmp_path, command):
     before = table.read_bytes()
     link = table.with_name("link.csv")
     link.symlink_to(table)
-    words = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--force", "--out"]
+    words = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--columns", "all", "--force", "--out"]
     for source in (table, link, table.with_name("*.csv")):
         for argv in (
             ["run", source, *words, table], ["run", table, *words, link],

@@ -40,7 +40,7 @@ _OWN = re.compile(rb"\d[\d .]*(?= s\b| rows/s\b| min left\b)|\b[0-9a-f]{32}\b")
 
 
 class Seen(NamedTuple):
-    """What others may see of a command: its exit status, both outputs, and the files it wrote that are not secret.
+    """What others may see of a command: exit status, both outputs, files it wrote that are not secret, all names.
 
     Of databases, which hold random names and times, only the size is compared.
     """
@@ -50,6 +50,7 @@ class Seen(NamedTuple):
     out: bytes
     err: bytes
     files: dict[str, bytes]
+    names: tuple[str, ...]  #: of all files there are
 
     @property
     def text(self) -> str:
@@ -89,7 +90,8 @@ def seen(
         if path.is_file() and path.name not in (".out", ".err") and path.stat().st_mode & 0o077
         and before.get(path) != path.stat().st_mtime_ns
     }  # fmt: skip
-    return Seen(tuple(parts), status, texts[0], texts[1], written)
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return Seen(tuple(parts), status, texts[0], texts[1], written, tuple(names))
 
 
 def neighbors(
@@ -105,13 +107,13 @@ def neighbors(
         yield seen(argv, folders[0], environment, tape, **more), seen(argv, folders[1], environment, Tape(tape), **more)
 
 
-COMMON = ("-k", "2", "--epsilon", "1", "--delta", "1e-5", "--row-norm", "4")
+COMMON = ("-k", "2", "--epsilon", "1", "--delta", "1e-5", "--row-norm", "4", "--columns", "a,b,c,d")
 RUN = ("run", "rows.csv", *COMMON, "--release-every", "50", "--seed", "3")
 FILES = ("--regret", "regret.csv", "--summary", "summary.md", "--private-regret", "public.jsonl")
 COMMANDS: Sequence[Sequence[str]] = (
     (*RUN, "--out", "r.jsonl", *FILES, "--set", "publish_regret=yes"),
     (*RUN, "--out", "-", "--horizon", "300"),
-    ("run", "rows.csv", "-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "private",
+    ("run", "rows.csv", "-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "private", "--columns", "all",
      "--out", "private.jsonl", "--release-every", "50"),
     ("show", "r.jsonl"),
     ("show", "r.jsonl", "--json"),
@@ -133,8 +135,9 @@ HEAVY: dict[str, Sequence[str]] = {
     "TTY_COMPATIBLE": ("plan", "--n-rows", "1000", "--n-features", "4", "-k", "2", "--epsilon", "1", "--delta", "1e-6"),
     "CLICOLOR_FORCE": ("report", "r.jsonl"),
 }
-#: Row 18 of the neighbor, in place of ordinary numbers.
-EDITS = ("0,0,0,0", "1,x,3,4", ",,,", "1e30,-1e30,0,0", '2.5,"1,5",0,0', "1,2,3")
+#: Row 18 of the neighbor, in place of ordinary numbers: text, missing, infinite, with a line end, short. Or all rows.
+ALL_BAD = "all bad"
+EDITS = ("1,x,3,4", "1,,3,4", "1e999,-inf,0,0", '2.5,"1\n5",0,0', "1,2,3", ALL_BAD)
 #: Marks of exact figures on cards and in logs.
 EXACT = re.compile(r"\[curator only\]|curator only: captured|\d bad rows")
 
@@ -143,6 +146,8 @@ def write(folder: Path, edit: str) -> None:
     data = np.random.default_rng(1).normal(size=(300, 4)) * [3.0, 2.0, 1.0, 0.5]
     lines = ["a,b,c,d", *(",".join(f"{value:.6f}" for value in row) for row in data)]
     lines[18] = edit or lines[18]
+    if edit == ALL_BAD:
+        lines[1:] = [",,,"] * 300
     (folder / "rows.csv").write_text("\n".join(lines) + "\n")
     (folder / "head.csv").write_text("\n".join(lines[:151]) + "\n")
 

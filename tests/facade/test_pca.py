@@ -39,7 +39,7 @@ def test_every_kind_of_table_is_released_alike(frame, tmp_path):
     for kind, release in releases.items():
         assert np.array_equal(release.gram, releases["frame"].gram), kind
         assert release.features == tuple(NAMES)
-    # Arrays have no names, which are part of the key of the noise.
+    # Arrays have no names.
     lows, highs = zip(*BOUNDS.values(), strict=True)
     for data in (frame.to_numpy(), sparse.csr_array(frame.to_numpy()), frame.to_numpy().tolist()):
         release = sp.pca(data, 2, 1.0, bounds=(lows, highs), seed=0)
@@ -91,7 +91,6 @@ def test_a_cell_that_is_no_number_makes_its_row_absent(frame):
     [
         ("frame", {}, "Give the range of each column"),
         ("frame", {"row_norm": 300.0}, "the table has no types: name its numeric columns with `columns`"),
-        ("csv", {"bounds": (0, 300)}, "has no types: name its numeric columns"),
         ("arrow", {"bounds": (0, 300)}, "does not hold numbers"),
         ("iterator", {"row_norm": 1.0}, "expected a table, or the path of a regular file"),
         ("frame", {"bounds": BOUNDS, "n_components": 1.5}, "a share of the variance in"),

@@ -128,9 +128,7 @@ def csv(data: bytes) -> None:
 def ndjson(data: bytes) -> None:
     choice, body = (data[0], data[1:]) if data else (0, b"")
     FILE.write_bytes(gzip.compress(body, 1) if choice & 3 == 1 else body)
-    options: dict[str, Any] = {
-        "columns": ("a", "b") if choice & 4 else None,
-    }
+    options: dict[str, Any] = {"columns": ("a", "b") if choice & 4 else None}
     opened(lambda: from_ndjson(FILE, **options, chunk_rows=1 + (choice >> 5), max_bytes=2**16), body)
 
 
@@ -397,13 +395,7 @@ def _made_once() -> None:
     counts, fresh = [[0] * 5, 0, None, 0, 0, 0, None], [b"0" * 16]
     values = {"first": 1, "count": 3, "kind": "rows", "counts": counts, "fresh": fresh, "link": b"1"}
     entry = encode(values | {"rows": np.eye(3, 2)})
-    _RECORDS.extend(
-        [
-            (_key_of, _STORES[0][1]["run.db.key"]),
-            (decode, entry),
-            (entry_of, entry),
-        ]
-    )
+    _RECORDS.extend([(_key_of, _STORES[0][1]["run.db.key"]), (decode, entry), (entry_of, entry)])
     fed = Stream(_DEBIT, row_norm=1.0, seed=1, features=("a", "b"))
     steps = fed.push_many(np.random.default_rng(0).normal(size=(3, 2)) / 3.0)
     lines = [release.to_json() for release in steps.releases]

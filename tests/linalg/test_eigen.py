@@ -5,15 +5,7 @@ from scipy.linalg import subspace_angles
 
 from streampca import _native
 from streampca.linalg import eigen
-from streampca.linalg.eigen import (
-    fix_signs,
-    negative_direction,
-    orthonormal,
-    power_step,
-    ritz_pairs,
-    top_eigh,
-    top_sum,
-)
+from streampca.linalg.eigen import fix_signs, negative_direction, orthonormal, power_step, ritz_pairs, top_eigh, top_sum
 from streampca.linalg.svec import pack_entries
 
 

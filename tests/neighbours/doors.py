@@ -658,13 +658,13 @@ def command(run: Run, words: list[str], data: bytes | None = None, *, then: list
 
 _MODEL = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--seed", str(SEED)]
 #: Of each command, after the file.
-WORDS = {"run": [*_MODEL, "--release-every", str(EVERY), "--no-live"], "release": [*_MODEL, "--mechanism", "gaussian"]}
+WORDS = {"run": [*_MODEL, "--release-every", str(EVERY), "--no-live"], "pca": [*_MODEL, "--mechanism", "gaussian"]}
 
 
 def cli_door(
     name: str, file: str, write: Callable[[Table, Edit | None], bytes], *words: str, verb: str = "run", **more: Any
 ) -> Door:  # fmt: skip
-    """A door of ``streampca run`` or ``release``."""
+    """A door of ``streampca run`` or ``pca``."""
 
     def act(run: Run, table: Table, edit: Edit | None) -> None:
         data = write(table, edit)
@@ -698,7 +698,7 @@ def cli_doors() -> Iterator[Door]:
         ("CSV, CRLF", Writer(csv.QUOTE_ALL, end="\r\n"), ("--columns", "6,2,4"), {}),
         ("standard input", Writer(), columns, {}),
         ("names", Writer(header=False), ("--read", f"names={','.join(NAMES)}", *columns), {}),
-        ("release", Writer(), columns, {"verb": "release"}),
+        ("pca", Writer(), columns, {"verb": "pca"}),
         ("store", Writer(), (*columns, "--store", "FOLDER/run.db"), {"weight": 0.02}),
         ("bounds", Writer(), (*columns, "--bounds=-2:2"), {}),
         ("private regret", Writer(),

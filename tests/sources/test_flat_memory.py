@@ -59,7 +59,7 @@ def line(megabytes: int, start: str = "", text: str = "1", end: str = "") -> lis
 @pytest.mark.parametrize("megabytes", [40, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("quotes", [("", "1", ""), ('"', '1""\n,', '"')])
 def test_a_long_record_through_a_pipe_is_one_bad_row(megabytes: int, quotes: tuple[str, str, str]) -> None:
-    assert read("-", {}, line(megabytes, *quotes)) == (3, 1, "")
+    assert read("-", {"columns": "all"}, line(megabytes, *quotes)) == (3, 1, "")
 
 
 @pytest.mark.parametrize(("letter", "times", "rows"), [(b"0", 800, 3), (b"\n", 1, 2**18 + 2)])
@@ -70,11 +70,11 @@ def test_a_bomb(tmp_path: Path, letter: bytes, times: int, rows: int) -> None:
         for _ in range(times):
             file.write(letter * 2**18)
         file.write(b"\n3,4\n" if letter != b"\n" else b"3,4\n")
-    assert read(path, {}) == (rows, rows - 2, "")
+    assert read(path, {"columns": "all"}) == (rows, rows - 2, "")
 
 
-@pytest.mark.parametrize("columns", [None, ["c7", "c499999"]])
-def test_half_a_million_columns(tmp_path: Path, columns: list[str] | None) -> None:
+@pytest.mark.parametrize("columns", ["all", ["c7", "c499999"]])
+def test_half_a_million_columns(tmp_path: Path, columns: object) -> None:
     path, row, width = tmp_path / "wide.csv", ",".join(["0.25"] * 500_000), 500_000
     path.write_text(",".join(f"c{i}" for i in range(width)) + f"\n{row}\n{row}\n")
     assert read(path, {"columns": columns}) == (2, 0, "")

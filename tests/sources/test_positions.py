@@ -101,7 +101,7 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
             made.execute("CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, a, b)")
             made.executemany("INSERT INTO rows (a, b) VALUES (?, ?)", ROWS[first:stop].tolist())
 
-    where = [str(table)] if kind == "file" else [
+    where = [str(table), "--columns", "all"] if kind == "file" else [
         f"sqlite:///{database}", "--read", "query=SELECT * FROM rows", "--read", "cursor=id",
     ]  # fmt: skip
 

@@ -14,13 +14,7 @@ from runs import ROWS, begin, fpl, proceed, rows_of, texts, whole, writer_of
 
 import streampca as sp
 from streampca import _native
-from streampca.errors import (
-    StoreCorruptError,
-    StoreForkedError,
-    StoreUnwritableError,
-    UsageError,
-    WrongKeyError,
-)
+from streampca.errors import StoreCorruptError, StoreForkedError, StoreUnwritableError, UsageError, WrongKeyError
 from streampca.store.database import SCHEMA
 from streampca.store.keys import read_key
 from streampca.store.reading import backup, status

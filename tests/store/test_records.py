@@ -21,15 +21,7 @@ from streampca.store import records
 from streampca.store.config import load
 from streampca.store.database import checksum
 from streampca.store.keys import RunKey
-from streampca.store.records import (
-    decode,
-    encode,
-    entry_of,
-    groups_of,
-    record_of,
-    release_records,
-    releases_of,
-)
+from streampca.store.records import decode, encode, entry_of, groups_of, record_of, release_records, releases_of
 from streampca.stream.blocks import BlockGram, Entry
 
 PROMISE = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False).guarantee

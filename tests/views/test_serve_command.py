@@ -19,21 +19,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from streampca.cli import main
 raise SystemExit(main())
 """
-RUN = [
-    "run",
-    "rows.csv",
-    "-k",
-    "2",
-    "--epsilon",
-    "1",
-    "--delta",
-    "1e-6",
-    "--bounds=-2:2",
-    "--horizon",
-    "3000",
-    "--columns",
-    "all",
-]
+RUN = ["run", "rows.csv", "-k", "2", "--epsilon", "1", "--delta", "1e-6", "--bounds=-2:2", "--columns", "all"]
+RUN += ["--horizon", "3000"]
 
 
 @pytest.fixture(scope="module")
