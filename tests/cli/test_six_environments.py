@@ -139,7 +139,7 @@ HEAVY: dict[str, Sequence[str]] = {
 ALL_BAD = "all bad"
 EDITS = ("1,x,3,4", "1,,3,4", "1e999,-inf,0,0", '2.5,"1\n5",0,0', "1,2,3", ALL_BAD)
 #: Marks of exact figures on cards and in logs.
-EXACT = re.compile(r"\[curator only\]|curator only: captured|\d bad rows")
+EXACT = re.compile(r"curator only: (captured|unusable|clipped|shortened)|\d bad rows")
 
 
 def write(folder: Path, edit: str) -> None:
