@@ -53,7 +53,7 @@ _ARGUMENT = "a function of arguments of the caller and of observed members"
 _SAME = "another form of observed members"
 #: Public members that are not observed: by class, reason and name.
 NOT_OBSERVED: dict[type, dict[str, str]] = {
-    Release: {_ARGUMENT: "transform replaced", _SAME: "plot"},
+    Release: {_ARGUMENT: "holding transform replaced", _SAME: "plot save"},
     Estimates: {_ARGUMENT: "share"},
     NoiseLaw: {_ARGUMENT: "quantile std"},
     Guarantee: {_ARGUMENT: "compose epsilon_at", _SAME: "seeded to_dict"},
@@ -76,12 +76,13 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
 ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {
     (Subspace, "captured"): lambda subspace: (np.diag(np.arange(1.0, len(subspace.basis) + 1.0)),),
     (Subspace, "angles"): lambda subspace: (Subspace(np.eye(*subspace.basis.shape)),),
+    (Subspace, "distance"): lambda subspace: (Subspace(np.eye(*subspace.basis.shape)),),
     (Terms, "count"): lambda terms: (1, 100),
 }
 #: Least depth at which members are read: those of 1 need an eigendecomposition each, those of 2 milliseconds.
-_DEPTHS = {(Release, name): 1 for name in ("estimates", "component_estimates", "explained_variance_ratio")} | {
+_DEPTHS = {(Release, name): 1 for name in ("changes", "estimates", "component_estimates", "explained_variance", "explained_variance_ratio")} | {
     (Estimates, "interval"): 2, (Estimates, "approximate_interval"): 2, (Release, "_repr_html_"): 2,
-    (Release, "to_json"): 0, (Release, "n_clear"): 1, (Release, "stands_out"): 2,
+    (Release, "to_json"): 0, (Release, "to_frame"): 2, (Release, "n_clear"): 1, (Release, "stands_out"): 2,
 }  # fmt: skip
 #: Longer texts are kept as digests.
 _LONG = 200

@@ -33,7 +33,7 @@ class Subspace:
 
     def distance(self, other: Subspace) -> float:
         """Return the sine of the largest principal angle to another subspace of the same dimension."""
-        return float(np.sin(self.angles(other)[-1]))
+        return float(np.sin(self.angles(other).max(initial=0.0)))
 
     def angles(self, other: Subspace) -> FloatArray:
         """Return the principal angles to another subspace, in radians, ascending."""

@@ -109,7 +109,8 @@ def test_estimates_of_the_last_release_are_read(name, exact, monkeypatch):
         return made
 
     monkeypatch.setattr(sp.Release, "_estimates", estimates)
-    assert "component_estimates." in refuted()
+    found = refuted()
+    assert "component_estimates." in found or "Release.changes" in found
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -130,7 +131,7 @@ def test_cards_and_pages_are_read_at_depth_2(monkeypatch):
         return {path.split("[")[0].split(".")[0] for path, value in after.items() if before.get(path) != value}
 
     assert changed() == set()
-    monkeypatch.setattr(Card, "note", property(lambda self: "another"))
+    monkeypatch.setattr(Card, "curator", property(lambda self: "another"))
     assert changed() == {"card", "streampca show", "Release"}
     monkeypatch.undo()
     monkeypatch.setattr(Page, "panels", lambda self: [])
