@@ -103,6 +103,7 @@ def check(
         )
     proposal = ""
     if n and d and bounds is None and row_norm is None:
+        notes.append("No range is taken from these rows: that would not be private. Fill in from the data dictionary:")
         proposal = "".join(["bounds = {\n", *(f"    {name!r}: (LOW, HIGH),\n" for name in used), "}"])
     long = None if row_norm is None or not profile.complete else profile.long / profile.complete
     return Check(

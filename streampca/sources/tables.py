@@ -67,6 +67,8 @@ def choose_columns(
             labels, columns = list(map(str, first if columns is None else columns)), None
             refuse_values(labels if has_types else first, "the table", NAME_THEM)
         data = np.array([_listed(row, labels) for row in data], dtype=object)
+        if data.ndim != 2:
+            raise BadParameterError("data", ..., "rows of one length, each a sequence of cells or a mapping by name")
     if is_frame(data) or is_arrow(data):
         data = data if is_frame(data) else arrow_reader(data).read_all()  # a reader can be read only once
         labels = list(data.columns) if is_frame(data) else data.schema.names
@@ -145,4 +147,4 @@ def _of_file(file: Any) -> Iterator[tuple[Sequence[Any], int]]:
 def _by_column(part: Any) -> Sequence[Any]:
     """Return the columns of a frame, an Arrow table or an array."""
     frame = part if is_frame(part) or not is_arrow(part) else part.to_pandas()
-    return [frame[label] for label in frame.columns] if is_frame(frame) else frame.T  # type: ignore[no-any-return]
+    return [frame[label] for label in frame.columns] if is_frame(frame) else frame.T

@@ -12,7 +12,6 @@ import pandas as pd
 from streampca.errors import printable
 
 _MARK = "CURATOR ONLY - nothing spent"
-_FILL_IN = "No range is taken from these rows: that would not be private. Fill in from the data dictionary:"
 _REASONS = {"identifier": "looks like an identifier", "empty": "no values"}
 #: Columns of the text, columns of the table and names for one reason that it shows at most, and its longest name.
 _WIDTH, _SHOWN, _NAMED, _LONGEST = 80, 60, 12, 24
@@ -61,16 +60,15 @@ class Check:
         complete = f"{self.complete_rows:,} rows complete in the {len(used):,} columns used"
         complete = complete if self.used else "none holds numbers"
         lines = [f"{self.rows:,} rows, {len(self.columns):,} columns; {complete}"]
-        lines += _table(used[:_SHOWN])
+        lines += _table(used[:_SHOWN]) if self.used else []
         if len(used) > _SHOWN:
             lines.append(f"and {len(used) - _SHOWN:,} more columns; `columns` in Python has all")
         texts = []
-        for kind, names in left_out.groupby("kind", sort=False).groups.items():
+        for kind in left_out["kind"].unique():
+            names = list(left_out.index[left_out["kind"] == kind])
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             texts.append(f"{', '.join(names[:_NAMED])}{more} ({_REASONS.get(kind, kind)})")
         texts = [*([f"left out: {', '.join(texts)}"] if texts else []), *self.notes]
-        if self.proposal:
-            texts.append(_FILL_IN if "LOW" in self.proposal else "The release of this table:")
         for text in texts:
             lines += textwrap.wrap(text, _WIDTH, break_on_hyphens=False)
         return "\n".join([_MARK.rjust(_WIDTH), *map(printable, [*lines, *self.proposal.split("\n")])]).rstrip()
@@ -86,10 +84,10 @@ def _table(columns: pd.DataFrame) -> list[str]:
     shares["not_a_number"] += (" " + columns["style"]).str.rstrip()
     shares.insert(0, "type", columns["kind"])
     shares.index = [printable(name)[:_LONGEST] for name in columns.index]
-    shares.columns = pd.Index([name.replace("_", " ") for name in shares], name="column")
-    head, *lines = shares.to_string().split("\n") if len(columns) else [""]
+    shares = shares.rename(columns={"not_a_number": "not a number"}).rename_axis(columns="column")
+    head, *lines = shares.to_string().split("\n")
     if len(lines) > 3 and 2 * len(head) + 4 <= _WIDTH:
         half = (len(lines) + 1) // 2
         right = [head, *lines[half:]]
         return [f"{a}    {b}".rstrip() for a, b in zip_longest([head, *lines[:half]], right, fillvalue="")]
-    return [head, *lines] if head else []
+    return [head, *lines]
