@@ -6,11 +6,9 @@ that is taken from the rows would not be private.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from streampca.errors import SourceError
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.scale import Bounds, check_row_norm, check_scale, column_bounds
 from streampca.mechanisms.covariance import GaussianCovariance
@@ -74,10 +72,8 @@ def check(
     names, is_private = table.names, isinstance(bounds, str) and bounds == "private"
     check_components(n_components, None if columns is None else len(names))
     ranges = None if bounds is None or is_private else column_bounds(bounds, len(names), names)  # type: ignore[arg-type]
-    profile = Profile(names, ranges, row_norm, None if columns is None else range(len(names)))
-    notes = _read(table, profile, limit)
-
-    figures = profile.columns()
+    profile = Profile(table, ranges, row_norm, None if columns is None else range(len(names)))
+    notes, figures = profile.read(limit), profile.columns()
     used = tuple(names[at] for at in profile.used or ())
     n, d, noise, captured = profile.rows, len(used), None, None
     notes += _warnings(profile, 0.0 if ranges is None or not used else figures.loc[[*used], "outside"].max())
@@ -109,20 +105,6 @@ def check(
     return Check(
         n, profile.complete, profile.unreadable, figures, used, long, noise, captured, tuple(notes), proposal
     )  # fmt: skip
-
-
-def _read(table: CellTable, profile: Profile, limit: int | None) -> list[str]:
-    """Add the first rows of a table to a profile; return a sentence where it is cut or damaged."""
-    try:
-        for columns, unreadable in table.blocks():
-            left = sys.maxsize if limit is None else limit - profile.rows
-            part = [column[:left] for column in columns]
-            profile.add(part, min(unreadable, left - len(part[0])), table.missing)
-            if profile.rows == limit:
-                return [f"Only the first {limit:,} rows were read."]
-    except SourceError as damage:
-        return [f"Reading ended after {profile.rows:,} rows: {damage}"]
-    return []
 
 
 def _warnings(profile: Profile, outside: float) -> list[str]:

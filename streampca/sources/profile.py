@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import cache, partial
 from numbers import Real
 from typing import Any
 
@@ -19,9 +19,11 @@ import numpy as np
 import pandas as pd
 
 from streampca.conversion import as_floats
+from streampca.errors import SourceError
 from streampca.linalg.types import FloatArray
 from streampca.rows.names import MISSING
 from streampca.sources.csv_cells import number, numbers
+from streampca.sources.tables import CellTable
 
 #: Names of columns that number rows or people.
 _IDENTIFIER = re.compile(r"(?i:(^|[_ .-])(id|uuid|guid)$|^index$|^Unnamed: )|(?<=[a-z])I[dD]$")
@@ -42,32 +44,24 @@ def cells_of(column: Any, missing: frozenset[str] = MISSING) -> tuple[FloatArray
     """
     if getattr(getattr(column, "dtype", None), "kind", "O") in "fiub":
         return as_floats(column), Counter()
-    cells = column.tolist() if hasattr(column, "tolist") else column
-    try:
-        if (floats := numbers(cells, missing)) is not None:
-            return np.array(floats), Counter()
-    except TypeError:  # a cell that is no text
-        pass
-    parse, others = cache(partial(number, missing=missing)), Counter[Any]()
+    cells, others = column.tolist() if hasattr(column, "tolist") else list(column), Counter[Any]()
+    if all(isinstance(cell, str) for cell in cells) and (floats := numbers(cells, missing)) is not None:
+        return np.array(floats), others
     values = np.full(len(cells), np.nan)
     for at, cell in enumerate(cells):
-        value = parse(cell) if isinstance(cell, str) else _real(cell)
-        if value is None:
-            others[cell if isinstance(cell, str) else type(cell)] += 1
-        else:
-            values[at] = value
+        if isinstance(cell, (Real, Decimal, np.bool_)):
+            try:
+                values[at] = float(cell)
+            except (OverflowError, ValueError):  # beyond floats, or a signaling NaN of decimal
+                values[at] = math.inf
+        elif isinstance(cell, str):
+            if (value := number(cell, missing)) is None:
+                others[cell] += 1
+            else:
+                values[at] = value
+        elif not (cell is None or cell is np.ma.masked or cell is pd.NA or cell is pd.NaT):
+            others[type(cell)] += 1
     return values, others
-
-
-def _real(cell: Any) -> float | None:
-    """Return the number in a cell that is no text, nan if it is missing, None if it is no number."""
-    # pandas has values for missing numbers and times that convert to no float.
-    if cell is None or cell is np.ma.masked or type(cell).__name__ in ("NAType", "NaTType"):
-        return math.nan
-    try:
-        return float(cell) if isinstance(cell, (Real, Decimal, np.bool_)) else None
-    except (OverflowError, ValueError):  # beyond floats, or a signaling NaN of decimal
-        return math.inf
 
 
 def style_of(cell: Any) -> str:
@@ -91,28 +85,42 @@ def _kind(name: str, values: FloatArray, others: Counter[Any]) -> str:
 
 
 class Profile:
-    """Counts of the cells, bad rows and long rows of a table, block by block.
+    """Counts of the cells, bad rows and long rows of a table.
 
     ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
     ``complete`` rows have a finite number in each of these, and ``long`` ones of them are longer than ``row_norm``.
     """
 
     def __init__(
-        self, names: Sequence[str], bounds: tuple[FloatArray, FloatArray] | None, row_norm: float | None,
+        self, table: CellTable, bounds: tuple[FloatArray, FloatArray] | None, row_norm: float | None,
         used: Sequence[int] | None,
     ) -> None:  # fmt: skip
-        self.names, self._bounds, self.row_norm, self.used = names, bounds, row_norm, used
+        self._table, self._bounds, self.row_norm, self.used = table, bounds, row_norm, used
         self.rows = self.unreadable = self.complete = self.long = 0
-        self._kinds = ["empty"] * len(names)
-        self._finite, self._outside = np.zeros((2, len(names)), dtype=np.int64)
-        self._styles = [Counter[str]() for _ in names]  # of the cells that are no finite numbers
+        self._kinds = ["empty"] * len(table.names)
+        self._finite, self._outside = np.zeros((2, len(table.names)), dtype=np.int64)
+        self._styles = [Counter[str]() for _ in table.names]  # of the cells that are no finite numbers
 
-    def add(self, columns: Sequence[Any], unreadable: int, missing: frozenset[str]) -> None:
+    def read(self, limit: int | None) -> list[str]:
+        """Count the first rows of the table; return a sentence where it is cut or damaged."""
+        try:
+            for columns, unreadable in self._table.blocks():
+                left = sys.maxsize if limit is None else limit - self.rows
+                part = [column[:left] for column in columns]
+                self._add(part, min(unreadable, left - len(part[0])))
+                if self.rows == limit:
+                    return [f"Only the first {limit:,} rows were read."]
+        except SourceError as damage:
+            return [f"Reading ended after {self.rows:,} rows: {damage}"]
+        return []
+
+    def _add(self, columns: Sequence[Any], unreadable: int) -> None:
         """Count a block: the cells of its columns, and the number of unreadable rows beside them."""
+        names, missing = self._table.names, self._table.missing
         cells = [cells_of(column, missing) for column in columns]
         values = np.stack([floats for floats, _ in cells], axis=1)
         if len(values) and self.rows == self.unreadable:  # the first readable rows
-            self._kinds = [_kind(name, *column) for name, column in zip(self.names, cells, strict=True)]
+            self._kinds = [_kind(name, *column) for name, column in zip(names, cells, strict=True)]
             if self.used is None:
                 self.used = [at for at, kind in enumerate(self._kinds) if kind == "number"]
         self.rows, self.unreadable = self.rows + len(values) + unreadable, self.unreadable + unreadable
@@ -138,7 +146,7 @@ class Profile:
             "kind": self._kinds, "missing": (rows - self._finite - bad) / max(rows, 1),
             "not_a_number": bad / max(rows, 1),
             "style": [max(styles, key=styles.__getitem__) if styles.total() else "" for styles in self._styles],
-        }, index=pd.Index(self.names, name="column"))  # fmt: skip
+        }, index=pd.Index(self._table.names, name="column"))  # fmt: skip
         if self._bounds is not None:
             figures["outside"] = self._outside / np.maximum(self._finite, 1)
         return figures
