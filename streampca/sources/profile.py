@@ -37,14 +37,14 @@ _STYLES = {
 }  # fmt: skip
 
 
-def cells_of(column: Any, missing: frozenset[str] = MISSING) -> tuple[FloatArray, Counter[Any]]:
-    """Return the numbers in cells of any type, nan for others, and these others with their counts.
+def cells_of(column: Any, missing: frozenset[str] = MISSING) -> tuple[FloatArray, Counter[str]]:
+    """Return the numbers in cells of any type, nan for others, and the styles of those others that are not missing.
 
-    Text is a number as in a CSV file. A cell that is neither number nor text counts by its type.
+    Text is a number as in a CSV file.
     """
     if getattr(getattr(column, "dtype", None), "kind", "O") in "fiub":
         return as_floats(column), Counter()
-    cells, others = column.tolist() if hasattr(column, "tolist") else list(column), Counter[Any]()
+    cells, others = column.tolist() if hasattr(column, "tolist") else list(column), Counter[str]()
     if all(isinstance(cell, str) for cell in cells) and (floats := numbers(cells, missing)) is not None:
         return np.array(floats), others
     values = np.full(len(cells), np.nan)
@@ -56,23 +56,21 @@ def cells_of(column: Any, missing: frozenset[str] = MISSING) -> tuple[FloatArray
                 values[at] = math.inf
         elif isinstance(cell, str):
             if (value := number(cell, missing)) is None:
-                others[cell] += 1
+                others[style_of(cell)] += 1
             else:
                 values[at] = value
         elif not (cell is None or cell is np.ma.masked or cell is pd.NA or cell is pd.NaT):
-            others[type(cell)] += 1
+            others["object"] += 1
     return values, others
 
 
-def style_of(cell: Any) -> str:
-    """Return the style of a cell that is no number: a word of a fixed list, never the cell."""
-    if not isinstance(cell, str):
-        return "object"
+def style_of(cell: str) -> str:
+    """Return the style of a text that is no number: a word of a fixed list, never the cell."""
     text = cell.strip()[:64]
     return next((name for name, pattern in _STYLES.items() if pattern.fullmatch(text)), "text")
 
 
-def _kind(name: str, values: FloatArray, others: Counter[Any]) -> str:
+def _kind(name: str, values: FloatArray, others: Counter[str]) -> str:
     """Return the kind of a column: what most of its cells are, beside the missing ones."""
     known = values[~np.isnan(values)]
     if not (cells := len(known) + others.total()):
@@ -127,8 +125,7 @@ class Profile:
         finite, infinite = np.isfinite(values), np.isinf(values).sum(axis=0)
         self._finite += finite.sum(axis=0)
         for styles, (_, others), count in zip(self._styles, cells, infinite.tolist(), strict=True):
-            for cell, times in others.items():
-                styles[style_of(cell)] += times
+            styles.update(others)
             styles["infinite"] += count
         if self._bounds is not None:
             lower, upper = self._bounds

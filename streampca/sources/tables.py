@@ -14,9 +14,9 @@ import numpy as np
 
 from streampca.conversion import arrow_reader, as_floats, framed, is_arrow, is_frame, is_sparse, table_columns
 from streampca.errors import BadParameterError, SourceError, UsageError
-from streampca.rows.names import MISSING, NAME_THEM, NO_TYPES, refuse_values
+from streampca.rows.names import MISSING, NO_TYPES, refuse_values
 from streampca.rows.protocol import sparse_blocks
-from streampca.sources.base import BLOCK_ROWS, choose, choose_named
+from streampca.sources.base import BLOCK_ROWS, NAME_THEM, choose, choose_named
 from streampca.sources.files import FORMATS, format_of, matching
 from streampca.sources.ndjson_rows import NdjsonRows
 from streampca.sources.parquet import ParquetRows

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import tempfile
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from unittest import mock
@@ -216,7 +216,7 @@ def test_identifiers_by_name(name, is_identifier):
     [
         ("-", "'-'"), ("--", "'-'"), ("1,5", "1,5"), ("1.234,5", "1,5"), ("1.234.567", "1,5"), ("<0.5", "<5"),
         ("70 kg", "5 kg"), ("?", "text"), ("5 %", "text"), ("2024-01-31", "text"), ("31.12.2024", "text"),
-        ("Smith", "text"), ("x" * 999, "text"), (datetime(2024, 1, 1), "object"), (list, "object"), ("\x1b[2J", "text"),
+        ("Smith", "text"), ("x" * 999, "text"), ("\x1b[2J", "text"),
     ],
 )  # fmt: skip
 def test_styles_are_words_of_a_fixed_list(cell, style):
@@ -226,26 +226,11 @@ def test_styles_are_words_of_a_fixed_list(cell, style):
 def test_cells_of_any_type():
     masked = np.ma.masked
     column = [
-        1,
-        True,
-        Decimal("2.5"),
-        np.float32(3),
-        None,
-        pd.NA,
-        pd.NaT,
-        masked,
-        "4",
-        " NA ",
-        10**400,
-        1j,
-        [1],
-        {},
-        b"5",
-    ]
+        1, True, Decimal("2.5"), np.float32(3), None, pd.NA, pd.NaT, masked, "4", " NA ", 10**400, 1j, [1], {}, b"5",
+    ]  # fmt: skip
     values, others = cells_of(column)
     assert np.array_equal(values, [1, 1, 2.5, 3, *[np.nan] * 4, 4, np.nan, np.inf, *[np.nan] * 4], equal_nan=True)
-    assert sum(others.values()) == 4
-    assert others == {complex: 1, list: 1, dict: 1, bytes: 1}
+    assert others == {"object": 4}
 
 
 def test_a_table_of_one_column_and_of_no_rows(tmp_path):
