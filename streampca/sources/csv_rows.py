@@ -12,13 +12,7 @@ from streampca.errors import SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
 from streampca.rows.names import NO_TYPES
-from streampca.sources.base import (
-    BoundsLike,
-    choose,
-    choose_named,
-    feature_names,
-    source_bounds,
-)
+from streampca.sources.base import BoundsLike, choose, choose_named, feature_names, source_bounds
 from streampca.sources.csv_cells import CellParser, numbers
 from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, CellSplitter, split_records

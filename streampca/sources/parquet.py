@@ -12,15 +12,7 @@ from typing import Any
 from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import RowSource, arrow_rows, is_number
-from streampca.sources.base import (
-    BLOCK_ROWS,
-    NAME_THEM,
-    BoundsLike,
-    choose_named,
-    columns_remedy,
-    feature_names,
-    source_bounds,
-)
+from streampca.sources.base import BLOCK_ROWS, NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
 from streampca.sources.reading import Reading
 
 #: Rows and numbers that pyarrow decodes at a time: 32 MB at most, from 8192 rows on.
@@ -81,9 +73,10 @@ class ParquetRows(RowSource):
         kinds = {name: schema.field(name).type for name in self.columns}
         if bad := [name for name, kind in kinds.items() if not (any_type or is_number(kind))]:
             good = [name for name in self.columns if name not in bad] if columns is None else []
+            remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
             raise SourceError(
                 path, f"column {listed(bad)} ({str(kinds[bad[0]])[:40]}) does not hold numbers; leave it out with "
-                f"{columns_remedy(good)}"
+                f"{remedy}"
             )  # fmt: skip
         self.bounds = source_bounds(bounds, self.features, names)
 

@@ -9,7 +9,6 @@ import tempfile
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -82,7 +81,6 @@ def polars_frame(_):
 
 FORMS = {
     "CSV": lambda folder: written(folder, "rows.csv", text_of(ROWS).encode()),
-    "CSV without pyarrow": lambda folder: written(folder, "rows.csv", text_of(ROWS).encode()),
     "CSV in quotes": lambda folder: written(
         folder, "rows.csv", "\n".join(",".join(f'"{cell}"' for cell in row) for row in [HEADER, *ROWS]).encode()
     ),
@@ -100,9 +98,7 @@ TYPED = ("Parquet", "Arrow", "Arrow batch")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_a_table_has_the_same_figures(form, tmp_path, monkeypatch):
-    if form == "CSV without pyarrow":
-        monkeypatch.setattr("streampca.sources.csv_cells._WIDEST", 0)
+def test_every_form_of_a_table_has_the_same_figures(form, tmp_path):
     report = sp.check(FORMS[form](tmp_path))
     assert kinds(report) == {
         "patient_id": "identifier", "visit": "text", "sex": "text", "age": "number", "weight kg": "number",
@@ -259,12 +255,10 @@ CELLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("widest", [0, 2**14], ids=["without pyarrow", "with it"])
 @given(cells=st.lists(st.tuples(st.sampled_from(CELLS), st.sampled_from(CELLS[:8])), min_size=1, max_size=12))
-def test_complete_rows_are_those_that_a_release_uses(widest, cells):
-    """Each cell alone may make pyarrow refuse a block, so that all cells around it go another way."""
+def test_complete_rows_are_those_that_a_release_uses(cells):
     text = "a,b,c\n" + "".join(f"{one},{other},7\n" for one, other in cells)
-    with tempfile.TemporaryDirectory() as folder, mock.patch("streampca.sources.csv_cells._WIDEST", widest):
+    with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder), "rows.csv", text.encode())
         report = sp.check(path, columns=["a", "b"])
         rows = np.concatenate([*sp.sources.open_rows(path, columns=["a", "b"]).blocks()])
