@@ -17,7 +17,7 @@ _REASONS = {"identifier": "looks like an identifier", "empty": "no values"}
 _WIDTH, _SHOWN, _NAMED, _LONGEST = 80, 60, 12, 24
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Check:
     """Report on a table before a release, created by `sp.check`. Curator only: exact functions of raw rows.
 
