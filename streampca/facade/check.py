@@ -53,7 +53,7 @@ def check(
     --------
     >>> rows = [{"age": 41, "weight": 70.5}, {"age": "-", "weight": 81.0}]
     >>> report = sp.check(rows, bounds={"age": (0, 120), "weight": (0, 80)})
-    >>> report.rows, report.complete_rows, report.columns.loc["weight", "outside"]
+    >>> report.rows, report.complete_rows, float(report.columns.outside["weight"])
     (2, 1, 0.5)
     """
     # All that depends on the arguments or on a header is refused before a row is read.
