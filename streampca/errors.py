@@ -218,7 +218,6 @@ ANSWERS = {
         "spent epsilon budget": "stream.guarantee",
         "n_components k delta center horizon release_every adjacency window noise solver unit":
             "a parameter of the algorithm: Stream(sp.PrivateFPL(...))",
-        "data_norm norm clip": "row_norm",
         "ledger": "account=Ledger(path).account(data_set)",
     },
     "Release": {

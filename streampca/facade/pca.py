@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
 
-from streampca.conversion import arrow_reader, framed, is_arrow, is_frame
-from streampca.errors import BadParameterError, SourceError, UsageError
+from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_components
 from streampca.linalg.scale import Bounds, check_scale
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Account
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
-from streampca.rows.names import NO_TYPES
 from streampca.rows.protocol import RowSource, as_source
 from streampca.rows.report import tell_curator
-from streampca.sources.base import choose
 from streampca.sources.files import open_rows
 from streampca.sources.reading import Reading
+from streampca.sources.tables import choose_columns, options_of
 from streampca.stream.feed import batches
 from streampca.stream.stream import Stream
-
-_WHOLE = "a table, or the path of a regular file"
-_STREAM = "For rows that arrive one by one use sp.Stream"
 
 
 def pca(
@@ -99,12 +92,15 @@ def pca(
     k, share = components_or_share(n_components)
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
-    rows, features, d, n = _opened(data, columns, read)
-    check_components(k, d)
+    if (options := options_of(data, read)) is None:
+        table, features = choose_columns(data, columns)
+        rows, n = as_source(table, features) or table, table.shape[0]
+    else:
+        rows = open_rows(data, columns=columns, **options)
+        features, n = rows.features, rows.count_rows() or 0
+    check_components(k, len(features))
     if not n:
-        raise SourceError(
-            data if isinstance(data, (str, os.PathLike)) else None, "no rows; there is nothing to release"
-        )
+        raise SourceError(data, "no rows; there is nothing to release")
     algorithm = PrivateFPL(
         n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n
     )
@@ -114,9 +110,6 @@ def pca(
     if isinstance(rows, RowSource):
         for batch in batches(stream.engine, rows, limit=n):  # not the rows of a file that has grown since the count
             stream.push_many(batch.rows)
-    elif isinstance(rows, list) and isinstance(rows[0], Mapping):
-        for row in rows:
-            stream.push(row)
     else:
         stream.push_many(rows)
     tell_curator(stream.admission)
@@ -124,49 +117,6 @@ def pca(
     if release is None:
         raise SourceError(None, f"the file had {n} rows when they were counted, and has {stream.t} now")
     return release if share is None else release.holding(share)
-
-
-def _opened(
-    data: Any, columns: Sequence[str | int] | None, read: Reading | None
-) -> tuple[Any, tuple[str, ...] | int, int, int]:
-    """Return the rows of a whole table, the names of its columns or their number, that number, and that of the rows."""
-    if isinstance(data, (str, os.PathLike)):
-        options = {} if read is None else {one.name: getattr(read, one.name) for one in fields(read)}
-        if options.get("follow") or str(data) == "-":
-            raise BadParameterError("data", str(data), _WHOLE, advice=_STREAM)
-        source = open_rows(data, columns=columns, **options)
-        if (n := source.count_rows()) is None:
-            raise BadParameterError("data", str(data), _WHOLE, advice=_STREAM)
-        return source, source.features, len(source.features), n
-    if read is not None:
-        raise UsageError("read= holds options for files. Omit it for rows in memory")
-    if isinstance(data, (list, tuple)):
-        first = data[0] if data else ()
-        if isinstance(first, Mapping):
-            names = None if columns is None else tuple(map(str, columns))
-            if names is None:
-                raise UsageError(f"the table {NO_TYPES}")
-            return list(data), names, len(names), len(data)
-        if columns is not None:
-            raise BadParameterError("columns", columns, "None for rows without names", advice="Select them in data")
-        return data, len(first), len(first), len(data)
-    data = framed(data)
-    if is_arrow(data) and not is_frame(data):
-        data = arrow_reader(data).read_all()  # a reader can be read only once
-        rows: Any = as_source(data.select(list(choose(data.schema.names, columns, "the table"))))
-    elif is_frame(data):
-        # Types of pandas follow from the rows: one cell of text changes that of its column.
-        if columns is None and hasattr(data, "iloc"):
-            raise UsageError(f"the table {NO_TYPES}")
-        places = choose([str(name) for name in data.columns], columns, "the table")
-        rows = as_source(getattr(data, "iloc", data)[:, list(places)])
-    elif len(getattr(data, "shape", ())) == 2:
-        if columns is not None:
-            data = data[:, list(columns)]
-        return as_source(data) or data, data.shape[1], data.shape[1], data.shape[0]
-    else:
-        raise BadParameterError("data", data, _WHOLE, advice=_STREAM)
-    return rows, rows.features, len(rows.features), len(data)
 
 
 def components_or_share(n_components: Any) -> tuple[Any, float | None]:

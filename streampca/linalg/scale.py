@@ -93,8 +93,8 @@ def column_bounds(
             # A list has the pair of each feature; a tuple has all lower bounds, then all upper ones.
             lower, upper = zip(*bounds, strict=True) if isinstance(bounds, list) else bounds
         except (TypeError, ValueError):
-            stream = " Only Stream accepts 'private'." if str(bounds) == "private" else ""
-            raise BadParameterError("bounds", bounds, f"(lower, upper) or a mapping by name.{stream}") from None
+            advice = "Only `Stream` and `sp.pca` accept 'private'"
+            raise BadParameterError("bounds", bounds, "(lower, upper) or a mapping by name", advice=advice) from None
     try:
         lower, upper = (
             np.broadcast_to(np.asarray(side, dtype=np.float64), (n_features,)).copy() for side in (lower, upper)

@@ -38,11 +38,6 @@ def looks_like_value(name: str, missing: frozenset[str] = MISSING) -> bool:
         return False
     if not any(letter.isalpha() or letter == "_" for letter in text):
         return True  # a digit and no letter, such as 1,5 or 31.12.2024 or 5 %
-    return is_date(text)
-
-
-def is_date(text: str) -> bool:
-    """Return whether a text with a digit is a date or a time."""
     text = " ".join(text.split())
     if len(text) > _LONGEST_DATE:
         return False

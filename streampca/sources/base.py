@@ -48,11 +48,6 @@ class NumberedRows(PositionedSource):
             )
 
 
-def columns_remedy(good: Sequence[str]) -> str:
-    """Return the option that chooses the columns of numbers, with their names if they are few."""
-    return f"columns={[*good]}" if good and len(repr(good)) <= 80 else "columns="
-
-
 def in_blocks(rows: Iterable[list[float]], size: int) -> Iterator[FloatArray]:
     """Yield rows in blocks of at most ``size``."""
     rows = iter(rows)

@@ -93,30 +93,15 @@ class CellParser:
                 delimiter=delimiter, quote_char='"' if quotes else False, newlines_in_values=quotes,
                 ignore_empty_lines=False,
             ),
+            "convert_options": csv.ConvertOptions(
+                column_types=dict.fromkeys(self.wanted, pa.float64()), include_columns=self.wanted,
+                null_values=sorted(missing),
+            ),
         }  # fmt: skip
-
-        @cache
-        def conversion(texts: frozenset[str]) -> Any:
-            return csv.ConvertOptions(
-                column_types={name: pa.string() if name in texts else pa.float64() for name in self.wanted},
-                include_columns=self.wanted, null_values=sorted(missing), strings_can_be_null=True,
-            )  # fmt: skip
-
-        def read(text: bytes, texts: frozenset[str]) -> Any:
-            return csv.read_csv(pa.BufferReader(text), convert_options=conversion(texts), **plain)
-
-        self._read, self._error = read, pa.ArrowInvalid
+        self._read, self._error = lambda text: csv.read_csv(pa.BufferReader(text), **plain), pa.ArrowInvalid
 
     def parse(self, text: bytes) -> FloatArray | None:
         """Return the rows of whole records, one a record, or None if `number` must read any of them."""
-        batch = self.batch(text)
-        return None if batch is None else next(arrow_rows(batch, self.wanted, batch.num_rows))
-
-    def batch(self, text: bytes, texts: frozenset[str] = frozenset()) -> Any:
-        """Return whole records as an Arrow batch of the wanted columns, named by position; ``texts`` are not numbers.
-
-        None if the records must be read one by one.
-        """
         if self._read is None or text is OVERLONG or text is UNCLOSED:
             return None
         # Four ways in which pyarrow reads other records than `records`: it ends them at a lone CR, skips a byte order
@@ -129,8 +114,8 @@ class CellParser:
         if self._quotes and b'"' in text and not are_plain_quotes(text, self._delimiter):
             return None
         try:
-            table = self._read(text, texts)
+            table = self._read(text)
         except self._error:
             return None
         (batch,) = table.combine_chunks().to_batches()
-        return batch
+        return next(arrow_rows(batch, self.wanted, batch.num_rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,8 +63,6 @@ class CsvRows(TextRows):
     does, with the same result, more slowly.
     """
 
-    _needs_columns: ClassVar[bool] = True  # a file without rows, and one without chosen columns, is refused
-
     def __init__(
         self,
         path: Readable,
@@ -98,7 +96,7 @@ class CsvRows(TextRows):
         self._begun = pieces if self._file.once else None
         self._width = len(names)
         # Which columns hold numbers must not be found from the rows: one cell would decide.
-        if columns is None and self._needs_columns:
+        if columns is None:
             columns = list(bounds) if isinstance(bounds, Mapping) else None
             if columns is None:
                 raise UsageError(f"{self.name} {NO_TYPES}")
@@ -113,14 +111,19 @@ class CsvRows(TextRows):
         self.bounds = source_bounds(bounds, self.features, names)
 
     def blocks(self) -> Iterator[FloatArray]:
-        pieces = self._start(lambda: self._opened()[1])
         parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
-        for piece in self._readable(pieces):
+        for piece in self._readable(self._start(self._pieces)):
             rows = parser.parse(piece)
             records = [] if rows is not None else split_records(piece, self._delimiter if self._quotes else None)
             for part in self._in_groups(records, parser) if rows is None else [rows]:
                 for start in range(0, part.shape[0], self._chunk_rows):
                     yield part[start : start + self._chunk_rows]
+
+    def records(self) -> Iterator[list[list[str] | None]]:
+        """Yield the chosen cells of every record, in blocks; None for an unreadable record."""
+        for piece in self._readable(self._start(self._pieces)):
+            rows = [self._cells(record) for record in split_records(piece, self._delimiter if self._quotes else None)]
+            yield [[row[at] for at in self._places] if row and len(row) == self._width else None for row in rows]
 
     def _readable(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the pieces; raise `SourceError` at a last record whose quotes are not closed."""
@@ -162,9 +165,9 @@ class CsvRows(TextRows):
         if b"\r" in first.replace(b"\r\n", b"").strip() and b"\0" not in first:
             raise SourceError(self.name, "lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
         rest = piece[len(first) :] or next(pieces, None)
-        if rest is None and self._needs_columns:
+        if rest is None:
             raise SourceError(self.name, "no rows after the header; if that is a row, pass names=[...]")
-        return first, chain([rest] if rest is not None else [], pieces)
+        return first, chain([rest], pieces)
 
     def _in_groups(self, records: list[bytes], parser: CellParser) -> Iterator[FloatArray]:
         """Yield the rows of records; of groups with an unusual one, singly."""

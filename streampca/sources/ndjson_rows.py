@@ -66,6 +66,19 @@ class NdjsonRows(TextRows):
         for piece in self._start(self._pieces):
             yield from in_blocks(map(self._row, split_records(piece, None)), self._chunk_rows)
 
+    def records(self) -> Iterator[list[list[Any] | None]]:
+        """Yield the entries of every record, in blocks; None for an unreadable record."""
+        for piece in self._start(self._pieces):
+            found = map(self._record, split_records(piece, None))
+            yield [None if record is None else [*map(record.get, self.features)] for record in found]
+
+    def first_keys(self) -> list[str]:
+        """Return the keys of the first record. Curator only: a release must not take its columns from a row."""
+        first = self._record(split_records(next(self._pieces()), None)[0])
+        if not first:
+            raise SourceError(self.name, "the first line is no JSON object with a key; choose with columns=", line=1)
+        return [*first]
+
     def _pieces(self) -> Iterator[bytes]:
         return self._file.pieces(self._file.blocks())
 

@@ -12,15 +12,7 @@ from typing import Any
 from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import RowSource, arrow_rows, is_number
-from streampca.sources.base import (
-    BLOCK_ROWS,
-    NAME_THEM,
-    BoundsLike,
-    choose_named,
-    columns_remedy,
-    feature_names,
-    source_bounds,
-)
+from streampca.sources.base import BLOCK_ROWS, NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
 from streampca.sources.reading import Reading
 
 #: Rows and numbers that pyarrow decodes at a time: 32 MB at most, from 8192 rows on.
@@ -39,6 +31,7 @@ class ParquetRows(RowSource):
     ----------
     path : the file.
     columns, bounds : as in `from_csv`.
+    any_type : whether columns that hold no numbers are accepted, for `batches`.
     reading : ``chunk_rows`` of `Reading`.
 
     Attributes
@@ -54,7 +47,7 @@ class ParquetRows(RowSource):
 
     def __init__(
         self, path: str | os.PathLike[str], *, columns: Sequence[str | int] | None = None, bounds: BoundsLike = None,
-        **reading: Any,
+        any_type: bool = False, **reading: Any,
     ) -> None:  # fmt: skip
         if path == "-":
             raise UsageError("path='-': Parquet cannot be read from a pipe, because its types come last")
@@ -78,11 +71,12 @@ class ParquetRows(RowSource):
         if any(names.count(name) > 1 for name in self.columns):
             raise SourceError(path, "a chosen column shares its name with another; rename one")
         kinds = {name: schema.field(name).type for name in self.columns}
-        if bad := [name for name, kind in kinds.items() if not is_number(kind)]:
+        if bad := [name for name, kind in kinds.items() if not (any_type or is_number(kind))]:
             good = [name for name in self.columns if name not in bad] if columns is None else []
+            remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
             raise SourceError(
                 path, f"column {listed(bad)} ({str(kinds[bad[0]])[:40]}) does not hold numbers; leave it out with "
-                f"{columns_remedy(good)}"
+                f"{remedy}"
             )  # fmt: skip
         self.bounds = source_bounds(bounds, self.features, names)
 
@@ -92,6 +86,11 @@ class ParquetRows(RowSource):
             import pyarrow.parquet as pq
 
             return pq.ParquetFile(self.path, pre_buffer=False)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the rows as Arrow batches."""
+        with self.open() as file, damage(self.path, "is damaged"):
+            yield from read_batches(file, self.columns)
 
     def blocks(self) -> Iterator[FloatArray]:
         start = 0

@@ -49,19 +49,21 @@ def proposed(said):
 def test_the_report_of_a_table(folder, table, command):
     said = command("check", "clinic.csv", "--epsilon", 1)
     assert (said.status, said.err) == (0, "")
-    shown, _, command_lines = said.out.partition("  streampca")
+    shown, _, command_lines = said.out.partition("streampca pca")
     assert (
         shown
         == f"""\
 {MARK:>80}
-300 rows, 7 columns; 294 rows complete in the 4 numeric columns
-column     missing   not a number    column     missing   not a number
-age           0.7%              –    systolic      0.3%              –
-weight kg        –       0.7% '-'    glucose          –  0.3% infinite
-left out: patient_id (looks like an identifier), visit_date (date), sex (text)
-6 rows (2.0%) are not complete and would count for nothing.
+300 rows, 7 columns; 294 rows complete in the 4 columns used
+column       type missing   not a number
+age        number    0.7%              –
+weight kg  number       –       0.7% '-'
+systolic   number    0.3%              –
+glucose    number       –  0.3% infinite
+left out: patient_id (looks like an identifier), visit_date, sex (text)
+6 rows (2.0%) are incomplete and would count for nothing.
 One release at (1, 1e-06): noise of standard deviation 4.753; the planner
-expects 97.8% of what 2 components can capture, from n and d alone.
+expects 97.8% of what 2 components can capture, from n and d.
 Rows of one person: if patient_id repeats, a person with several rows is not
 protected as one yet, for which --unit will be the option.
 No range is taken from these rows: that would not be private. Fill in from the
@@ -98,7 +100,7 @@ def test_names_that_the_command_line_cannot_spell_are_positions(folder, command)
     Path("rows.csv").write_text('"a,b",note,"c=d"\n' + "1,x,2\n" * 30)
     said = command("check", "rows.csv")
     first = said.out.splitlines()[-4:]
-    assert "  streampca check rows.csv --write-bounds ranges.json" in first
+    assert "streampca check rows.csv --write-bounds ranges.json" in first
     assert command("check", "rows.csv", "--write-bounds", "ranges.json").status == 0
     empty = json.loads(Path("ranges.json").read_text())
     assert empty == {"a,b": [None, None], "c=d": [None, None]}
@@ -151,12 +153,12 @@ def test_the_exit_status_is_zero_whatever_the_rows_hold(folder, command, cell):
         neighbors.append(command("check", "rows.csv", "--epsilon", 1, "--row-norm", 9))
         assert (neighbors[-1].status, neighbors[-1].err) == (0, "")
         assert sorted(path.name for path in folder.iterdir()) == ["rows.csv"]
-    one, other = (said.out.partition("The release of this table")[2] for said in neighbors)
+    one, other = (said.out.partition("streampca pca")[2] for said in neighbors)
     assert one == other
     assert neighbors[0].out != neighbors[1].out
 
 
-@pytest.mark.parametrize("rows", ["a,b\n", "a,b\n,\nx,\n", "a,b\n1\n1,2,3\n"])
+@pytest.mark.parametrize("rows", ["a,b\n,\nx,\n", "a,b\n1\n1,2,3\n"])
 def test_tables_that_hold_nothing(folder, command, rows):
     Path("rows.csv").write_text(rows)
     said = command("check", "rows.csv", "--epsilon", 1)
@@ -177,12 +179,10 @@ def test_tables_that_hold_nothing(folder, command, rows):
         (("clinic.csv", "--bounds", "age=0:1,size=0:2"), "no column 'size'"),
         (("clinic.csv", "--columns", "size"), "no column 'size'"),
         (("clinic.csv", "--columns", "age", "-k", 2), "exceeds"),
-        (("clinic.csv", "--epsilon", 1, "--mechanism", "pink"), "there is none of that name"),
-        (("clinic.csv", "--epsilon", 1, "--set", "pink=1"), "takes no such parameter"),
         (("clinic.csv", "--read", "follow=yes"), "--read follow: it does not apply to check"),
         (("clinic.csv", "--read", "encoding=pink"), "encoding=pink"),
         (("none.csv",), "No such file"),
-        (("-",), "check reads a whole table. Give the path of a regular file, not a pipe or a topic"),
+        (("-",), "expected a table, or the path of a regular file"),
         (("kafka://user:pw@broker/topic",), "kafka://broker/topic: check reads a whole table"),
         (("sqlite:///x.db",), "check reads a whole table"),
         ((".",), "the path of a regular file"),
@@ -227,5 +227,5 @@ def test_web_addresses_are_answered(folder, command, words, url):
 def test_other_mechanisms_have_no_prediction(folder, table, command):
     said = command("check", "clinic.csv", "--epsilon", 1, "--mechanism", "matrix-laplace")
     assert said.status == 0
-    assert "The noise is predicted for --mechanism gaussian only" in " ".join(said.out.split())
+    assert "noise of standard deviation" not in said.out
     assert "--delta" not in said.out
