@@ -43,7 +43,7 @@ def test_every_kind_of_table_is_released_alike(frame, tmp_path):
     lows, highs = zip(*BOUNDS.values(), strict=True)
     for data in (frame.to_numpy(), sparse.csr_array(frame.to_numpy()), frame.to_numpy().tolist()):
         release = sp.pca(data, 2, 1.0, bounds=(lows, highs), seed=0)
-        assert release.features is None
+        assert release.features == ("x0", "x1", "x2")
         assert np.array_equal(release.gram, sp.pca(data, 2, 1.0, bounds=list(BOUNDS.values()), seed=0).gram)
 
 
