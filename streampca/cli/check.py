@@ -49,11 +49,13 @@ def check(
     columns = None if options.columns == "all" else inputs.chosen_columns(options.columns, options.reading())
     if columns is None and isinstance(bounds, dict):
         columns = list(bounds)
+    is_gaussian = options.mechanism in (None, "gaussian", "GaussianCovariance")  # only its noise is predicted
     table = open_cells(file, columns, reading, kind)
     report = check_table(
         table, columns=columns, bounds=bounds, row_norm=options.row_norm, n_components=k, limit=options.limit,
-        epsilon=options.epsilon if options.mechanism is None else None, delta=options.delta or DELTA,
-        adjacency=options.adjacency or "zero-out", center=options.center is not False,
+        epsilon=options.epsilon if is_gaussian else None, adjacency=options.adjacency or "zero-out",
+        delta=options.delta if is_gaussian and options.delta is not None else DELTA,
+        center=options.center is not False,
     )  # fmt: skip
     if options.write_bounds is not None and report.used:
         refuse_inputs(file, options.write_bounds)

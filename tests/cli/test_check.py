@@ -172,6 +172,7 @@ def test_tables_that_hold_nothing(folder, command, rows):
     [
         (("clinic.csv", "--epsilon", "-1"), "--epsilon -1"),
         (("clinic.csv", "-k", 0), "-k 0"),
+        (("clinic.csv", "--epsilon", 1, "--delta", 0), "--delta 0"),
         (("clinic.csv", "--limit", 0), "--limit 0"),
         (("clinic.csv", "--row-norm", 0), "--row-norm 0"),
         (("clinic.csv", "--row-norm", 1, "--bounds", "0:1"), "Both are given"),
