@@ -72,7 +72,7 @@ def drawn(block: Any, block_vars: Any, gallery: Any) -> str:
     if figure is None:
         return ""
     path = next(block_vars["image_path_iterator"])
-    figure.savefig(path, dpi=160)
+    figure.figure.savefig(path, dpi=160)  # of a `Picture` too
     return str(figure_rst([path], gallery["src_dir"]))
 
 
