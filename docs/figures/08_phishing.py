@@ -6,7 +6,8 @@ Web pages: has the subspace changed?
 those of one kind come last. Each block of 125 is released for the price of
 one release, and is tested against the blocks before. A p-value under the rate
 of false alarms, 0.01, is an alarm. It is computed from releases only and may
-be published. With 125 rows a block, about half of all runs raise it.
+be published. Of 100 runs, 48 raised it after row 750, and none before. With
+the mean subtracted, or with one component, none of 12 runs raised it.
 """
 
 import numpy as np
