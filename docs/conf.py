@@ -60,7 +60,7 @@ nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "out/docs-run" / digest.hexdigest()[:16])
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
-nb_execution_timeout = 120
+nb_execution_timeout = 600  # a busy machine
 nb_execution_in_temp = True
 nb_merge_streams = True
 nb_ipywidgets_js: dict[str, Any] = {}  # nothing is loaded from elsewhere
@@ -72,7 +72,7 @@ def drawn(block: Any, block_vars: Any, gallery: Any) -> str:
     if figure is None:
         return ""
     path = next(block_vars["image_path_iterator"])
-    figure.savefig(path, dpi=160)
+    figure.figure.savefig(path, dpi=160)  # of a `Picture` too
     return str(figure_rst([path], gallery["src_dir"]))
 
 
@@ -98,7 +98,7 @@ sphinx_gallery_conf = {
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-names = "Bounds ArrayLike FloatArray IntArray RowsLike RowLike OnBadRow"
+names = "Bounds ArrayLike FloatArray IntArray RowsLike RowLike"
 autodoc_type_aliases = {name: name for name in names.split()}
 toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 79

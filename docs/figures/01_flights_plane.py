@@ -21,7 +21,6 @@ source = sp.sources.open_rows(
     sp.sources.flights.path(),
     columns=list(bounds),
     bounds=bounds,
-    on_bad_row="zero",
 )
 algorithm = sp.PrivateFPL(
     n_components=2,
@@ -29,11 +28,8 @@ algorithm = sp.PrivateFPL(
     delta=1e-6,
     horizon=sp.sources.flights.N_ROWS,
     release_every=20_000,
-    center=True,
 )
-stream = sp.Stream(
-    algorithm, features=list(bounds), bounds=bounds, on_bad_row="zero"
-)
+stream = sp.Stream(algorithm, features=list(bounds), bounds=bounds)
 for step in stream.run(source):
     ...
 figure = stream.release.plot("biplot")

@@ -19,7 +19,6 @@ source = sp.sources.open_rows(
     sp.sources.flights.path(),
     columns=list(bounds),
     bounds=bounds,
-    on_bad_row="zero",
 )
 stream = sp.Stream(
     sp.PrivateFPL(
@@ -27,11 +26,9 @@ stream = sp.Stream(
         epsilon=1.0,
         delta=1e-6,
         release_every=200,
-        center=True,
     ),
     features=list(bounds),
     bounds=bounds,
-    on_bad_row="zero",
 )
 releases = stream.push_many(next(source.blocks())).releases
 figure = releases[-1].plot("over-time", past=releases[:-1])

@@ -14,10 +14,15 @@ from streampca.views import plots
 columns = ("distance", "air_time", "dep_delay", "arr_delay")
 source = sp.sources.flights.rows(columns)
 stream = sp.Stream(
-    sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=500),
+    sp.PrivateFPL(
+        n_components=2,
+        epsilon=1.0,
+        delta=1e-6,
+        release_every=500,
+        center=False,
+    ),
     features=columns,
     bounds=source.bounds,
-    on_bad_row="zero",
 )
 blocks = source.blocks()
 for _ in range(4):

@@ -21,7 +21,6 @@ window = sp.Stream(
     ),
     bounds=(-130.0, 130.0),
     features=[f"sensor {i}" for i in range(1, 10)],
-    row_norm=3.0,
     regret=None,
 )
 releases = window.push_many(np.array(rows, dtype=float)).releases

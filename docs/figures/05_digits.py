@@ -13,9 +13,9 @@ from sklearn.decomposition import PCA
 from streampca.sklearn import PrivatePCA
 
 pixels = load_digits().data / 16.0  # 8 x 8 pixels, each from 0 to 1
-private = PrivatePCA(
-    n_components=4, epsilon=4.0, row_norm=5.0, bounds=(0.0, 1.0)
-).fit(pixels)
+private = PrivatePCA(n_components=4, epsilon=4.0, bounds=(0.0, 1.0)).fit(
+    pixels
+)
 exact = PCA(n_components=4).fit(pixels)
 
 figure = Figure(figsize=(7, 3.6), layout="constrained")

@@ -13,14 +13,11 @@ from river import datasets
 days = [x for x, _ in datasets.SP500Stocks()]
 prices = np.array([list(day.values()) for day in days], dtype=float)
 returns = np.diff(np.log(np.maximum(prices, 1e-9)), axis=0)
-mechanism = sp.GaussianCovariance(
-    n_components=2, epsilon=2.0, delta=1e-6, center=True
-)
+mechanism = sp.GaussianCovariance(n_components=2, epsilon=2.0, delta=1e-6)
 market = sp.Stream(
     sp.Tumbling(mechanism, release_every=len(returns)),
     features=list(days[0]),
     bounds=(-0.1, 0.1),
-    row_norm=1.0,
     regret=None,
 )
 figure = market.push_many(returns).releases[-1].plot("biplot")

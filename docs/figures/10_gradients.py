@@ -24,6 +24,6 @@ for _ in range(10):  # ten passes, each with the weights of the one before
     weights -= 0.05 * (inputs.T @ error) / len(inputs)
 gradients = np.concatenate(kept)
 norms = np.maximum(1.0, np.linalg.norm(gradients, axis=1))
-mechanism = sp.GaussianCovariance(n_components=5, epsilon=8.0, delta=1e-6)
-release = mechanism.release(gradients / norms[:, None])
+mechanism = sp.GaussianCovariance(n_components=5, epsilon=8.0, center=False)
+release = mechanism.release(gradients / norms[:, None], row_norm=1.0)
 figure = release.plot("scree")

