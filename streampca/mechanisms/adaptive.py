@@ -22,7 +22,6 @@ from streampca.mechanisms.norm_maps import (
     combined,
     energy_outside,
     entry_std,
-    noise_bound,
 )
 from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.guarantee import laplace_delta
@@ -77,12 +76,14 @@ class AdaptiveCovariance(Mechanism):
     simulated releases (`norm_maps`). If 3 shows a direction that the combination of 3 and 4 lacks, only 3 is released
     (``details["released"]``).
 
-    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries. Its norm is bounded by
-    ``noise_level`` and ``noise_scale`` of ``release.details`` (`norm_maps.noise_bound`), with which
-    ``release.stands_out`` tests components; a map that clips rows may add directions of its own. Clipping biases the
-    Gram matrix towards zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M
-    (``map``), the predicted loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the
-    standard deviation of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
+    *Error bars.* ``release.noise_std`` is None: with a map, the noise is not alike in all entries. Without one it is a
+    weighted mean of two Gaussian matrices, 3 and 4. ``release.details["noise_scale"]`` is the larger of their standard
+    deviations s. On a fixed space of dimension m, each exceeds ``s q_m(alpha / 2)`` with probability at most alpha / 2,
+    4 also given 3, so that their mean does with at most alpha. ``release.stands_out`` tests components with that, and
+    is None with a map. Clipping biases the Gram matrix towards zero, and that bias is in no error bar.
+    ``release.details`` give rho (``clip_radius``), M (``map``), the predicted loss of captured variance, and the lost
+    energy beyond ``lost_energy_radius`` with the standard deviation of its noise (``lost_energy``,
+    ``lost_energy_std``), in units of row_norm and its square.
 
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
     stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
@@ -102,7 +103,7 @@ class AdaptiveCovariance(Mechanism):
     citation = "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022"
 
     def noise_law(self, n_features: int) -> NoiseLaw:
-        return NoiseLaw("bounded")
+        return NoiseLaw("mean")
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
@@ -144,16 +145,16 @@ class AdaptiveCovariance(Mechanism):
         else:
             second = self._gram(rows @ vectors, weights, outlet, "second", second_std)
             gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
-        released, (level, scale) = "combination", noise_bound(spread, first_spread, factor)
+        released = "combination"
+        scale = None if choice.map.radius is None else max(float(spread[0, 0]), factor * first_spread)
         # A map chosen wrongly may clip a direction away that stage one shows.
         if choice.map.radius != radius and k < d:
             found, expected = energy_outside(gram, first, k)
             if found - expected > CLEAR * first_spread * math.sqrt(0.5 * d):
-                gram, released = first, "first stage"
-                level, scale = first_spread * math.sqrt(0.5 * d * (d + 1)), first_spread
+                gram, released, scale = first, "first stage", first_spread
         details = {
             "mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "map": choice.map.name,
-            "predicted_loss": choice.loss, "released": released, "noise_level": level, "noise_scale": scale,
+            "predicted_loss": choice.loss, "released": released, "noise_scale": scale,
         }  # fmt: skip
         packed = coarsen(pack_entries(0.5 * (gram + gram.T)), first_spread)
         return Release(t=t, n_components=k, terms=terms, packed_gram=packed, details=details)

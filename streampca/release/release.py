@@ -382,8 +382,7 @@ class Release(Answered):
             joint = self._details.get("joint_noise_std")
             return NoiseLaw("gaussian", self.own_noise_std if joint is None else float(joint) / self.row_norm**2)
         scale = self._details.get("noise_scale", law.scale)
-        level = float(self._details.get("noise_level", 0.0))
-        return None if scale is None else law._replace(scale=float(scale), level=level)
+        return None if scale is None else law._replace(scale=float(scale))
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
