@@ -29,8 +29,9 @@ def coverage(context: Context) -> Found:
     """Share of the runs in which each error bar held at the level 0.95, centered and not.
 
     Of each table: ``fixed`` and ``adaptive`` (`Estimates.interval`, all components jointly), ``loadings`` (of the first
-    component, each by itself, averaged), ``direction`` and ``captured`` (linear queries), ``pca`` (uniform), ``regret`` and ``regret_adaptive`` (`PrivateRegretRecord`). ``predicted`` and
-    ``actual`` are means of what the release predicts to capture and of what it does. ``all`` has the least of each.
+    component, each by itself, averaged), ``direction`` and ``captured`` (linear queries), ``pca`` (uniform), ``regret``
+    and ``regret_adaptive`` (`PrivateRegretRecord`). ``predicted`` and ``actual`` are means of what the release predicts
+    to capture and of what it does. ``all`` has the least of each.
     """
     found: dict[str, Any] = {}
     k = int(context.params["n_components"])
@@ -92,9 +93,10 @@ if __name__ == "__main__":
     write(
         "Coverage of every error bar at the level 0.95, 1000 runs",
         f"""PrivateFPL at epsilon = 1 with `publish_regret=True`, four releases, 5000 rows at most. Intervals
-for eigenvalues for rows fixed in advance and for any rows, loadings of the first component, linear queries along
-the mean, `queries.pca`, and intervals of the regret; then what the release predicts to capture, and what it does, on average. Loadings are right to first order; on centered
-digits the first two eigenvalues are 1.2 standard deviations of the noise apart.
+for eigenvalues for rows fixed in advance and for any rows, loadings of the first component, linear queries along the
+mean, `queries.pca`, and intervals of the regret; then what the release predicts to capture, and what it does, on
+average. Loadings are right to first order; on centered digits the first two eigenvalues are 1.2 standard deviations
+of the noise apart.
 
 {markdown(["table", *measures, "predicted / actual"], lines)}""",
     )

@@ -10,19 +10,9 @@ import numpy as np
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms import norm_maps as maps
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
-from streampca.mechanisms.norm_maps import (
-    CLEAR,
-    GRID,
-    Choice,
-    Map,
-    Model,
-    NormEstimate,
-    combined,
-    energy_outside,
-    entry_std,
-)
 from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.guarantee import laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
@@ -119,8 +109,8 @@ class AdaptiveCovariance(Mechanism):
         (n_rows, d), k = rows.shape, self.n_components
         norms_std, lost_std, first_std, second_std, second_alone_std = self.constants(d)
         noises = {"norms": norms_std, "lost": lost_std}
-        estimate = NormEstimate.of(
-            rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], GRID), norms_std, lost_std,
+        estimate = maps.NormEstimate.of(
+            rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], maps.GRID), norms_std, lost_std,
             first_std * math.sqrt(2.0 * d), self._gram_std(1.0) * math.sqrt(2.0 * d),
         )  # fmt: skip
         norms, radius = estimate.norms, estimate.radius
@@ -133,24 +123,24 @@ class AdaptiveCovariance(Mechanism):
         values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
         # Stage two: the map, and the Gram matrix of the mapped rows.
         if norms is None or k == d:
-            choice = Choice(Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), 1.0, None)
+            choice = maps.Choice(maps.Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), 1.0, None)
         else:
             noise = per_row, second_std / n_rows
-            choice = Model(values / n_rows, k, radius, norms, noise, estimate.hidden / n_rows).choose()
+            choice = maps.Model(values / n_rows, k, radius, norms, noise, estimate.hidden / n_rows).choose()
         weights, factor = choice.map.weights, choice.factor
-        spread, first_spread = entry_std(weights, second_std), radius**2 * per_row * n_rows
+        spread, first_spread = maps.entry_std(weights, second_std), radius**2 * per_row * n_rows
         if choice.map.radius is not None:
             second = self._gram(rows, weights, outlet, "second", second_std)
-            gram = combined(second, spread, first, first_spread, factor)
+            gram = maps.combined(second, spread, first, first_spread, factor)
         else:
             second = self._gram(rows @ vectors, weights, outlet, "second", second_std)
-            gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
+            gram = vectors @ maps.combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
         released = "combination"
         scale = None if choice.map.radius is None else max(float(spread[0, 0]), factor * first_spread)
         # A map chosen wrongly may clip a direction away that stage one shows.
         if choice.map.radius != radius and k < d:
-            found, expected = energy_outside(gram, first, k)
-            if found - expected > CLEAR * first_spread * math.sqrt(0.5 * d):
+            found, expected = maps.energy_outside(gram, first, k)
+            if found - expected > maps.CLEAR * first_spread * math.sqrt(0.5 * d):
                 gram, released, scale = first, "first stage", first_spread
         details = {
             "mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "map": choice.map.name,
@@ -242,7 +232,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         (n_rows, d), stages = rows.shape, 0
-        estimate = NormEstimate(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
+        estimate = maps.NormEstimate(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
         # The number of rows is public, so a rule may depend on it.
         if n_rows * self.epsilon >= _FEWEST:
             scales = {"norms": self.norms_scale, "lost": self.lost_scale}
@@ -250,11 +240,11 @@ class AdaptiveLaplaceCovariance(Mechanism):
             noise_norm = self.on_gram(2).spectral_error(d)
 
             def release(kind: str, values: FloatArray) -> FloatArray:
-                scale, exact = scales[kind], LatticeSum(values, GRID)
+                scale, exact = scales[kind], LatticeSum(values, maps.GRID)
                 std = math.sqrt(2.0) * scale
                 return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), std)
 
-            estimate = NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
+            estimate = maps.NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
             stages = 2 if estimate.has_lost_energy else 1
         radius = estimate.radius
         matrix = self.on_gram(stages)

@@ -137,16 +137,6 @@ def leading(
     rounding = _ROUNDING * float(np.abs(inner).max(initial=0.0))
     for i in range(1, k + 1):
         level = law.quantile(len(matrix) if adaptive else d - i + 1, len(matrix), alpha)
-        part = inner[: joint + i, : joint + i] - max(level, rounding) * np.eye(joint + i)
-        # The least eigenvalue exceeds the level if and only if the difference is positive definite.
-        if not (quality[i - 1] > 0.5 and math.isfinite(level) and _is_positive(part)):
+        if quality[i - 1] <= 0.5 or not np.linalg.eigvalsh(inner[: joint + i, : joint + i])[0] > max(level, rounding):
             return i - 1
     return k
-
-
-def _is_positive(matrix: Any) -> bool:
-    try:
-        np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return False
-    return True
