@@ -69,11 +69,11 @@ class AdaptiveCovariance(Mechanism):
     *Error bars.* ``release.noise_std`` is None: with a map, the noise is not alike in all entries. Without one it is a
     weighted mean of two Gaussian matrices, 3 and 4. ``release.details["noise_scale"]`` is the larger of their standard
     deviations s. On a fixed space of dimension m, each exceeds ``s q_m(alpha / 2)`` with probability at most alpha / 2,
-    4 also given 3, so that their mean does with at most alpha. ``release.stands_out`` tests components with that, and
-    is None with a map. Clipping biases the Gram matrix towards zero, and that bias is in no error bar.
-    ``release.details`` give rho (``clip_radius``), M (``map``), the predicted loss of captured variance, and the lost
-    energy beyond ``lost_energy_radius`` with the standard deviation of its noise (``lost_energy``,
-    ``lost_energy_std``), in units of row_norm and its square.
+    4 also given 3, so that one of 3, 4 and their mean does with at most alpha, whichever is released.
+    ``release.stands_out`` tests components with that, and is None with a map. Clipping biases the Gram matrix towards
+    zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M (``map``), the predicted
+    loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard deviation of its
+    noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
 
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
     stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With

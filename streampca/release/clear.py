@@ -57,8 +57,8 @@ class NoiseLaw(NamedTuple):
     Attributes
     ----------
     kind : ``"gaussian"`` (svec-GOE), ``"laplace"`` (independent entries of the upper triangle), ``"matrix-laplace"``
-        (the difference of two Wishart matrices of d + 1 degrees), ``"wishart"``, or ``"mean"``: a weighted
-        mean of two Gaussian ones of at most ``scale``.
+        (the difference of two Wishart matrices of d + 1 degrees), ``"wishart"``, or ``"mean"``: of two
+        Gaussian ones with weights, each of at most ``scale``.
     scale : standard deviation of a diagonal entry of Gaussian noise; of others, the factor of a standard matrix. None
         if it is stated by each release.
     degrees : degrees of freedom of Wishart noise.
