@@ -28,10 +28,10 @@ _ROWS = 5000
 def coverage(context: Context) -> Found:
     """Share of the runs in which each error bar held at the level 0.95, centered and not.
 
-    Of each table: ``fixed`` and ``adaptive`` (`Estimates.interval`, all components jointly), ``approximate`` (jointly),
-    ``loadings`` (of the first component, each by itself, averaged), ``direction`` and ``captured`` (linear
-    queries), ``pca`` (uniform), ``regret`` and ``regret_adaptive`` (`PrivateRegretRecord`). ``predicted`` and
-    ``actual`` are means of what the release predicts to capture and of what it does. ``all`` has the least of each.
+    Of each table: ``fixed`` and ``adaptive`` (`Estimates.interval`, all components jointly), ``loadings`` (of the first
+    component, each by itself, averaged), ``direction`` and ``captured`` (linear queries), ``pca`` (uniform), ``regret``
+    and ``regret_adaptive`` (`PrivateRegretRecord`). ``predicted`` and ``actual`` are means of what the release predicts
+    to capture and of what it does. ``all`` has the least of each.
     """
     found: dict[str, Any] = {}
     k = int(context.params["n_components"])
@@ -63,11 +63,10 @@ def _held(rows: FloatArray, k: int, center: bool, seed: int) -> dict[str, float]
     axis = np.eye(d)[0] if not mean.any() else mean / np.linalg.norm(mean)
     plane = np.linalg.qr(np.column_stack([axis, np.eye(d)[:, 1]]))[0]
     adaptive, pca = estimates.interval(adaptive=True), queries.pca(release).interval()
-    approximate, regret = estimates.approximate_interval(), stream.regret.now().regret
+    regret = stream.regret.now().regret
     return {
         "fixed": _inside(top, *estimates.interval()),
         "adaptive": min(_inside(top, *adaptive), _inside(along, *adaptive)),
-        "approximate": _inside(along, approximate.low, approximate.high),
         "loadings": float((np.abs(turned) <= WIDE * estimates.loading_std[:, 0]).mean()),
         "direction": _inside(axis @ gram @ axis, *queries.directional_variance(release, axis).interval()),
         "captured": _inside(np.vdot(plane, gram @ plane), *queries.captured_variance(release, plane).interval()),
@@ -94,10 +93,10 @@ if __name__ == "__main__":
     write(
         "Coverage of every error bar at the level 0.95, 1000 runs",
         f"""PrivateFPL at epsilon = 1 with `publish_regret=True`, four releases, 5000 rows at most. Intervals
-for eigenvalues for rows fixed in advance and for any rows, approximate ones of variances along released
-directions, loadings of the first component, linear queries along the mean, `queries.pca`, and intervals of the regret;
-then what the release predicts to capture, and what it does, on average. Loadings are right to first order; on centered
-digits the first two eigenvalues are 1.2 standard deviations of the noise apart.
+for eigenvalues for rows fixed in advance and for any rows, loadings of the first component, linear queries along the
+mean, `queries.pca`, and intervals of the regret; then what the release predicts to capture, and what it does, on
+average. Loadings are right to first order; on centered digits the first two eigenvalues are 1.2 standard deviations
+of the noise apart.
 
 {markdown(["table", *measures, "predicted / actual"], lines)}""",
     )

@@ -82,7 +82,7 @@ ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {
 #: Least depth at which members are read: those of 1 need an eigendecomposition each, those of 2 milliseconds.
 _EIGEN = ("changes", "estimates", "component_estimates", "explained_variance", "explained_variance_ratio", "n_clear")
 _DEPTHS = {(Release, name): 1 for name in _EIGEN} | {
-    (Estimates, "interval"): 2, (Estimates, "approximate_interval"): 2, (Release, "_repr_html_"): 2,
+    (Estimates, "interval"): 2, (Release, "_repr_html_"): 2,
     (Release, "to_json"): 0, (Release, "to_frame"): 2, (Release, "stands_out"): 2,
 }  # fmt: skip
 #: Longer texts are kept as digests.

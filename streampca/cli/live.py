@@ -28,8 +28,8 @@ from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.rows.report import AdmissionReport
-from streampca.views import facts as figures
-from streampca.views.facts import Fact, admission_facts, grouped, regret_facts, summary
+from streampca.views.card import card
+from streampca.views.facts import ESTIMATED, SPENT, Fact, Marks, admission_facts, grouped, regret_facts, summary
 
 #: Seconds between two updates of a live view.
 PERIOD = 0.25
@@ -47,7 +47,7 @@ class Progress:
     release: Release | None = None
     admitted: AdmissionReport | None = None  #: changes of rows before they were absorbed
     expected: int | None = None  #: number of rows at the end, if known
-    marks: figures.Marks = figures.Marks()  # noqa: RUF009  #: which components stand out
+    marks: Marks = Marks()  # noqa: RUF009  #: which components stand out
 
 
 class View:
@@ -108,7 +108,7 @@ class LiveView(View):
         total = min((n for n in (self.total, progress.expected) if n), default=None)
         self._bar.update(self._rows, completed=progress.t, total=total)
         release, admitted = progress.release, progress.admitted
-        facts = [Fact("Privacy spent by all releases", summary(self.guarantee))]
+        facts = [Fact(SPENT, summary(self.guarantee))]
         if progress.seconds > 0.0:
             facts.append(Fact("Rows per second", grouped(round(progress.t / progress.seconds))))
         facts += [] if progress.record is None else regret_facts(progress.record)
@@ -118,14 +118,13 @@ class LiveView(View):
             facts.append(Fact("Its curve, on a log scale", trend(averages, self.console.width // 2)))
         facts += [] if progress.private is None else [Fact("Publishable", publishable(progress.private))]
         if release is not None:
-            # Of these, the number of rows is on the bar, and the guarantee above.
-            estimates = figures.estimates_of(release)
-            others = figures.released_facts(release, progress.releases, estimates, progress.marks)
-            facts += [fact for fact in others[1:] if fact.label != facts[0].label]
+            shown = card(release, estimated=ESTIMATED, marks=progress.marks)
+            facts.append(Fact("Releases", grouped(progress.releases)))
+            facts += [fact for fact in shown.facts if fact.label != SPENT]
         facts += [] if admitted is None else admission_facts(admitted)
         table = Table.grid(padding=(0, 1))
-        for style in ("dim", ""):
-            table.add_column(style=style, no_wrap=True, overflow="ellipsis")
+        for style, width in (("dim", min(len(SPENT), self.console.width // 2)), ("", None)):
+            table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=width)
         # Title and bar take two lines, and one is the cursor's.
         for fact in facts[: max(1, self.console.height - 3)]:
             table.add_row(fact.label, printable(fact.value))

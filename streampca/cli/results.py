@@ -6,7 +6,6 @@ import json
 import sys
 import textwrap
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -44,12 +43,13 @@ def show(
     shown = card(release, title=path.name, releases=count, most=most, components=release.n_components, marks=marks)
     words = in_words(release.guarantee)
     if json_:
+        values = [] if release.packed is None else release.explained_variance[: marks.clear or 0].tolist()
         facts = {
             "t": release.t, "releases": count, "n_features": release.n_features,
             "n_components": release.n_components, "n_clear": marks.clear,
             "centered": bool(release.details.get("centered")),
             "facts": {fact.label: fact.value for fact in shown.facts},
-            "components": [asdict(one) for one in shown.components], "loadings": shown.loadings["rows"],
+            "explained_variance": values, "shares": shown.shares, "loadings": shown.loadings["rows"],
             "guarantee": release.guarantee.to_dict(), "guarantee_in_words": dict(words),
         }  # fmt: skip
         print(json.dumps(facts, allow_nan=False))

@@ -298,14 +298,9 @@ class Session:
         marks = Marks.of(progress.release) if progress.releases == 1 else progress.marks
         title = f"{self.name} → {self.files.releases.path}" if self.files.releases.is_written else self.name
         return curator_card(
-            progress.release,
-            progress.record,
-            progress.admitted,
-            budget,
-            title=title,
-            releases=progress.releases,
-            marks=marks,
-        )
+            progress.release, progress.record, progress.admitted, budget,
+            title=title, releases=progress.releases, marks=marks,
+        )  # fmt: skip
 
     def conclude(self, title: str, budget: str = "", *, brief: bool = False) -> list[str]:
         """Write the summary of the run, and return its last lines: files with their readers, and its card or cost.

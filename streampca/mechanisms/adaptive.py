@@ -10,20 +10,9 @@ import numpy as np
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms import norm_maps as maps
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
-from streampca.mechanisms.norm_maps import (
-    CLEAR,
-    GRID,
-    Choice,
-    Map,
-    Model,
-    NormEstimate,
-    combined,
-    energy_outside,
-    entry_std,
-    noise_bound,
-)
 from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.guarantee import laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
@@ -77,12 +66,14 @@ class AdaptiveCovariance(Mechanism):
     simulated releases (`norm_maps`). If 3 shows a direction that the combination of 3 and 4 lacks, only 3 is released
     (``details["released"]``).
 
-    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries. Its norm is bounded by
-    ``noise_level`` and ``noise_scale`` of ``release.details`` (`norm_maps.noise_bound`), with which
-    ``release.stands_out`` tests components; a map that clips rows may add directions of its own. Clipping biases the
-    Gram matrix towards zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M
-    (``map``), the predicted loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the
-    standard deviation of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
+    *Error bars.* ``release.noise_std`` is None: with a map, the noise is not alike in all entries. Without one it is a
+    weighted mean of two Gaussian matrices, 3 and 4. ``release.details["noise_scale"]`` is the larger of their standard
+    deviations s. On a fixed space of dimension m, each exceeds ``s q_m(alpha / 2)`` with probability at most alpha / 2,
+    4 also given 3, so that one of 3, 4 and their mean does with at most alpha, whichever is released.
+    ``release.stands_out`` tests components with that, and is None with a map. Clipping biases the Gram matrix towards
+    zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M (``map``), the predicted
+    loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard deviation of its
+    noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
 
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
     stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
@@ -102,7 +93,7 @@ class AdaptiveCovariance(Mechanism):
     citation = "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022"
 
     def noise_law(self, n_features: int) -> NoiseLaw:
-        return NoiseLaw("bounded")
+        return NoiseLaw("mean")
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
@@ -118,8 +109,8 @@ class AdaptiveCovariance(Mechanism):
         (n_rows, d), k = rows.shape, self.n_components
         norms_std, lost_std, first_std, second_std, second_alone_std = self.constants(d)
         noises = {"norms": norms_std, "lost": lost_std}
-        estimate = NormEstimate.of(
-            rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], GRID), norms_std, lost_std,
+        estimate = maps.NormEstimate.of(
+            rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], maps.GRID), norms_std, lost_std,
             first_std * math.sqrt(2.0 * d), self._gram_std(1.0) * math.sqrt(2.0 * d),
         )  # fmt: skip
         norms, radius = estimate.norms, estimate.radius
@@ -132,28 +123,28 @@ class AdaptiveCovariance(Mechanism):
         values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
         # Stage two: the map, and the Gram matrix of the mapped rows.
         if norms is None or k == d:
-            choice = Choice(Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), 1.0, None)
+            choice = maps.Choice(maps.Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), 1.0, None)
         else:
             noise = per_row, second_std / n_rows
-            choice = Model(values / n_rows, k, radius, norms, noise, estimate.hidden / n_rows).choose()
+            choice = maps.Model(values / n_rows, k, radius, norms, noise, estimate.hidden / n_rows).choose()
         weights, factor = choice.map.weights, choice.factor
-        spread, first_spread = entry_std(weights, second_std), radius**2 * per_row * n_rows
+        spread, first_spread = maps.entry_std(weights, second_std), radius**2 * per_row * n_rows
         if choice.map.radius is not None:
             second = self._gram(rows, weights, outlet, "second", second_std)
-            gram = combined(second, spread, first, first_spread, factor)
+            gram = maps.combined(second, spread, first, first_spread, factor)
         else:
             second = self._gram(rows @ vectors, weights, outlet, "second", second_std)
-            gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
-        released, (level, scale) = "combination", noise_bound(spread, first_spread, factor)
+            gram = vectors @ maps.combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
+        released = "combination"
+        scale = None if choice.map.radius is None else max(float(spread[0, 0]), factor * first_spread)
         # A map chosen wrongly may clip a direction away that stage one shows.
         if choice.map.radius != radius and k < d:
-            found, expected = energy_outside(gram, first, k)
-            if found - expected > CLEAR * first_spread * math.sqrt(0.5 * d):
-                gram, released = first, "first stage"
-                level, scale = first_spread * math.sqrt(0.5 * d * (d + 1)), first_spread
+            found, expected = maps.energy_outside(gram, first, k)
+            if found - expected > maps.CLEAR * first_spread * math.sqrt(0.5 * d):
+                gram, released, scale = first, "first stage", first_spread
         details = {
             "mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "map": choice.map.name,
-            "predicted_loss": choice.loss, "released": released, "noise_level": level, "noise_scale": scale,
+            "predicted_loss": choice.loss, "released": released, "noise_scale": scale,
         }  # fmt: skip
         packed = coarsen(pack_entries(0.5 * (gram + gram.T)), first_spread)
         return Release(t=t, n_components=k, terms=terms, packed_gram=packed, details=details)
@@ -241,7 +232,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         (n_rows, d), stages = rows.shape, 0
-        estimate = NormEstimate(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
+        estimate = maps.NormEstimate(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
         # The number of rows is public, so a rule may depend on it.
         if n_rows * self.epsilon >= _FEWEST:
             scales = {"norms": self.norms_scale, "lost": self.lost_scale}
@@ -249,11 +240,11 @@ class AdaptiveLaplaceCovariance(Mechanism):
             noise_norm = self.on_gram(2).spectral_error(d)
 
             def release(kind: str, values: FloatArray) -> FloatArray:
-                scale, exact = scales[kind], LatticeSum(values, GRID)
+                scale, exact = scales[kind], LatticeSum(values, maps.GRID)
                 std = math.sqrt(2.0) * scale
                 return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), std)
 
-            estimate = NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
+            estimate = maps.NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
             stages = 2 if estimate.has_lost_energy else 1
         radius = estimate.radius
         matrix = self.on_gram(stages)

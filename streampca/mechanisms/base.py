@@ -56,16 +56,9 @@ class Mechanism(Configuration):
         return None
 
     def release(
-        self,
-        rows: Any,
-        randomness: Randomness | None = None,
-        *,
-        bounds: Bounds | None = None,
-        row_norm: float | None = None,
-        t: int | None = None,
-        seed: int | None = None,
-        account: Account | None = None,
-    ) -> Release:
+        self, rows: Any, randomness: Randomness | None = None, *, bounds: Bounds | None = None,
+        row_norm: float | None = None, t: int | None = None, seed: int | None = None, account: Account | None = None,
+    ) -> Release:  # fmt: skip
         """Release the data set once.
 
         A second release has fresh noise, and the two together cost the budget twice.

@@ -35,8 +35,6 @@ CLEAR = 2.6
 GRID = 2.0**-26
 #: Loss for each unit of the share of energy that clipping removes in mapped coordinates.
 _PENALTY = 0.01
-#: Features up to which the norm of mapped noise is simulated.
-_DENSE = 64
 #: Weight of the case that the longest rows, also those hidden from the histogram, have separate directions.
 _CAUTION = 0.5
 
@@ -368,23 +366,6 @@ def combined(
         return second
     weight = second_std**2 / (second_std**2 + (factor * first_std) ** 2)
     return (1.0 - weight) * second + weight * (factor * first)
-
-
-def noise_bound(second_std: FloatArray, first_std: float, factor: float) -> tuple[float, float]:
-    """Return level a and scale b of the noise of `combined`: its norm exceeds a + z b with probability 2 Phi(-z).
-
-    At most that. A union bound over the noise of the second estimate, given the first, and that of the first, whose
-    Frobenius norm bounds its part whatever basis it was weighted in. Both norms are Lipschitz functions of normals, and
-    exceed median or mean by z constants with probability Phi(-z).
-    """
-    d, weight = len(second_std), second_std**2 / (second_std**2 + (factor * first_std) ** 2)
-    own, other = (1.0 - weight) * second_std if factor else second_std, factor * first_std * float(weight.max())
-    level = math.sqrt(0.5 * float((own**2).sum() + (own.diagonal() ** 2).sum()))  # in Frobenius norm
-    if d <= _DENSE:
-        normals = _numbers("noise", 200 * d * d).reshape(200, d, d)
-        norms = np.abs(np.linalg.eigvalsh(0.5 * own * (normals + np.swapaxes(normals, 1, 2)))).max(axis=1)
-        level = float(np.quantile(norms, 0.62))  # below the median with probability 4e-4
-    return level + other * math.sqrt(0.5 * d * (d + 1)), float(own.max()) + other
 
 
 def _blocks(shape: FloatArray, spectrum: FloatArray, q: int, share: float) -> FloatArray:

@@ -41,7 +41,7 @@ import numpy as np
 from streampca.linalg.types import FloatArray
 from streampca.release.estimates import goe_quantile
 
-Kind = Literal["gaussian", "laplace", "matrix-laplace", "wishart", "bounded"]
+Kind = Literal["gaussian", "laplace", "matrix-laplace", "wishart", "mean"]
 
 #: Error rates: of one release, and of each of the `LOOKS` releases of a run at which components are marked.
 ONE, IN_RUN, LOOKS = 0.05, 0.001, 50
@@ -57,26 +57,24 @@ class NoiseLaw(NamedTuple):
     Attributes
     ----------
     kind : ``"gaussian"`` (svec-GOE), ``"laplace"`` (independent entries of the upper triangle), ``"matrix-laplace"``
-        (the difference of two Wishart matrices of d + 1 degrees), ``"wishart"``, or ``"bounded"``: the norm exceeds
-        ``level + z * scale`` with probability at most 2 Phi(-z).
+        (the difference of two Wishart matrices of d + 1 degrees), ``"wishart"``, or ``"mean"``: of two
+        Gaussian ones with weights, each of at most ``scale``.
     scale : standard deviation of a diagonal entry of Gaussian noise; of others, the factor of a standard matrix. None
         if it is stated by each release.
     degrees : degrees of freedom of Wishart noise.
-    level : of bounded noise.
     """
 
     kind: Kind
     scale: float | None = None
     degrees: int = 0
-    level: float = 0.0
 
     @classmethod
-    def read(cls, kind: Any, scale: Any, degrees: Any, level: Any) -> NoiseLaw:
+    def read(cls, kind: Any, scale: Any, degrees: Any) -> NoiseLaw:
         """Read a law among the values of a file. Raises `ValueError` if it is none."""
         is_scale = scale is None or 0.0 < float(scale) < math.inf
         if kind not in get_args(Kind) or not is_scale or not 0 <= int(degrees) < 2**20:
             raise ValueError("noise: expected the law of the noise.")
-        return cls(kind, None if scale is None else float(scale), int(degrees), float(level))
+        return cls(kind, None if scale is None else float(scale), int(degrees))
 
     def std(self, n_features: int) -> float:
         """Return the standard deviation of an entry off the diagonal, times sqrt(2)."""
@@ -89,12 +87,9 @@ class NoiseLaw(NamedTuple):
         Gaussian noise has closed tables (`goe_quantile`). Other laws are simulated on all dimensions, an upper bound.
         Wishart noise includes its mean. inf if the quantile is beyond the simulated values.
         """
-        if self.kind == "gaussian":
-            return (self.scale or 0.0) * goe_quantile(size, tail)
-        if self.kind == "bounded":
-            from scipy.special import ndtri
-
-            return self.level - float(ndtri(0.5 * tail)) * (self.scale or 0.0)
+        if self.kind in ("gaussian", "mean"):
+            # A mean exceeds a level only if one of the two does.
+            return (self.scale or 0.0) * goe_quantile(size, tail if self.kind == "gaussian" else 0.5 * tail)
         # A new value exceeds the p-th largest of n with probability p / (n + 1).
         place = math.floor(tail * (_RUNS + 1))
         if not place or n_features > _LARGEST:
@@ -142,16 +137,6 @@ def leading(
     rounding = _ROUNDING * float(np.abs(inner).max(initial=0.0))
     for i in range(1, k + 1):
         level = law.quantile(len(matrix) if adaptive else d - i + 1, len(matrix), alpha)
-        part = inner[: joint + i, : joint + i] - max(level, rounding) * np.eye(joint + i)
-        # The least eigenvalue exceeds the level if and only if the difference is positive definite.
-        if not (quality[i - 1] > 0.5 and math.isfinite(level) and _is_positive(part)):
+        if quality[i - 1] <= 0.5 or not np.linalg.eigvalsh(inner[: joint + i, : joint + i])[0] > max(level, rounding):
             return i - 1
     return k
-
-
-def _is_positive(matrix: Any) -> bool:
-    try:
-        np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return False
-    return True

@@ -34,7 +34,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,34 +47,13 @@ from streampca.linalg.types import FloatArray
 _RUNS, _BEYOND = 20_000, 20
 #: Largest size of which every law is simulated; beyond it simulated sizes grow by this factor.
 _DENSE, _GROWTH = 16, 1.25
-#: Estimated cos**2 above which the approximate interval is valid.
-_GOOD = 0.9
 #: Standard deviations of its noise that the trace must exceed for shares of it.
 CERTAIN = 4.0
-#: Half a 95 % interval to first order, in standard deviations.
-_WIDE = 1.1 * 1.959963984540054
 #: Step of the simulated lengths of u.
 _MEAN_STEP = 0.25
-#: Factor of the approximate interval, for the remaining bias and its standard deviation.
-_APPROXIMATE = 1.1
-
-
-class ApproximateInterval(NamedTuple):
-    """Intervals around debiased variances.
-
-    Attributes
-    ----------
-    low, high : (k,) arrays.
-    approximate : (k,) booleans: True for an approximation of first order, False for the bound of `Estimates.interval`.
-    """
-
-    low: FloatArray
-    high: FloatArray
-    approximate: np.ndarray[Any, np.dtype[np.bool_]]
-
-
-#: Half the width of a 95 % interval, in standard deviations.
+#: Half the width of a 95 % interval, in standard deviations; a tenth more is for the remaining bias of a share.
 WIDE = 1.959963984540054
+_WIDE = 1.1 * WIDE
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -234,23 +212,6 @@ class Estimates:
         below = np.array([goe_quantile(d - i, tail, mean) for i in range(k)])
         above = np.array([goe_quantile(i + 1, tail, mean) for i in range(k)])
         return values - self.noise_std * below, values + self.noise_std * above
-
-    def approximate_interval(self, level: float = 0.95) -> ApproximateInterval:
-        """Return shorter intervals for the variances along the k leading eigenvectors if their directions are good.
-
-        ``variances +- 1.1 z sigma``, with sigma along the direction and z the normal quantile at
-        ``1 - (1 - level) / (2 k)``, if the estimated cos**2 exceeds 0.9: correct to first order in the noise.
-        Otherwise `interval` of adaptive rows.
-        """
-        from scipy.special import ndtri
-
-        # Directions depend on the noise, so that only the bound for all directions holds where they are poor.
-        low, high = self.interval(level, adaptive=True)
-        half = -float(ndtri((1.0 - level) / (2 * self.n_components))) * _APPROXIMATE * self.std
-        good = self.direction_quality > _GOOD
-        return ApproximateInterval(
-            np.where(good, self.variances - half, low), np.where(good, self.variances + half, high), good
-        )
 
     @cached_property
     def shrunk_gram(self) -> FloatArray:

@@ -80,22 +80,12 @@ class Release(Answered):
     _pair: tuple[FloatArray | None, Subspace] | None
 
     def __init__(
-        self,
-        *,
-        t: int,
-        n_components: int,
-        terms: Terms | None = None,
-        guarantee: Guarantee | None = None,
-        packed_gram: FloatArray | None = None,
-        basis: FloatArray | None = None,
-        span: FloatArray | None = None,
-        eigenvalues: FloatArray | None = None,
-        noise_std: float | None = None,
-        row_norm: float = 1.0,
-        features: Sequence[str] | None = None,
-        details: Mapping[str, Any] | None = None,
+        self, *, t: int, n_components: int, terms: Terms | None = None, guarantee: Guarantee | None = None,
+        packed_gram: FloatArray | None = None, basis: FloatArray | None = None, span: FloatArray | None = None,
+        eigenvalues: FloatArray | None = None, noise_std: float | None = None, row_norm: float = 1.0,
+        features: Sequence[str] | None = None, details: Mapping[str, Any] | None = None,
         packed_smoothed: FloatArray | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if packed_gram is None and basis is None:
             raise UsageError("packed_gram, basis: expected one of them")
         if terms is None:
@@ -367,8 +357,6 @@ class Release(Answered):
         # Smoothed components are tested on the raw matrix: the bias of smoothing has no law.
         if self.own_smoothed is not None and "smoothed_noise_std" in self._details:
             quality = self.component_estimates.direction_quality
-        elif law.kind == "gaussian":
-            quality = self._estimates().direction_quality
         else:
             quality = self._estimates(self.gram, law.std(self.n_features) * unit).direction_quality
         return leading(matrix, basis, quality, law, alpha, adaptive=adaptive)
@@ -382,8 +370,7 @@ class Release(Answered):
             joint = self._details.get("joint_noise_std")
             return NoiseLaw("gaussian", self.own_noise_std if joint is None else float(joint) / self.row_norm**2)
         scale = self._details.get("noise_scale", law.scale)
-        level = float(self._details.get("noise_level", 0.0))
-        return None if scale is None else law._replace(scale=float(scale), level=level)
+        return None if scale is None else law._replace(scale=float(scale))
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
@@ -415,8 +402,7 @@ class Release(Answered):
         """
         rows = as_block(rows)
         if is_frame(rows) and self.features is not None:
-            missing = [name for name in self.features if name not in rows.columns]
-            if missing:
+            if missing := [name for name in self.features if name not in rows.columns]:
                 raise BadRowError(None, f"the table lacks feature {missing[0]!r}; expected {', '.join(self.features)}")
             rows = rows[list(self.features)]
         try:
@@ -541,11 +527,9 @@ class Release(Answered):
         return cls(packed_gram=pack_entries(gram), **fields)
 
     def plot(
-        self,
-        kind: Literal["loadings", "biplot", "scree", "over-time", "motion"] = "loadings",
-        *,
+        self, kind: Literal["loadings", "biplot", "scree", "over-time", "motion"] = "loadings", *,
         past: Sequence[Release] = (),
-    ) -> Picture:
+    ) -> Picture:  # fmt: skip
         """Draw the release: a picture that notebooks show, with ``figure`` and ``save(path)``. Publishable.
 
         Needs the extra ``report``.
@@ -565,8 +549,7 @@ class Release(Answered):
         NoReleaseError
             If the release lacks the data of this kind.
         """
-        picture: Picture = render("plot", self, kind, past=past)
-        return picture
+        return cast(Picture, render("plot", self, kind, past=past))
 
     def _repr_html_(self) -> str:
         """Return the card of the release for notebooks. Publishable."""

@@ -14,72 +14,27 @@ from typing import Any
 from streampca.errors import printable
 from streampca.linalg.types import FloatArray
 from streampca.regret.regret import RegretRecord
-from streampca.release.estimates import Estimates
-from streampca.release.release import Release, rows_summed
+from streampca.release.release import Release
 from streampca.rows.report import AdmissionReport
 from streampca.stream.stream import Stream
 from streampca.tables import CURATOR_ONLY, html_table
 from streampca.views.facts import (
     COMPONENTS,
+    SPENT,
     Fact,
     Marks,
     admission_facts,
     estimates_of,
-    grouped,
     loadings,
+    notes_on,
     percent,
-    promise,
     regret_facts,
-    released_facts,
+    summary,
 )
 from streampca.views.plots import LARGE
 
 #: Facts that are notes below the table of a terminal.
 NOTES = ("Rows clipped to", "Error bars")
-
-
-@dataclass(frozen=True)
-class Component:
-    """A released component: its variance per row with an interval, its share, and whether it exceeds the noise."""
-
-    variance: float  #: per row, debiased if ``low`` and ``high`` are known; in units of squared row norm
-    #: joint 95 % interval for all components; None without the law of the noise
-    low: float | None = None
-    high: float | None = None
-    is_approximate: bool = False  #: the interval is valid to first order in the noise
-    share: float | None = None  #: share of the total variance; None if unknown, or if the total may be noise
-
-    @property
-    def text(self) -> str:
-        """Variance with its interval."""
-        if self.low is None or self.high is None:
-            return f"{self.variance:.3g}"
-        if self.is_approximate:
-            return f"{self.variance:.3g} ±{0.5 * (self.high - self.low):.1g}"
-        return f"{self.low:.2g} to {self.high:.2g}"
-
-
-def components_of(release: Release, estimates: Estimates | None, clear: int | None) -> list[Component]:
-    """Return the components of a release that stand out from the noise, in order; none if it is unknown."""
-    rows, values = rows_summed(release), release.eigenvalues
-    if not clear or values is None:
-        return []
-    if estimates is None:
-        return [Component(float(value) / rows) for value in values[:clear]]
-    # Estimates are of the sum over rows, the card is per row.
-    interval, ratio = estimates.approximate_interval(), estimates.explained_variance_ratio.tolist()
-    sides, variances = (interval.low / rows, interval.high / rows), estimates.variances / rows
-    shares = ratio if estimates.share(clear) else [None] * len(ratio)
-    columns = (*(column.tolist() for column in (variances, *sides, interval.approximate)), shares)
-    return [Component(*values) for values in zip(*columns, strict=True)][:clear]
-
-
-def component_rows(components: Sequence[Component]) -> list[list[str]]:
-    """Return variances and shares of components as rows of a table: a label, then a cell a component."""
-    shown = [["variance per row", *(one.text for one in components)]] if components else []
-    if any(one.share is not None for one in components):
-        shown.append(["share of variance", *(percent(one.share or 0.0, 1) for one in components)])
-    return shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +45,8 @@ class Card:
     spent: str  #: the guarantee, in a few words
     summary: str  #: numbers of rows, columns and components in a line
     hidden: str  #: a sentence on components that do not stand out from the noise; "" without any
-    lead: str  #: dimensions of the released subspace, centered or not
-    promise: str  #: the guarantee in a sentence
     facts: Sequence[Fact]  #: figures; those of the curator are marked
-    components: Sequence[Component]  #: of the latest release, that stand out from the noise
+    shares: Sequence[str]  #: of the variance, of each component shown; empty if the total may be noise
     together: str  #: their share of the variance, "" if it is unknown
     loadings: dict[str, Any]  #: see `loadings`; of the same components, or of all if it is unknown
 
@@ -107,9 +60,8 @@ class Card:
         k, rows = self.loadings["components"], self.loadings["rows"]
         has_mean = bool(rows) and rows[0]["mean"] is not None
         shown = [["", *(f"component {i}" for i in range(1, k + 1)), *["mean"] * has_mean]]
-        if len(self.components) >= k > 0 and all(one.share is not None for one in self.components[:k]):
-            shares = [percent(one.share or 0.0, 1) for one in self.components[:k]]
-            shown.insert(0, ["share of variance", *shares, *[""] * has_mean])
+        if self.shares:
+            shown.insert(0, ["share of variance", *self.shares, *[""] * has_mean])
         for row in rows:
             cells = [f"{round(value, 2) + 0.0:+.2f}" for value in row["values"]]  # + 0.0 turns -0.00 into +0.00
             if row["changes"]:
@@ -184,31 +136,30 @@ def card(
     marks : which components stand out; None to test this release by itself.
     """
     marks, basis = marks or Marks.of(release), release.subspace.basis if basis is None else basis
-    estimates, about = estimates_of(release, estimated), "Centered: components are directions around the private mean."
-    if not release.is_centered:
-        about = "Not centered: components are directions around zero, and the first may be that of the mean."
+    estimates, count = estimates_of(release, estimated), min(components, marks.shown(release))
     k, guarantee = release.subspace.basis.shape[1], release.guarantee
     stand_out = f"{k} components" if marks.clear is None else f"{marks.clear} of {k} components stand out"
-    summary = [
+    figures = [
         f"{release.t:,} rows", f"{release.n_features:,} columns",
         "about their mean" if release.is_centered else "about zero", stand_out,
         *([f"{releases:,} releases"] if releases is not None and releases > 1 else []),
     ]  # fmt: skip
-    share = estimates.share(marks.clear) if estimates is not None and marks.clear else None
+    spent = f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}"
+    facts = [Fact("Latest release", " · ".join(figures)), Fact(SPENT, summary(guarantee))]
+    together, shares = "", list[str]()
+    if estimates is not None and marks.clear and (share := estimates.share(marks.clear)) is not None:
+        together = f"together {percent(share[0], 1)[:-2]} ±{100.0 * share[1]:.1g} %"
+        shares = [percent(one, 1) for one in estimates.explained_variance_ratio[:count].tolist()]
+        facts.append(Fact("Share of the variance", together))
     return Card(
         title,
-        f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}"
-        if guarantee.is_private
-        else "not private",
-        " · ".join(summary),
+        spent if guarantee.is_private else "not private",
+        " · ".join(figures),
         marks.text(release),
-        f"{about} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} features "
-        "was released.",
-        promise(guarantee),
-        [*released_facts(release, releases, estimates, marks), *further],
-        components_of(release, estimates, marks.clear),
-        "" if share is None else f"together {percent(share[0], 1)[:-2]} ±{100.0 * share[1]:.1g} %",
-        loadings(release, basis, estimates, most, min(components, marks.shown(release))),
+        [*facts, *notes_on(release), *further],
+        shares,
+        together,
+        loadings(release, basis, estimates, most, count),
     )
 
 

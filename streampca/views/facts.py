@@ -38,6 +38,8 @@ COMPONENTS, FEATURES = 6, 24
 #: Features up to which estimates are computed for every release that is shown during a run.
 ESTIMATED = 200
 _EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
+#: Label of the guarantee in short.
+SPENT = "Privacy spent by all releases"
 _ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
 #: The columns of `release_row`.
 COLUMNS = ("t", *_EIGENVALUES, "noise", *_ANGLES)
@@ -194,32 +196,15 @@ class Looks:
         self.marks, self._left = Marks.of(release, run=True), self._left - 1
 
 
-def released_facts(release: Release, releases: int | None, estimates: Estimates | None, marks: Marks) -> list[Fact]:
-    """Return the figures of a run that follow from its releases; ``releases`` is their number, if known."""
-    clear, k = marks.clear, release.subspace.basis.shape[1]
-    shown = [
-        Fact("Rows at the latest release", grouped(release.t)),
-        *([] if releases is None else [Fact("Releases", grouped(releases))]),
-        Fact("Privacy spent by all releases", summary(release.guarantee)),
-    ]
-    # Error bars omit two sources of bias: clipping to a norm that the algorithm estimated, and smoothing.
-    radius = release.details.get("clip_radius", 1.0)
+def notes_on(release: Release) -> list[Fact]:
+    """Return what error bars leave out: clipping to a norm that the algorithm estimated, and smoothing."""
+    radius, notes = release.details.get("clip_radius", 1.0), []
     if radius != 1.0:
         text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
-        shown.append(Fact("Rows clipped to", text))
+        notes.append(Fact("Rows clipped to", text))
     if release.own_smoothed is not None:
-        shown.append(Fact("Error bars", "of the noise only: the bias of smoothing depends on the drift of the rows"))
-    if clear is not None:
-        when = "" if marks.t == release.t else f" (tested at row {grouped(marks.t)})"
-        shown.append(Fact("Components that stand out", f"{clear} of {k}{when}"))
-    if estimates is not None and clear:
-        if (share := estimates.share(clear)) is not None:
-            text = f"{percent(share[0], 1)} ±{100.0 * share[1]:.1g} %"
-            shown.append(Fact("Their share of the variance", text))
-        if clear == k:
-            captured = f"{percent(estimates.predicted_captured, 1)} of the best subspace"
-            shown.append(Fact("Captured, as the release predicts", captured))
-    return shown
+        notes.append(Fact("Error bars", "of the noise only: the bias of smoothing depends on the drift of the rows"))
+    return notes
 
 
 def regret_facts(record: RegretRecord) -> list[Fact]:
@@ -289,18 +274,6 @@ def summary(guarantee: Guarantee) -> str:
         return "none"
     seeded = ", but the noise is seeded" if "seeded" in guarantee.caveat else ""
     return f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}, {guarantee.adjacency}{seeded}"
-
-
-def promise(guarantee: Guarantee) -> str:
-    """Write the guarantee in one sentence."""
-    if not guarantee.is_private:
-        return f"nothing: {guarantee.theorem}. Treat it like the rows themselves."
-    other = _ADJACENCY.get(guarantee.adjacency, ("", "", "a neighbor in its place"))[2]
-    caveat = f" Caveat: {guarantee.caveats}." if guarantee.caveats else ""
-    return (
-        f"any conclusion from all releases together is at most {_odds(guarantee):.3g} times as likely with the values "
-        f"of {guarantee.unit} as with {other}, but for a probability of {guarantee.delta:g}.{caveat}"
-    )
 
 
 def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:

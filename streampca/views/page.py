@@ -22,7 +22,7 @@ from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
 from streampca.views import facts
-from streampca.views.card import card, component_rows
+from streampca.views.card import card
 from streampca.views.facts import Cell, Fact, Looks
 from streampca.views.plots import eigenvalue_title, has_drawable_gram
 
@@ -273,9 +273,9 @@ class Page:
                     self.latest, releases=self._count, further=further, most=facts.FEATURES, basis=self._drawn,
                     estimated=facts.ESTIMATED, marks=self.looks.marks,
                 )  # fmt: skip
-                heads = component_rows(shown.components[: facts.COMPONENTS])
+                heads = [["share of variance", *shown.shares]] if shown.shares else []
                 state |= {
-                    "lead": f"{shown.hidden} {shown.lead}".strip(), "facts": [asdict(fact) for fact in shown.facts],
+                    "lead": shown.hidden, "facts": [asdict(fact) for fact in shown.facts],
                     "guarantee": facts.in_words(guarantee), "formal": str(guarantee),
                     "loadings": {**shown.loadings, "heads": heads},
                 }  # fmt: skip

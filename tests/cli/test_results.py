@@ -37,8 +37,7 @@ def test_show_gives_the_current_release_as_json(run, command):
         r = shown["n_clear"]
         assert r == release.stands_out(0.001) > 0
         np.testing.assert_array_equal([row["values"] for row in shown["loadings"]], release.subspace.basis[:, :r])
-        variances = [one["variance"] for one in shown["components"]]
-        np.testing.assert_allclose(variances, release.estimates.variances[:r] / rows_summed(release))
+        np.testing.assert_allclose(shown["explained_variance"], release.estimates.variances[:r] / rows_summed(release))
     said = command("show", run[0], "--at", 99)
     assert (said.status, "the first release is at row 100" in said.err) == (2, True)
 

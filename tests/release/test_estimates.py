@@ -131,36 +131,11 @@ def test_widths_of_intervals():
     assert 0.5 * (high - low) == pytest.approx(np.full(5, 14.55), abs=0.1)
 
 
-def test_the_approximate_interval_covers_directions_that_are_good():
-    """Three spikes far above the noise in 40 dimensions: stated level .95, jointly; false alarm 1e-6; half fails."""
-    source, d, n = np.random.default_rng(6), 40, 500
-    exact = np.diag(np.concatenate(([900.0, 600.0, 300.0], np.zeros(d - 3))))
-    covered = halved = 0
-    for _ in range(n):
-        made = Estimates(gram=exact + goe(source, d, 3.0), noise_std=3.0, n_components=3, rows=2000)
-        low, high, approximate = made.approximate_interval()
-        assert approximate.all()
-        truth = along(exact, made)
-        covered += bool(((low <= truth) & (truth <= high)).all())
-        halved += bool((np.abs(truth - made.variances) <= 0.25 * (high - low)).all())
-    assert covered >= least_count(n, 0.95)
-    assert halved < least_count(n, 0.95)
-
-
-def test_the_approximate_interval_is_the_sure_one_where_directions_are_not_good():
-    source = np.random.default_rng(7)
-    made = Estimates(gram=goe(source, 40), noise_std=1.0, n_components=3, rows=100)
-    low, high, approximate = made.approximate_interval(0.9)
-    assert not approximate.any()
-    assert np.array_equal((low, high), made.interval(0.9, adaptive=True))
-
-
 @pytest.mark.parametrize("level", [0.0, float("nan"), "0.9"])
 def test_levels_of_nonsense_are_refused(level):
     made = Estimates(gram=np.eye(2), noise_std=1.0, n_components=1, rows=1)
-    for ask in (made.interval, made.approximate_interval):
-        with pytest.raises(BadParameterError, match="level="):
-            ask(level)
+    with pytest.raises(BadParameterError, match="level="):
+        made.interval(level)
 
 
 # -- quantiles ------------------------------------------------------------------------

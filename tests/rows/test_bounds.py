@@ -10,7 +10,6 @@ from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
-from streampca.views.card import components_of
 
 D, WARMUP = 3, 40
 
@@ -138,8 +137,7 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
     np.testing.assert_array_equal(single.regret.exact_gram(), plain.T @ plain)
     release = single.release
     assert release is not None
-    shown = components_of(release, release.estimates, 1)[0].variance
-    assert shown == pytest.approx(release.estimates.variances[0] / (release.t - WARMUP))
+    assert release.explained_variance[0] == pytest.approx(release.estimates.variances[0] / (release.t - WARMUP))
 
 
 MECHANISM = sp.GaussianCovariance(n_components=1, epsilon=1e4, delta=1e-6, center=True)

@@ -10,7 +10,7 @@ import streampca as sp
 from streampca.privacy.gaussian import delta_at
 from streampca.release.estimates import Estimates
 from streampca.views.card import card, curator_card
-from streampca.views.facts import Fact, in_words, most_found, percent, promise, regret_facts, summary
+from streampca.views.facts import Fact, in_words, most_found, percent, regret_facts, summary
 
 
 def noise(rng, d, sigma):
@@ -74,11 +74,6 @@ def test_what_does_not_stand_out_is_not_shown():
     assert [len(row) for row in two.table()] == [3] * 6
 
 
-def test_a_card_says_whether_components_are_about_the_mean():
-    for details, words in (({"centered": True}, "Centered:"), ({}, "Not centered:")):
-        assert card(a_release(details=details)).lead.startswith(words)
-
-
 def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
     release = a_release()
     for other in (release.replaced(noise_std=None), release.replaced(packed_smoothed=release.packed.copy())):
@@ -86,7 +81,7 @@ def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
         assert "±" not in made.text()
         assert "for one standard deviation" not in made.text()
     basis = card(sp.Release(t=9, n_components=1, guarantee=release.guarantee, basis=np.eye(3, 1)))
-    assert basis.components == []
+    assert basis.shares == []
     assert "feature 1" in basis.text()
 
 
@@ -102,13 +97,6 @@ def test_equal_rows_have_nothing_to_capture_and_bad_rows_their_reasons(center):
         assert "nan" not in text
         assert "100.0" not in text
         assert "nan" not in stream.regret._repr_html_()
-
-
-def test_a_promise_of_nothing_is_told_as_one():
-    assert promise(sp.Oja(n_components=1).guarantee).startswith("nothing")
-    assert "seeded" in promise(sp.Guarantee(**{**vars(a_release().guarantee), "caveat": "seeded: known"}))
-    huge = sp.PrivateFPL(n_components=1, epsilon=1e3, release_every=1, center=False).guarantee
-    assert "inf times" in promise(huge)
 
 
 def test_a_share_short_of_all_is_never_shown_as_all():

@@ -7,7 +7,7 @@ from pages import FEATURES, Run, bare
 
 import streampca as sp
 from streampca.release.release import rows_summed
-from streampca.views.card import card, component_rows
+from streampca.views.card import card
 from streampca.views.facts import Fact, admission_facts, regret_facts
 from streampca.views.page import Page, Thinned
 
@@ -80,7 +80,7 @@ def test_the_public_page_is_the_curators_without_its_figures():
     further = [*regret_facts(run.stream.regret.now()), *admitted]
     shown = card(run.stream.release, releases=40, further=further, marks=run.public.looks.marks)
     assert exact["facts"] == [asdict(fact) for fact in shown.facts]
-    assert public["loadings"]["heads"] == component_rows(shown.components)
+    assert public["loadings"]["heads"] == [["share of variance", *shown.shares]]
     assert [row["bars"] for row in public["loadings"]["rows"]] == [row["bars"] for row in shown.loadings["rows"]]
 
 

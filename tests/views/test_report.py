@@ -107,7 +107,7 @@ def test_a_report_needs_nothing_else(public):
     assert "Permission is hereby granted" in public  # the license of uPlot
     assert "Connecting" not in found.text
     assert sum(tag == "img" for tag, _ in found.all) == 5
-    for words in ("A 2-dimensional subspace of 5 features", "Caveat", "(1, 1e-06)-DP", "2.72 times"):
+    for words in ("5 columns", "Caveat", "(1, 1e-06)-DP", "2.72 times"):
         assert words in data
 
 

@@ -65,7 +65,7 @@ def test_a_run_shows_itself_to_the_curator_and_stays(folder):
     assert not shown["publishable"]
     assert [row[0] for row in shown["tables"]["regret"]["rows"]] == list(range(100, 3001, 100))
     labels = {fact["label"] for fact in shown["facts"]}
-    assert labels >= {"Rows per second", "Clipped", "Captured, exactly", "Releases"}
+    assert labels >= {"Rows per second", "Clipped", "Captured, exactly", "Latest release"}
     assert ["processor", "PrivateFPL"] in shown["parameters"]
     assert shown["ended"]
 
