@@ -1,6 +1,6 @@
 """Coverage of every error bar: how often it holds what it is said to hold, over many runs with fresh noise.
 
-``python scenarios/error_bars.py`` writes the table of docs/utility, in some minutes;
+``python scenarios/error_bars.py`` prints the table of docs/utility, in some minutes;
 ``python scenarios/run.py error_bars`` checks it. Rows are fixed, and public.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from real_tables import Found, fed, markdown, measured, table, write
+from real_tables import Found, fed, markdown, measured, table
 from scenario import Context
 
 from streampca import queries
@@ -90,7 +90,7 @@ if __name__ == "__main__":
         for name, values in found.items()
         if name != "all"
     ]
-    write(
+    print(
         "Coverage of every error bar at the level 0.95, 1000 runs",
         f"""PrivateFPL at epsilon = 1 with `publish_regret=True`, four releases, 5000 rows at most. Intervals
 for eigenvalues for rows fixed in advance and for any rows, loadings of the first component, linear queries along the
@@ -99,4 +99,5 @@ average. Loadings are right to first order; on centered digits the first two eig
 of the noise apart.
 
 {markdown(["table", *measures, "predicted / actual"], lines)}""",
+        sep="\n\n",
     )

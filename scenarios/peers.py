@@ -1,6 +1,6 @@
 """One release beside the PCA of diffprivlib and of OpenDP on real tables, a section of docs/utility.
 
-``python scenarios/peers.py`` measures and writes it. Both are installed beside streampca for this alone:
+``python scenarios/peers.py`` measures and prints it. Both are installed beside streampca for this alone:
 ``pip install diffprivlib==0.6.6 "scikit-learn<1.6" "opendp[scikit-learn]==0.16.0" randomgen``.
 """
 
@@ -123,4 +123,4 @@ def text(found: real.Found) -> str:
 
 
 if __name__ == "__main__":
-    real.write("One release beside diffprivlib and OpenDP", text(real.measured("utility", beside_peers)))
+    print(text(real.measured("utility", beside_peers)))

@@ -1,7 +1,7 @@
 """Measurements on real tables: what every solver and mechanism captures, and what the planner predicted.
 
-``python scenarios/real_tables.py`` writes the tables of docs/utility anew, in some minutes; with names from
-`SECTIONS`, only those. Other scenarios take their tables, and the functions that write the page, from this file.
+``python scenarios/real_tables.py`` prints the tables of docs/utility anew, in some minutes; with names from
+`SECTIONS`, only those. Other scenarios take their tables, and the functions that format them, from this file.
 """
 
 from __future__ import annotations
@@ -241,7 +241,8 @@ def mechanisms(
         return lambda rows, seed: mechanism.release(rows, seed=seed, row_norm=1.0).subspace.basis
 
     # AdaptiveCov of arXiv 2205.14324, which is among the tests of a checkout.
-    printed = runpy.run_path(str(PAGE.parents[1] / "tests" / "reference" / "printed_adaptive.py"))["adaptive_cov"]
+    peer = Path(__file__).parents[1] / "tests" / "reference" / "printed_adaptive.py"
+    printed = runpy.run_path(str(peer))["adaptive_cov"]
     found = {name: of(mechanism) for name, mechanism in ours.items()}
     return found | {"HKUST": lambda rows, seed: printed(rows, k, mu, np.random.default_rng(seed))}
 
@@ -307,17 +308,7 @@ def relative(found: Found, base: str, measure: str) -> dict[str, float]:
     return {f"{kind}_relative": float(np.exp(mean)) for kind, mean in means.items()}
 
 
-# -- the page --
-
-PAGE = Path(__file__).parents[1] / "docs" / "utility.md"
-
-
-def write(heading: str, text: str) -> None:
-    """Write a section of the page in place of that of the same heading, or at the end."""
-    parts = PAGE.read_text(encoding="utf-8").rstrip().split("\n\n## ")
-    at = next((i for i, part in enumerate(parts) if part.splitlines()[0] == heading), len(parts))
-    parts[at : at + 1] = [f"{heading}\n\n{text}"]
-    PAGE.write_text("\n\n## ".join(parts) + "\n", encoding="utf-8")
+# -- the pages --
 
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -395,4 +386,4 @@ def measured(scenario: str, measure: Callable[[Context], Found]) -> Found:
 if __name__ == "__main__":
     for name in sys.argv[1:] or SECTIONS:
         heading, scenario, measure, text = SECTIONS[name]
-        write(heading, text(measured(scenario, measure)))
+        print(f"## {heading}\n\n{text(measured(scenario, measure))}\n")

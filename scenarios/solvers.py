@@ -1,6 +1,6 @@
 """`PrivateFPL` on streams that drift: what each solver, and smoothed windows, lose.
 
-``python scenarios/solvers.py`` writes the section of docs/utility, in some minutes; ``python scenarios/run.py
+``python scenarios/solvers.py`` prints the section of docs/utility, in some minutes; ``python scenarios/run.py
 solvers`` checks the figures.
 """
 
@@ -10,7 +10,7 @@ import itertools
 from typing import Any
 
 import numpy as np
-from real_tables import REGRET, SOLVERS, Found, cells_table, fed, measured, relative, streamed, write
+from real_tables import REGRET, SOLVERS, Found, cells_table, fed, measured, relative, streamed
 from scenario import Context, load
 
 from streampca.linalg.lattice import onto_ball
@@ -72,8 +72,7 @@ def _windows(rows: FloatArray, epsilon: float, seed: int) -> float:
 
 if __name__ == "__main__":
     found = measured("solvers", solvers)
-    write(
-        "Streams that drift: regret as a share of OPT / captured",
+    print(
         "Two Gaussian directions of 20 that turn or jump once or more in 8000 rows. Cells are means of "
         f"{load('solvers').params['draws']} runs; the noise of each solver is its own, so single cells differ by "
         f"chance, too. Smoothed has {found['all']['smoothed_relative']:.3f} times the regret of exact (geometric "
