@@ -285,9 +285,13 @@ class Release(Answered):
 
     @property
     def eigenvalues(self) -> FloatArray | None:
-        """Top eigenvalues of `gram`, or of `smoothed`, descending; None if no spectrum is released."""
+        """Top eigenvalues of `gram`, or of `smoothed`, descending, read-only; None if no spectrum is released."""
         values, unit = (self._pair or self._eigen())[0], self.terms.row_norm
-        return values if values is None or unit == 1.0 else values * unit**2
+        if values is None or unit == 1.0:
+            return values
+        scaled = values * unit**2
+        scaled.setflags(write=False)
+        return scaled
 
     @property
     def estimates(self) -> Estimates:

@@ -77,7 +77,7 @@ def test_a_release_cannot_be_changed() -> None:
         release.t = 3
     with pytest.raises(AttributeError, match="is immutable"):
         release.guarantee = Guarantee.none("why")
-    for array in (release.gram, release.packed, release.subspace.basis):
+    for array in (release.gram, release.packed, release.subspace.basis, release.eigenvalues):
         with pytest.raises(ValueError, match="read-only"):
             array[:] = 0.0
     release.details["epoch"] = 5

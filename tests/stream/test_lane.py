@@ -140,12 +140,12 @@ def test_an_error_in_the_middle_of_a_row_changes_nothing(place, monkeypatch):
 
 
 def test_released_arrays_are_read_only_and_hold_no_secret_memory():
-    one = stream(center=True)
+    one = stream(center=True, row_norm=2.0)
     for row in rows_of(30, 5):
         release = one.push(row).release
     lane = one.engine.lane
     secret = {id(lane.state.arena), id(lane.state.arena.base)} - {id(None)}
-    for array in (release.packed, release.span, release.subspace.basis):
+    for array in (release.packed, release.span, release.subspace.basis, release.eigenvalues):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0.0
         while array is not None:
