@@ -28,9 +28,10 @@ def audit(
 ) -> int:
     """Try to refute the privacy claims, and show that they could have been refuted.
 
-    Each row is refuted (with a witness), holds (with the shares of the claim that the noise was seen
-    to spend, and that its law accounts for) or cannot be seen: then a bug of the same kind would
-    have been missed. Exits with 1 if a row does not hold.
+    Each row is refuted (with a witness), holds (with the shares of the claim
+    that the noise was seen to spend, and that its law accounts for) or cannot
+    be seen: then a bug of the same kind would have been missed. Exits with 1
+    if a row does not hold.
 
     Parameters
     ----------
