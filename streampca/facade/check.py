@@ -94,8 +94,8 @@ def check(
             notes += wanted.warnings(d, n)
     for name in figures.index[figures["kind"] == "identifier"][:1]:
         notes.append(
-            f"Rows of one person: if {name} repeats, a person with several rows is not protected as one yet, for which "
-            "--unit will be the option."
+            f"The guarantee is for one row: where {name} repeats, a person with m rows has m times its mu. Keep one "
+            "row of each, or divide the budget."
         )
     proposal = ""
     if n and d and bounds is None and row_norm is None:

@@ -258,12 +258,12 @@ _ADJACENCY = {
     "zero-out": (
         "two inputs are compared that differ in one row: it holds its values in one, and zeros or nothing in the other",
         "The number of rows and their positions are treated as public.",
-        "zeros in its place",
+        "zeros in their place",
     ),
     "replace": (
         "two inputs are compared that differ in one row: it holds one set of values in one and any other in the other",
         "The number of rows is treated as public.",
-        "any other values in its place",
+        "any other values in their place",
     ),
 }
 
