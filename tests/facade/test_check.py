@@ -180,8 +180,8 @@ def test_private_bounds_name_their_warm_up(table):
 
 def test_rows_of_one_person_are_mentioned_once(table):
     said = str(sp.check(table)).replace("\n", " ")
-    assert said.count("if patient_id repeats, a person with several rows is not protected as one yet") == 1
-    assert "Rows of one person" not in str(sp.check(table, columns=["age", "glucose"]))
+    assert said.count("where patient_id repeats, a person with m rows has m times its mu") == 1
+    assert "patient_id repeats" not in str(sp.check(table, columns=["age", "glucose"]))
 
 
 @pytest.mark.parametrize(
