@@ -86,7 +86,8 @@ def check(
         if d <= _PREDICTED:
             question = Question(**settings, n_rows=n, n_features=d, release_every=n)
             captured = next(covariances(question, Curve(question.spectrum, n_components))).captured
-            text += f"; the planner expects {percent(captured, 1)} of what {n_components} components can capture, from n and d"
+            text += f"; the planner expects {percent(captured, 1)} of what {n_components} components can capture, "
+            text += "from n and d"
         notes += [f"{text}.", *settings_warnings(mechanism.guarantee, n)]
         notes += size_warnings(n_components, d, mechanism.square_bytes)
         if is_private:
