@@ -17,7 +17,7 @@ from streampca.privacy.budget import DELTA, Adjacency
 
 def plan(
     *,
-    n_rows: Annotated[int, about("Number of rows to come.")],
+    n_rows: Annotated[int, about("Number of rows to come.", "--n-rows", "-n")],
     n_features: Annotated[int, about("Number of features.", "--n-features", "-d")],
     n_components: Annotated[int, about("Dimension of the subspace.", "--n-components", "-k")],
     epsilon: Annotated[float, about("Privacy parameter of all releases together.")],

@@ -158,8 +158,8 @@ class Marks(NamedTuple):
         return (
             "No direction stands out from the noise (were there none, one would be shown in at most 5 % of "
             f"{self.per}). The release is valid{spent}. Next time: more rows, fewer columns, tighter public ranges, or "
-            f"a larger \N{GREEK SMALL LETTER EPSILON}; streampca plan -n {release.t} -d {release.n_features} -k {k} "
-            "tells how much."
+            f"a larger \N{GREEK SMALL LETTER EPSILON}. What to expect: streampca plan -n {release.t} -d "
+            f"{release.n_features} -k {k} --epsilon {guarantee.epsilon:g}"
         )
 
 
