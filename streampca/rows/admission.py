@@ -50,25 +50,12 @@ _NO_NUMBER = (TypeError, ValueError, ArithmeticError, RuntimeError)
 _SEQUENCES = (list, tuple)
 
 
-def bad_values(reason: str, n_features: int) -> FloatArray:
-    """Return a row of nan that admission counts under one of `REASONS`."""
-    return _marked(REASONS.index(reason), n_features)
-
-
-def absent_values(n_features: int) -> FloatArray:
-    """Return a row of nan that admission admits as an absent row and does not count as bad."""
-    return _marked(_ABSENT, n_features)
-
-
-def _marked(number: int, n_features: int) -> FloatArray:
+def bad_values(reason: str | None, n_features: int) -> FloatArray:
+    """Return a row of nan that admission counts under one of `REASONS`; not as bad if None, for an absent row."""
     row = np.full(n_features, np.nan)
+    number = _ABSENT if reason is None else REASONS.index(reason)
     row[0] = np.array(_NAN + number, dtype=np.uint64).view(np.float64)
     return row
-
-
-def _marks(rows: FloatArray) -> npt.NDArray[np.uint64]:
-    """Return the number in the mark of each row that has one, (n,), and larger numbers of the others."""
-    return np.ascontiguousarray(rows[:, 0]).view(np.uint64) - np.uint64(_NAN)
 
 
 class Counts(NamedTuple):
@@ -156,7 +143,7 @@ class Admission:
     features : names of the features, in order. If None, those of the first row (`fixed_by`).
     n_features : number of features, if known.
     center : append the constant of `linalg.centering` to every row that is present. Bad rows, rows past the cap of a
-        user (`absent_values`) and rows of a warm-up are zero vectors with or without it.
+        user (`bad_values`) and rows of a warm-up are zero vectors with or without it.
     found : the estimated private bounds, (lower, upper). Until then every row is admitted as an absent row, and votes.
 
     Attributes
@@ -346,7 +333,8 @@ class Admission:
             bad: Mask = np.asarray(~np.isfinite(rows).all(axis=1))
             if bad.any():
                 reasons = np.full(len(rows), -1)
-                marks = _marks(rows[bad])
+                # The number in the mark of a row that has one; those of the others are larger.
+                marks = rows[bad, 0].view(np.uint64) - np.uint64(_NAN)
                 missing = np.isnan(rows[bad]).any(axis=1)
                 reasons[bad] = np.where(marks <= _ABSENT, marks, np.where(missing, 0, 1))
                 # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
@@ -354,7 +342,10 @@ class Admission:
         if self.is_warming_up and isinstance(self.bounds, PrivateBounds):
             zeros = np.zeros((len(rows), self.admitted_features or 0))
             return zeros, Marks(np.zeros(len(rows)), reasons, None, None, self.bounds.votes(rows))
-        scaled, clamped = self._scaled(rows)
+        scaled, clamped = (
+            (in_norm(rows, self.row_norm), None) if self.bounds is None
+            else in_bounds(rows, self.middle, self.factor, _OUTSIDE)
+        )  # fmt: skip
         admitted, squares, shortened = admitted_rows(scaled)
         long = None
         if shortened.size and self.bounds is None:
@@ -401,16 +392,6 @@ class Admission:
             return None, None
         scale: FloatArray = np.asarray(self.factor * (self.row_norm / math.sqrt(self.n_features)))
         return np.asarray(self.middle), scale
-
-    def neutral(self, count: int) -> FloatArray:
-        """Return the raw row of ``count`` features in the middle of all ranges, whose admitted form is zero."""
-        return np.broadcast_to(np.asarray(self.middle, dtype=np.float64), (count,)).copy()
-
-    def _scaled(self, rows: FloatArray) -> tuple[FloatArray, Mask | None]:
-        """Return rows in units of row_norm, clamped to the bounds, and the mask of values outside, if any."""
-        if self.bounds is None:
-            return in_norm(rows, self.row_norm), None
-        return in_bounds(rows, self.middle, self.factor, _OUTSIDE)
 
     def _by_name(self, row: Mapping[Any, Any], number: int) -> list[Any]:
         """Return the cells of a mapping in order: nan for an absent name; those of unknown names are ignored."""

@@ -15,13 +15,14 @@ import time
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason, short
+from streampca.linalg.types import FloatArray
 from streampca.rows.names import MISSING
 from streampca.rows.protocol import RowSource
 from streampca.sources.reading import Reading
@@ -35,7 +36,6 @@ _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, No
 
 #: The path of a file, ``"-"`` for standard input, or a binary stream.
 Readable = str | os.PathLike[str] | IO[bytes]
-T = TypeVar("T")
 
 
 class TextFile:
@@ -217,14 +217,17 @@ class TextRows(RowSource):
         self._missing = MISSING | {text.strip(" \t\n\r\v\f") for text in texts}
         self._file = TextFile(path, reading, has_header=has_header)
         self.name = self._file.name
-        self._begun: Iterator[Any] | None = None
+        self._begun: Iterator[bytes] | None = None
 
-    def _start(self, opened: Callable[[], Iterator[T]]) -> Iterator[T]:
-        """Return what the constructor began to read of a stream, or open it; `SourceError` at a second reading."""
+    def _start(self) -> Iterator[bytes]:
+        """Return the pieces that the constructor began to read of a stream, or of a file that is opened again.
+
+        Raises `SourceError` at a second reading of a stream.
+        """
         begun, self._begun = self._begun, None
         if begun is None and self._file.once:
             raise SourceError(self.name, "was read before, and can be read once only; save it to a file")
-        return opened() if begun is None else begun
+        return self._pieces() if begun is None else begun
 
     def count_rows(self) -> int | None:
         # The reader's own splitting counts: a line end within quotes ends no record.
@@ -233,6 +236,15 @@ class TextRows(RowSource):
         for _ in self._pieces():
             pass
         return self._file.records - int(self._has_header)
+
+    def blocks(self) -> Iterator[FloatArray]:
+        for rows in chain.from_iterable(map(self._parsed, self._start())):
+            for start in range(0, rows.shape[0], self._chunk_rows):
+                yield rows[start : start + self._chunk_rows]
+
+    @abstractmethod
+    def _parsed(self, piece: bytes) -> Iterable[FloatArray]:
+        """Return the rows of a piece of whole records, in arrays of any length."""
 
     @abstractmethod
     def _pieces(self) -> Iterator[bytes]:
