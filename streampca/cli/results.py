@@ -13,7 +13,7 @@ from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
 from streampca.cli.messages import terminal_width
 from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, TablePath, about
-from streampca.errors import NoReleaseError, UsageError
+from streampca.errors import NoReleaseError
 from streampca.release.release import Release
 from streampca.views.card import card
 from streampca.views.facts import Marks, in_words
@@ -124,12 +124,8 @@ def report(
     It holds the algorithm, the guarantee in words, curves, eigenvalues with error
     bars, and loadings. It is publishable unless --regret is given.
     """
-    if out.exists() and not force:
-        raise UsageError(f"{out} exists; pass another --out, or --force to overwrite it")
     page, releases = read_run(path, regret)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # A report with exact figures has its mode before it has a line.
-    out.touch(mode=0o666 if page.is_publishable else 0o600)
-    out.write_text(html(page, releases), encoding="utf-8")
+    with closing(OutputFile(out, force=force, curator=not page.is_publishable)) as written:
+        written.write(html(page, releases))
     print(f"{'publishable:' if page.is_publishable else 'curator only:'} {out}", file=sys.stderr)
     return 0
