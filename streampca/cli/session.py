@@ -106,8 +106,8 @@ class Session:
                 for view in self.views:
                     view.end(self.progress)
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for each, handler in before.items():
+                signal.signal(each, handler)
         return self
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:

@@ -15,7 +15,7 @@ from streampca.rows.names import NO_TYPES
 from streampca.sources.base import BoundsLike, choose, choose_named, feature_names, source_bounds
 from streampca.sources.csv_cells import CellParser, numbers
 from streampca.sources.reading import Reading
-from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, CellSplitter, split_records
+from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, split_cells, split_records
 from streampca.sources.text_files import Readable, TextRows
 
 #: Bytes read at a time.
@@ -76,14 +76,13 @@ class CsvRows(TextRows):
         super().__init__(path, options, has_header=bool(header) or (header is None and names is None))
         self._longest = LONGEST_RECORD if names is None else max(LONGEST_RECORD, 64 * len(names))
         self._delimiter, self._quotes = options.delimiter, options.quoting == "csv"
-        self._split: CellSplitter
         first, pieces = self._opened()
         if first is None:
             raise SourceError(self.name, "no rows, the file is empty; check the path")
         self._first_line = 1
         first = next(self._readable(iter([first])))
         self._first_line += first.count(b"\n") * self._has_header
-        cells = None if first is OVERLONG else self._split(first)
+        cells = self._cells(first)
         if names is None:
             if cells is None:
                 is_long = first is OVERLONG
@@ -94,7 +93,7 @@ class CsvRows(TextRows):
             if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
                 raise SourceError(self.name, f"the header is not {options.encoding} text; pass another encoding=")
         # A pipe cannot be opened again: `blocks` continues with these pieces.
-        self._begun = pieces if self._file.once else None
+        self._begun = pieces if self._once else None
         self._width = len(names)
         # Which columns hold numbers must not be found from the rows: one cell would decide.
         if columns is None:
@@ -147,7 +146,7 @@ class CsvRows(TextRows):
 
     def _opened(self) -> tuple[bytes | None, Iterator[bytes]]:
         """Return the first record, and pieces of all records but the header. Find the delimiter if it is unknown."""
-        blocks = self._file.blocks(_BLOCK)
+        blocks = self._text(_BLOCK)
         if self._delimiter is None:
             head = b""
             for block in blocks:
@@ -158,9 +157,8 @@ class CsvRows(TextRows):
             line = head.partition(b"\n")[0] if self._has_header else b","
             self._delimiter = "," if b"," in line else max(",;\t|", key=lambda mark: line.count(mark.encode()))
             blocks = chain([head], blocks)
-        self._split = CellSplitter(self._delimiter, quotes=self._quotes)
         self._mark = self._delimiter if self._quotes else None
-        pieces = self._file.pieces(blocks, self._mark, longest=self._longest, header=self._has_header)
+        pieces = self.whole_records(blocks, self._mark, longest=self._longest, header=self._has_header)
         piece = next(pieces, None)
         if piece is None:
             return None, pieces
@@ -181,9 +179,12 @@ class CsvRows(TextRows):
         return row or bad_values("unreadable record" if cells is None else "not a number", len(self._places)).tolist()
 
     def _chosen(self, record: bytes) -> list[str] | None:
-        """Return the chosen cells of a record; None if it has too many bytes or another number of cells."""
-        cells = None if record is OVERLONG else self._split(record)
+        """Return the chosen cells of a record; None if it cannot be read, or has another number of cells."""
+        cells = self._cells(record)
         return [cells[at] for at in self._places] if cells is not None and len(cells) == self._width else None
+
+    def _cells(self, record: bytes) -> list[str] | None:
+        return split_cells(record, self._delimiter or ",", quotes=self._quotes)
 
 
 from_csv = CsvRows

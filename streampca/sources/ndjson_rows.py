@@ -52,7 +52,7 @@ class NdjsonRows(TextRows):
         first = next(pieces, None)
         if first is None:
             raise SourceError(self.name, "no rows, the file is empty; check the path")
-        self._begun = chain([first], pieces) if self._file.once else None
+        self._begun = chain([first], pieces) if self._once else None
         if columns is None:
             raise UsageError(f"{self.name} {NO_TYPES}")
         if isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in columns):
@@ -79,7 +79,7 @@ class NdjsonRows(TextRows):
         return [*first]
 
     def _pieces(self) -> Iterator[bytes]:
-        return self._file.pieces(self._file.blocks())
+        return self.whole_records(self._text())
 
     def _record(self, line: bytes) -> dict[str, Any] | None:
         """Return the object in a line; None if there is none."""

@@ -84,24 +84,23 @@ def split_records(text: bytes, delimiter: str | None) -> list[bytes]:
     return [text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end]
 
 
-class CellSplitter:
-    """Function from a record to its cells; ``quotes`` is whether quotes enclose cells."""
+def split_cells(record: bytes, delimiter: str, *, quotes: bool) -> list[str] | None:
+    """Return the cells of a record; None if it is too long, or text follows a closing quote.
 
-    def __init__(self, delimiter: str, *, quotes: bool) -> None:
-        self._delimiter, self._quotes = delimiter, quotes
-        mark = re.escape(delimiter)
-        # Possessive quantifiers: time is linear in the length of a cell, for any content.
-        self._cell = re.compile(rf'(?:"([^"]*+(?:""[^"]*+)*+)"|((?!")[^{mark}]*+))({mark}|\Z)')
-
-    def __call__(self, record: bytes) -> list[str] | None:
-        """Return the cells, or None if text follows a closing quote. Bytes that are not UTF-8 become surrogates."""
-        text = record.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
-        if not self._quotes or '"' not in text:
-            return text.split(self._delimiter)
-        cells, at = [], 0
-        while cell := self._cell.match(text, at):
-            cells.append(cell[2] if cell[1] is None else cell[1].replace('""', '"'))
-            if not cell[3]:
-                return cells
-            at = cell.end()
+    ``quotes`` is whether quotes enclose cells. Bytes that are not UTF-8 become surrogates.
+    """
+    if record is OVERLONG:
         return None
+    text = record.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
+    if not quotes or '"' not in text:
+        return text.split(delimiter)
+    mark = re.escape(delimiter)
+    # Possessive quantifiers: time is linear in the length of a cell, for any content.
+    pattern = re.compile(rf'(?:"([^"]*+(?:""[^"]*+)*+)"|((?!")[^{mark}]*+))({mark}|\Z)')
+    cells, at = [], 0
+    while cell := pattern.match(text, at):
+        cells.append(cell[2] if cell[1] is None else cell[1].replace('""', '"'))
+        if not cell[3]:
+            return cells
+        at = cell.end()
+    return None
