@@ -190,8 +190,6 @@ class Admission:
         put(self, "factor", 1.0 / row_norm)
         if isinstance(self.bounds, Mapping):
             put(self, "bounds", dict(self.bounds))
-        elif isinstance(self.bounds, list):
-            put(self, "bounds", column_bounds(self.bounds, len(self.bounds), None))
         bounds = self.found if isinstance(self.bounds, PrivateBounds) else self.bounds
         if isinstance(self.bounds, PrivateBounds) and count is not None:
             put(self, "warmup", self.bounds.rows(count))

@@ -25,27 +25,6 @@ OVERLONG, UNCLOSED = b"\0\n", b"\0\0\n"
 _LF, QUOTE = b'\n"'
 
 Places = npt.NDArray[np.intp]
-Letters = npt.NDArray[np.uint8]
-
-
-def quote_places(letters: Letters, delimiter: int) -> Places:
-    """Return the quotes that open and close quoted cells, in turn, in a text that begins with a record.
-
-    Two quotes that represent one close the cell and open it again.
-    """
-    places = np.flatnonzero(letters == QUOTE)
-    before = letters[places - 1]
-    at_start = (before == delimiter) | (before == _LF) | (places == 0)
-    adjacent = np.diff(places, prepend=-2) == 1
-    # Text of a CSV writer needs no loop: every second quote opens a cell or continues it.
-    if (at_start | adjacent)[::2].all():
-        return places
-    # Invariant: an even length (with the sentinel -2, an odd number of quotes) means inside a quoted cell.
-    quotes = [-2]
-    for place, starts, follows in zip(places.tolist(), at_start.tolist(), adjacent.tolist(), strict=True):
-        if len(quotes) % 2 == 0 or starts or (follows and quotes[-1] == place - 1):
-            quotes.append(place)
-    return np.array(quotes[1:], dtype=np.intp)
 
 
 def are_plain_quotes(text: bytes, delimiter: str) -> bool:
@@ -64,7 +43,19 @@ def record_ends(text: bytes, delimiter: str) -> tuple[Places, bytes]:
     The text begins with a record, or with the short text that the previous call returned.
     """
     letters = np.frombuffer(text, dtype=np.uint8)
-    quotes, ends = quote_places(letters, ord(delimiter)), np.flatnonzero(letters == _LF)
+    ends, quotes = np.flatnonzero(letters == _LF), np.flatnonzero(letters == QUOTE)
+    before = letters[quotes - 1]
+    at_start = (before == ord(delimiter)) | (before == _LF) | (quotes == 0)
+    adjacent = np.diff(quotes, prepend=-2) == 1
+    # Quotes open and close cells in turn; two that represent one close the cell and open it again. Text of a CSV writer
+    # needs no loop: every second quote opens a cell or continues it.
+    if not (at_start | adjacent)[::2].all():
+        # Invariant: an even length (with the sentinel -2, an odd number of quotes) means inside a quoted cell.
+        kept = [-2]
+        for place, starts, follows in zip(quotes.tolist(), at_start.tolist(), adjacent.tolist(), strict=True):
+            if len(kept) % 2 == 0 or starts or (follows and kept[-1] == place - 1):
+                kept.append(place)
+        quotes = np.array(kept[1:], dtype=np.intp)
     # A line end lies outside quotes if an even number of quotes precedes it.
     ends = ends[np.searchsorted(quotes, ends) % 2 == 0] + 1
     if quotes.size % 2:

@@ -83,7 +83,7 @@ class TextRows(RowSource):
         self._count, self._share = 0, 0.0  # records read, and their share of the bytes of the file
 
     def _start(self) -> Iterator[bytes]:
-        """Return the pieces that the constructor began to read of a stream, or those of a file; no stream is read again."""
+        """Return the pieces that the constructor began to read of a stream, or all of a file."""
         begun, self._begun = self._begun, None
         if begun is None and self._once:
             raise SourceError(self.name, "was read before, and can be read once only; save it to a file")
@@ -190,10 +190,9 @@ class TextRows(RowSource):
     ) -> Iterator[bytes]:  # fmt: skip
         """Yield the text as non-empty pieces that end where records end; the last record may lack its line end.
 
-        `OVERLONG` replaces each record of more than ``longest`` bytes without its line end, and `UNCLOSED` the last one
-        if the text ends in its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times
-        its length. ``delimiter`` is that of cells that may be quoted; None if quotes are characters. A block has at
-        most ``longest`` bytes behind its first line end.
+        `OVERLONG` replaces each record of more than ``longest`` bytes, and `UNCLOSED` the last one if the text ends in
+        its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times its length.
+        ``delimiter`` is None if quotes are characters. A block has at most ``longest`` bytes behind its first line end.
         """
         limit = LONGEST_HEADER if header else longest
         buffer: list[bytes | memoryview] = []
