@@ -97,15 +97,14 @@ def transform(
 
 def release_at(path: Path, at: int | None) -> tuple[Release, int]:
     """Return the latest release of a run, or the current one after ``at`` rows, and the number of releases up to it."""
-    run, chosen, count, first = RunFiles(path), None, 0, None
+    run, chosen, count = RunFiles(path), None, 0
     # One pass over parts of the file, which may be larger than memory.
     while releases := run.new_releases():
         for release in releases:
-            first = first or release
             if at is None or release.t <= at:
                 chosen, count = release, count + 1
-    if chosen is None and first is not None:
-        raise NoReleaseError(f"--at {at}: the first release is at row {first.t}")
+            elif chosen is None:
+                raise NoReleaseError(f"--at {at}: the first release is at row {release.t}")
     if chosen is None:
         raise NoReleaseError(f"{path}: there is no release yet; continue the run until one is due")
     return chosen, count

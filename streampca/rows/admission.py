@@ -24,15 +24,13 @@ from streampca import _native
 from streampca.conversion import WARNED_OF, as_floats, frame_values, is_frame, table_columns
 from streampca.errors import BadParameterError, BadRowError, UsageError, listed
 from streampca.linalg.centering import CONSTANT, with_constant
-from streampca.linalg.lattice import STEP, UNIT, admitted_rows, truncated
+from streampca.linalg.lattice import STEP, UNIT, admitted_rows
 from streampca.linalg.scale import Bounds as Bounds, check_row_norm, column_bounds, in_bounds, in_norm
 from streampca.linalg.types import FloatArray, Mask
 from streampca.rows.bounds import Bins, PrivateBounds
 from streampca.rows.names import NAME_THEM, refuse_values, repeated
 from streampca.state import label_of
 
-#: Scaled squares below which a row can be put on the lattice without an overflow.
-_SAFE = 1e200
 #: Version of the map: it changes with any bit of an admitted row.
 VERSION = 1
 # The same of the map with the constant: bad rows had it in version 1.
@@ -263,7 +261,8 @@ class Admission:
         """
         kernels = _native.compiled
         if (
-            not self.center
+            kernels is not None
+            and not self.center
             and type(row) is np.ndarray
             and row.shape == (self.n_features,)
             and row.dtype == np.float64
@@ -271,14 +270,10 @@ class Admission:
             and not self.is_warming_up
         ):  # most rows, with few calls
             admitted = np.empty((1, row.size))
-            if kernels is not None and self.bounds is not None:
-                square = kernels.admit_bounded(row, self.middle, self.factor, admitted)
-            elif kernels is not None:
+            if self.bounds is None:
                 square = kernels.admit(row, self.factor, admitted)
-            elif self.bounds is None and float(np.vdot(row, row)) * self.factor < _SAFE:
-                square = truncated(row, self.factor, admitted)
             else:
-                square = math.inf
+                square = kernels.admit_bounded(row, self.middle, self.factor, admitted)
             if square <= 1.0:
                 return admitted, tuple.__new__(Counts, (NO_COUNTS.zeroed, 0, None, int(square * UNIT), 0, ()))
         admitted, marks = self.block(self.values(row, number)[None, :], number)

@@ -76,16 +76,10 @@ class RowSource(ABC):
 
 
 class Position(NamedTuple):
-    """Position of a source. Curator only: it may hold values of raw rows, such as a cursor.
+    """Position of a source. Curator only: it may hold values of raw rows, such as a cursor."""
 
-    Attributes
-    ----------
-    source : name of the source, the same in every process.
-    at : plain values that determine where it continues.
-    """
-
-    source: str
-    at: Any
+    source: str  #: its name, the same in every process
+    at: Any  #: plain values that determine where it continues
 
 
 class PositionedBlock(NamedTuple):
