@@ -130,7 +130,7 @@ class Marks(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Admission:
-    """Map from raw rows into the unit ball: an immutable value.
+    """Map from raw rows into the unit ball: an immutable value. Raises `UsageError` unless the parameters fit together.
 
     Parameters
     ----------
@@ -143,18 +143,6 @@ class Admission:
     center : append the constant of `linalg.centering` to every row that is present. Bad rows, rows past the cap of a
         user (`bad_values`) and rows of a warm-up are zero vectors with or without it.
     found : the estimated private bounds, (lower, upper). Until then every row is admitted as an absent row, and votes.
-
-    Attributes
-    ----------
-    is_warming_up : whether private bounds are still unknown.
-    middle, factor : parameters of the map ``(row - middle) * factor`` before clamping.
-    admitted_features : length of admitted rows, if known.
-    warmup : number of first rows that serve for private bounds; 0 for other bounds, or without a number of features.
-
-    Raises
-    ------
-    UsageError
-        If a parameter is outside its domain, or bounds do not fit the features.
     """
 
     row_norm: float = 1.0
@@ -163,11 +151,11 @@ class Admission:
     n_features: int | None = None
     center: bool = False
     found: tuple[FloatArray, FloatArray] | None = None
-    is_warming_up: bool = field(init=False, default=False)
-    middle: FloatArray | float = field(init=False, default=0.0)
+    is_warming_up: bool = field(init=False, default=False)  #: private bounds are still unknown
+    middle: FloatArray | float = field(init=False, default=0.0)  #: of the map (row - middle) * factor before clamping
     factor: FloatArray | float = field(init=False, default=1.0)
-    admitted_features: int | None = field(init=False, default=None)
-    warmup: int = field(init=False, default=0)
+    admitted_features: int | None = field(init=False, default=None)  #: length of admitted rows, if known
+    warmup: int = field(init=False, default=0)  #: first rows that serve for private bounds, if d is known
 
     def __post_init__(self) -> None:
         row_norm, names, count = check_row_norm(self.row_norm), self.features, self.n_features
