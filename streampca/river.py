@@ -56,7 +56,7 @@ class _Feed:
     def __init__(self, stream: Stream, names: tuple[Hashable, ...]) -> None:
         admission = stream.engine.now.admission
         self.stream, self.names = stream, names
-        self.middle, scale = admission.neutral(len(names)), admission.ranges()[1]
+        self.middle, scale = admission.middle, admission.ranges()[1]
         self.scale: Any = 1.0 if scale is None else scale  # without ranges, the middle is 0
 
     def row(self, x: Mapping[Any, Any]) -> list[Any]:

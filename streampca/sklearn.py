@@ -245,7 +245,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             release = release.holding(self._share)
         assert release.eigenvalues is not None
         d = int(self.n_features_in_)
-        middle, scale = stream.engine.now.admission.neutral(d), stream.engine.now.admission.ranges()[1]
+        middle, scale = stream.engine.now.admission.middle, stream.engine.now.admission.ranges()[1]
         scale = np.ones(d) if scale is None else scale
         rows, others = _divisor(release, n), d - release.n_components
         estimates, basis, noise = release.estimates, release.subspace.basis, GramNoise.of(release)

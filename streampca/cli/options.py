@@ -73,8 +73,6 @@ At = Annotated[int | None, about("Use the current release after this number of r
 HyphenPath = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 #: A source of rows: a file, a pattern of files, - for standard input, or an address.
 SourceAddress = Annotated[Path | Address, Parameter(allow_leading_hyphen=True, converter=_source)]
-#: An option that is given or not, without a negative form.
-Switch = Annotated[bool, Parameter(negative="")]
 Force = Annotated[bool, about("Overwrite existing files.", negative="")]
 
 
@@ -300,7 +298,7 @@ class RunOptions(PrivateOptions):
     live: Annotated[bool | None, about(LIVE)] = None
     store: Annotated[Path | None, Parameter(validator=_no_directory)] = None
     """Database that makes the run durable: continue it with streampca resume. Curator only."""
-    serve: Switch = False
+    serve: Annotated[bool, Parameter(negative="")] = False
     """Show the run as a page in the browser, on this machine only, until Ctrl-C. Curator only, behind a token."""
 
 

@@ -74,7 +74,9 @@ def run(
     # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
     opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
-    count = (lambda: opened_rows().count_rows()) if inputs.is_counted(source, options) else None
+    # Not counted: pipes and files that are followed, and runs in a store, which other files may continue.
+    counts = isinstance(source, Path) and str(source) != "-" and options.store is None and not options.reading().follow
+    count = (lambda: opened_rows().count_rows()) if counts else None
     algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
@@ -97,10 +99,11 @@ def run(
     warned = advice.settings_warnings(algorithm.guarantee, n_rows)
     warned += advice.size_warnings(k, d, algorithm.square_bytes)
     if options.bounds == "private":
-        wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None)
+        warmup = settings.bounds_warmup
+        wanted = PrivateBounds.of(algorithm.guarantee, warmup, horizon if warmup is None else None)
         counted = rows.count_rows() if count is not None and options.horizon is None else None
         if counted is not None:
-            replace(wanted, horizon=horizon if wanted.warmup is None else None).check(d, counted, source.name)
+            wanted.check(d, counted, source.name)
         warned += wanted.warnings(d, n_rows)
 
     if isinstance(source, Path):
@@ -248,8 +251,8 @@ def pca(
         warned = advice.settings_warnings(algorithm.guarantee, n)
         warned += advice.size_warnings(None if share is not None else algorithm.n_components, d)
         if private:
-            wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None)
-            wanted = replace(wanted, horizon=n if wanted.warmup is None else None)
+            warmup = settings.bounds_warmup
+            wanted = PrivateBounds.of(algorithm.guarantee, warmup, n if warmup is None else None)
             wanted.check(d, n, file.name)
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from textwrap import indent
@@ -41,35 +41,11 @@ _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all;
 
 
 @dataclass(eq=False)
-class Interrupts:
-    """Handler of Ctrl-C and SIGTERM: the first stops a run between two batches, the second immediately."""
-
-    asked: int = 0  #: number of the latest signal; 0 before the first
-    #: The run waits for rows. Nothing is lost then, and the first signal stops it immediately.
-    is_waiting: bool = False
-
-    @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Handle the signals in the ``with`` block."""
-        before: dict[int, Any] = {}
-        try:
-            if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    before[number] = signal.signal(number, self._handle)
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        again, self.asked = bool(self.asked), number
-        if self.is_waiting or again:
-            raise KeyboardInterrupt
-
-
-@dataclass(eq=False)
 class Session:
-    """One run of a source through a stream. Its files are complete wherever it ends."""
+    """One run of a source through a stream. Its files are complete wherever it ends.
+
+    The first Ctrl-C or SIGTERM stops it between two batches, the second immediately.
+    """
 
     stream: Stream
     source: RowSource
@@ -89,7 +65,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self.progress = Progress(0, 0.0, 0, None)  #: the last state, after the run
-        self.signal = 0  #: number of the signal that stopped the run; 0 if none did
+        self.signal = 0  #: number of the latest signal, which stops the run; 0 before the first
+        self._is_waiting = False  # for rows: nothing is lost then, and the first signal stops it immediately
         self.problem: StreamPCAError | OSError | MemoryError | None = None  #: the error that stopped the run, if any
         self._written = self._durable = 0  # rows of the last release in its file, and rows of the store
         self._waiting: deque[Steps] = deque()  # steps whose rows are not durable yet
@@ -102,10 +79,13 @@ class Session:
 
     def run(self) -> Session:
         """Run to the end of the rows, or until interrupted; return this session."""
-        interrupts = Interrupts()
-        with interrupts.handled():
+        before: dict[int, Any] = {}
+        try:
+            if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    before[number] = signal.signal(number, self._interrupt)
             try:
-                self._loop(interrupts)
+                self._loop()
             except KeyboardInterrupt:  # while waiting for rows, or the second one: the stream is before or after a push
                 pass
             except BrokenPipeError:  # the reader of the output has all that it wants
@@ -122,10 +102,18 @@ class Session:
                     self._try(finish)
                 if self._release is not None:
                     self._looks.last(self._release)
-                self.progress, self.signal = self._progress(self._record), interrupts.asked
+                self.progress = self._progress(self._record)
                 for view in self.views:
                     view.end(self.progress)
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
         return self
+
+    def _interrupt(self, number: int, _frame: FrameType | None) -> None:
+        again, self.signal = bool(self.signal), number
+        if self._is_waiting or again:
+            raise KeyboardInterrupt
 
     def exit_code(self) -> int:
         """Return the exit code of the command; raise the error that stopped the run."""
@@ -158,15 +146,15 @@ class Session:
         kept = f"{rows} rows are in {where}" if rows else "no file was written"
         return f"Stopped after {self.stream.t} rows by the problem below: {spent}{kept}."
 
-    def _loop(self, interrupts: Interrupts) -> None:
+    def _loop(self) -> None:
         rows = batches(
             self.stream.engine, self.source, new_source=self.new_source, limit=self.limit, rest=self._rest,
             every=self.every if self.followed else None,
         )  # fmt: skip
-        while not interrupts.asked:
-            interrupts.is_waiting = True
+        while not self.signal:
+            self._is_waiting = True
             batch = next(rows, None)
-            interrupts.is_waiting = False
+            self._is_waiting = False
             if batch is None:
                 self._is_complete = True
                 return

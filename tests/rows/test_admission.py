@@ -77,7 +77,7 @@ def test_ranges_say_how_rows_are_seen() -> None:
     middle, scale = gate.ranges()
     inside = np.array([[1.0, 0.5], [4.0, -1.0]])
     np.testing.assert_allclose((inside - middle) * scale, gate.block(inside, 1)[0] * gate.row_norm, atol=1e-5)
-    np.testing.assert_array_equal(gate.row(gate.neutral(2), 1)[0], [[0.0, 0.0]])
+    np.testing.assert_array_equal(gate.row(middle, 1)[0], [[0.0, 0.0]])
     assert Admission(n_features=2).ranges() == (None, None)
 
 

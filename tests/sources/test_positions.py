@@ -133,9 +133,9 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
     [
         (["kafka://broker/topic"], "--columns"),
         (["kafka://broker/topic", "--columns", "a", "--read", "delimiter=;"], "--read delimiter does not apply"),
-        (["kafka://broker/topic", "--columns", "a", "--read", "cursor=id"], "a topic has neither"),
+        (["kafka://broker/topic", "--columns", "a", "--read", "cursor=id"], "--read cursor does not apply"),
         (["postgresql://u:secret@host/db"], "needs a query and a cursor"),
-        (["rows.csv", "--read", "query=SELECT 1"], "are of databases"),
+        (["rows.csv", "--read", "query=SELECT 1"], "--read query does not apply to rows.csv, a file"),
     ],
 )
 def test_options_that_do_not_fit_are_told_without_the_password(words, message, tmp_path, capsys) -> None:
