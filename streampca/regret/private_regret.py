@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import sum_variance
+from streampca.linalg.centering import before_centering
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
 from streampca.linalg.svec import unpack_entries
@@ -91,8 +91,8 @@ class PrivateRegretRecord:
             details = release.details
             noise = float(details["joint_noise_std"]) / unit
             sums, divisor = np.asarray(details["sums"]) / release.row_norm, float(details["count"])
-            gram = gram + np.outer(sums, sums) / divisor - sum_variance(noise) / divisor * np.eye(len(gram))
             common |= {"sums": sums, "count": float(details["noisy_count"])}
+            gram = before_centering(gram, sums, common["count"], divisor, noise)[:-1, :-1]
             # A centered reward is ||a||^2 less a squared distance, of at most (1 + 1)^2 where ||a|| is 1.
             least = -3.0 * most
         # One split serves both intervals: each holds with its own probability, not both jointly.

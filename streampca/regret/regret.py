@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from streampca import _native
 from streampca.errors import NoReleaseError, UsageError
 from streampca.linalg.centering import CONSTANT, about_mean
 from streampca.linalg.counts import check_count
@@ -181,14 +178,8 @@ class RegretSums(State):
 
         ``scoring`` is that of the subspace before them.
         """
-        reward, own, kernels = self.reward, self.own, _native.compiled
-        if kernels is not None and scoring.linear is None:  # inlined `rewarded`
-            rewards: FloatArray = np.empty(rows.shape[0])
-            reward = kernels.score(rows, scoring.basis, reward, rewards)
-        else:
-            rewards, reward = rewarded(rows, scoring, reward)
-        if own is not None:
-            own = own.add(rows)
+        rewards, reward = rewarded(rows, scoring, self.reward)
+        own = None if self.own is None else self.own.add(rows)
         after = RegretSums(self.log, self.t + rewards.size, reward, self.history, self.next, own, self.center)
         return after, rewards
 
