@@ -112,7 +112,7 @@ class Estimates:
         np.fill_diagonal(ratio, 0.0)
         pushed = (sigma * ratio * (difference / distance)).sum(axis=1)
         self._spectrum, self._along = (values, vectors), along
-        self._variances = values - pushed  # along all eigenvectors, (d,); their sum is the trace
+        self._variances: FloatArray = values - pushed  # along all eigenvectors, (d,); their sum is the trace
         self.variances, self.eigenvalues = self._variances[:k], (values - 0.5 * pushed)[:k]
         self.std = noise_std * (1.0 + along[:k])
         self.direction_quality = np.clip(1.0 - 0.5 * (ratio[:k] ** 2).sum(axis=1), 0.0, 1.0)

@@ -560,16 +560,11 @@ class Release(Answered):
         return str(render("card", self))
 
     def __repr__(self) -> str:
-        k, promised = self.subspace.basis.shape[1], self.guarantee
+        k = self.subspace.basis.shape[1]
         # The test is an eigendecomposition, which a debugger does not want of a thousand features.
         clear = self.n_clear if self.n_features <= 200 else None
         stands = f"{k} components" if clear is None else f"{clear} of {k} components stand out"
-        spent = (
-            f"({promised.epsilon:g}, {promised.delta:g})-DP for {promised.unit}"
-            if promised.is_private
-            else "not private"
-        )
-        return f"Release: {self.t:,} rows, {self.n_features:,} features, {stands}; {spent}"
+        return f"Release: {self.t:,} rows, {self.n_features:,} features, {stands}; {self.guarantee.brief}"
 
 
 def rows_summed(release: Release) -> float:
