@@ -151,21 +151,13 @@ class PrivateRegret:
 
 @dataclass(frozen=True, eq=False)
 class PrivateRegretRecords(State):
-    """Publishable regret of a stream after some releases: an immutable value.
-
-    Parameters
-    ----------
-    config : its settings.
-    seen : number of releases so far.
-    latest : the latest one, which is not part of a snapshot.
-    sample : the records.
-    """
+    """Publishable regret of a stream after some releases: an immutable value."""
 
     kept = ("seen", "sample")
 
     config: PrivateRegret
-    seen: int
-    latest: Release | None
+    seen: int  # releases so far
+    latest: Release | None  # not part of a snapshot
     sample: History
 
     @property

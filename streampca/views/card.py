@@ -126,10 +126,7 @@ def card(
 
     Parameters
     ----------
-    release : the latest release.
-    title : what was released from what, such as the names of two files.
-    releases : number of releases, if known.
-    further : more figures, such as the exact regret, which is curator only.
+    title, releases, further : what was released from what, how often, and more figures, such as the exact regret.
     most, components : features and components listed at most.
     basis : that of the release, perhaps with other signs.
     estimated : number of features up to which estimates are computed.

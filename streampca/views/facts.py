@@ -111,18 +111,11 @@ def grouped(n: int) -> str:
 
 
 class Marks(NamedTuple):
-    """Number of leading components that stand out from the noise, and how it was tested.
+    """Number of leading components that stand out from the noise, and how it was tested."""
 
-    Attributes
-    ----------
-    clear : the number; None if the release cannot tell, or has more than 1000 features.
-    t : number of rows up to the release that was tested.
-    per : what the error rate of 5 % is of: releases, or runs with all of their `LOOKS`.
-    """
-
-    clear: int | None = None
-    t: int = 0
-    per: Literal["releases", "runs"] = "runs"
+    clear: int | None = None  # None if the release cannot tell, or has more than 1000 features
+    t: int = 0  # rows up to the release that was tested
+    per: Literal["releases", "runs"] = "runs"  # of what the error rate of 5 % is; runs with all of their `LOOKS`
 
     @classmethod
     def of(cls, release: Release, *, run: bool = False) -> Marks:
@@ -156,11 +149,7 @@ class Looks:
     """Marks over a run, whose error rate is 5 % for all of them together.
 
     The components of at most `LOOKS` releases are tested at `IN_RUN`: those of number 1, 2, 3, 4, 6, 9, 13, ... (each
-    about a half more than the one before) and the last one. The marks of the latest one hold for those after it.
-
-    Attributes
-    ----------
-    marks : of the latest look.
+    about a half more than the one before) and the last one. The ``marks`` of the latest one hold for those after it.
     """
 
     def __init__(self) -> None:
