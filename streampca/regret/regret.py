@@ -256,13 +256,7 @@ class Regret:
         return [] if moment is None else moment.sums.history.records
 
     def now(self) -> RegretRecord:
-        """Return the record at this moment.
-
-        Raises
-        ------
-        NoReleaseError
-            If there is no row.
-        """
+        """Return the record at this moment. Raises `NoReleaseError` if there is no row."""
         moment = self._moment()
         if moment is None:
             raise NoReleaseError("no row has been seen, so there is no regret yet")
@@ -285,12 +279,7 @@ class Regret:
     def exact_gram(self) -> FloatArray:
         """Return the exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1; about their mean if centered.
 
-        Raises
-        ------
-        NoReleaseError
-            If there is no row.
-        UsageError
-            If the stream keeps a sketch of the matrix (`RegretLog`).
+        Raises `NoReleaseError` if there is no row, and `UsageError` if the stream keeps a sketch only (`RegretLog`).
         """
         moment = self._moment()
         if moment is None:

@@ -113,8 +113,8 @@ class Estimates:
         pushed = (sigma * ratio * (difference / distance)).sum(axis=1)
         self._spectrum, self._along = (values, vectors), along
         self._variances: FloatArray = values - pushed  # along all eigenvectors, (d,); their sum is the trace
-        self.variances, self.eigenvalues = self._variances[:k], (values - 0.5 * pushed)[:k]
-        self.std = noise_std * (1.0 + along[:k])
+        self.variances: FloatArray = self._variances[:k]
+        self.eigenvalues, self.std = (values - 0.5 * pushed)[:k], noise_std * (1.0 + along[:k])
         self.direction_quality = np.clip(1.0 - 0.5 * (ratio[:k] ** 2).sum(axis=1), 0.0, 1.0)
         turned, short = 0.5 * ratio[:k] ** 2, 1.0 - np.sqrt(self.direction_quality)
         self.loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))
