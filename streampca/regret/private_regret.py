@@ -63,13 +63,7 @@ class PrivateRegretRecord:
 
     @classmethod
     def of(cls, release: Release, *, confidence: float = 0.95, rows: Rows = "fixed") -> PrivateRegretRecord:
-        """Compute the record from a release with rewards.
-
-        Raises
-        ------
-        UsageError
-            If the release has no rewards, or a parameter is outside its domain.
-        """
+        """Compute the record from a release. Raises `UsageError` if it has no rewards."""
         check_rows(rows)
         # Privacy: only released numbers are read below, so that a record is post-processing.
         rewards = release.details.get("rewards")

@@ -122,15 +122,11 @@ def card(
     release: Release, *, title: str = "", releases: int | None = None, further: Iterable[Fact] = (), most: int = 12,
     components: int = COMPONENTS, basis: FloatArray | None = None, estimated: int = LARGE, marks: Marks | None = None,
 ) -> Card:  # fmt: skip
-    """Return the card of a run with this latest release.
+    """Return the card of a run with this latest release, of which at most ``most`` features are listed.
 
-    Parameters
-    ----------
-    title, releases, further : what was released from what, how often, and more figures, such as the exact regret.
-    most, components : features and components listed at most.
-    basis : that of the release, perhaps with other signs.
-    estimated : number of features up to which estimates are computed.
-    marks : which components stand out; None to test this release by itself.
+    ``title`` is what was released from what, and ``further`` are more figures. ``basis`` is that of the release,
+    perhaps with other signs. Beyond ``estimated`` features, there are no estimates. Without ``marks``, the release is
+    tested by itself.
     """
     marks, basis = marks or Marks.of(release), release.subspace.basis if basis is None else basis
     k, count, estimates = release.subspace.basis.shape[1], min(components, marks.shown(release)), None

@@ -71,8 +71,7 @@ def loadings(
 ) -> dict[str, Any]:
     """Return the ``most`` features with the largest loadings, in their own order, as JSON values.
 
-    ``basis`` is that of the release, (d, k), perhaps with other signs. ``bars`` are half the widths of approximate 95 %
-    intervals, and ``changes`` those of `Release.changes`; None without ``estimates``. ``mean`` is None if not centered.
+    ``basis`` is that of the release, perhaps with other signs. ``bars`` are half approximate 95 % intervals.
     """
     basis = basis[:, :components]
     names, chosen = release.features or [f"feature {i + 1}" for i in range(len(basis))], heaviest(basis, most)
