@@ -108,9 +108,6 @@ def is_admitted(rows: FloatArray) -> bool:
     kernels = _native.compiled
     if kernels is not None and rows.flags.c_contiguous:
         return bool(kernels.is_admitted(rows))
-    if rows.shape[0] == 1:
-        row = rows[0]
-        return float(row @ row) <= 1.0 and bool(((row + _TO_ROWS) - _TO_ROWS == row).all())
     norms = np.einsum("ij,ij->i", rows, rows)
     return bool((norms <= 1.0).all()) and bool(((rows + _TO_ROWS) - _TO_ROWS == rows).all())
 

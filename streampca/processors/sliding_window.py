@@ -122,13 +122,11 @@ class SlidingWindowPCA(Algorithm):
         processor = METHODS[self.method]
         processor.check_parameters(self)
         sensitivity = self.budget.sensitivity(center=self.center) + processor.rounding
-        derived = {
-            "processor": processor, "theorem": processor.theorem, "citation": processor.citation,
-            "mechanism": processor.factorization(self.leaves, self.mu, sensitivity),
-            "multiplicative_error": 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0,
-        }  # fmt: skip
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            processor=processor, theorem=processor.theorem, citation=processor.citation,
+            mechanism=processor.factorization(self.leaves, self.mu, sensitivity),
+            multiplicative_error=1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0,
+        )  # fmt: skip
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -283,14 +281,7 @@ class WindowProcessor(Processor):
 
 
 class RingProcessor(WindowProcessor):
-    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise.
-
-    Attributes
-    ----------
-    window : at the end of a leaf, the exact sum of the window.
-    ring : what is subtracted later: exact sums of leaves, or rows.
-    leaf : the exact sum of the open leaf; None in a ring of rows.
-    """
+    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise."""
 
     __slots__ = ("leaf", "ring", "window")
     kept: ClassVar[tuple[str, ...]] = ("window", "ring", "leaf")
@@ -298,9 +289,9 @@ class RingProcessor(WindowProcessor):
     factorization = WindowDifference
     theorem = "Gaussian matrix mechanism on window Gram matrices, adaptive rows; subspaces are post-processing"
 
-    ring: Recent
-    window: GramSum
-    leaf: GramSum | None
+    ring: Recent  # what is subtracted later: exact sums of leaves, or rows
+    window: GramSum  # at the end of a leaf, the exact sum of the window
+    leaf: GramSum | None  # the exact sum of the open leaf; None in a ring of rows
 
     def begin(self) -> None:
         algorithm, d = self.algorithm, self.n_features

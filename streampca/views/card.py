@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from streampca.errors import printable
+from streampca.errors import NoReleaseError, printable
 from streampca.linalg.types import FloatArray
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
@@ -24,7 +25,6 @@ from streampca.views.facts import (
     Fact,
     Marks,
     admission_facts,
-    estimates_of,
     loadings,
     notes_on,
     percent,
@@ -122,45 +122,33 @@ def card(
     release: Release, *, title: str = "", releases: int | None = None, further: Iterable[Fact] = (), most: int = 12,
     components: int = COMPONENTS, basis: FloatArray | None = None, estimated: int = LARGE, marks: Marks | None = None,
 ) -> Card:  # fmt: skip
-    """Return the card of a run with this latest release.
+    """Return the card of a run with this latest release, of which at most ``most`` features are listed.
 
-    Parameters
-    ----------
-    release : the latest release.
-    title : what was released from what, such as the names of two files.
-    releases : number of releases, if known.
-    further : more figures, such as the exact regret, which is curator only.
-    most, components : features and components listed at most.
-    basis : that of the release, perhaps with other signs.
-    estimated : number of features up to which estimates are computed.
-    marks : which components stand out; None to test this release by itself.
+    ``title`` is what was released from what, and ``further`` are more figures. ``basis`` is that of the release,
+    perhaps with other signs. Beyond ``estimated`` features, there are no estimates. Without ``marks``, the release is
+    tested by itself.
     """
     marks, basis = marks or Marks.of(release), release.subspace.basis if basis is None else basis
-    estimates, count = estimates_of(release, estimated), min(components, marks.shown(release))
-    k, guarantee = release.subspace.basis.shape[1], release.guarantee
+    k, count, estimates = release.subspace.basis.shape[1], min(components, marks.shown(release)), None
+    if release.n_components and release.n_features <= estimated:  # they take O(d^3) time
+        with suppress(NoReleaseError):
+            estimates = release.component_estimates
     stand_out = f"{k} components" if marks.clear is None else f"{marks.clear} of {k} components stand out"
     figures = [
         f"{release.t:,} rows", f"{release.n_features:,} columns",
         "about their mean" if release.is_centered else "about zero", stand_out,
         *([f"{releases:,} releases"] if releases is not None and releases > 1 else []),
     ]  # fmt: skip
-    spent = f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}"
-    facts = [Fact("Latest release", " · ".join(figures)), Fact(SPENT, summary(guarantee))]
+    facts = [Fact("Latest release", " · ".join(figures)), Fact(SPENT, summary(release.guarantee))]
     together, shares = "", list[str]()
     if estimates is not None and marks.clear and (share := estimates.share(marks.clear)) is not None:
         together = f"together {percent(share[0], 1)[:-2]} ±{100.0 * share[1]:.1g} %"
         shares = [percent(one, 1) for one in estimates.explained_variance_ratio[:count].tolist()]
         facts.append(Fact("Share of the variance", together))
     return Card(
-        title,
-        spent if guarantee.is_private else "not private",
-        " · ".join(figures),
-        marks.text(release),
-        [*facts, *notes_on(release), *further],
-        shares,
-        together,
-        loadings(release, basis, estimates, most, count),
-    )
+        title, release.guarantee.brief, " · ".join(figures), marks.text(release),
+        [*facts, *notes_on(release), *further], shares, together, loadings(release, basis, estimates, most, count),
+    )  # fmt: skip
 
 
 def curator_card(

@@ -164,6 +164,6 @@ def test_smoothed_components_have_error_bars(center: bool) -> None:
         release = sp.Stream(algorithm, row_norm=1.0, seed=seed, regret=None).push_many(rows).releases[-1]
         estimates = release.component_estimates
         assert estimates.noise_std < release.estimates.noise_std
-        predicted.append(estimates.predicted_captured)
+        predicted.append(estimates.variances.sum() / estimates.eigenvalues.sum())
         captured.append(release.subspace.captured(exact) / np.linalg.eigvalsh(exact)[-K:].sum())
     assert np.mean(predicted) == pytest.approx(np.mean(captured), abs=0.05)
