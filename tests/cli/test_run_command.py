@@ -102,46 +102,6 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, run, terminal):
     assert len(lines_of(path)) == 4
 
 
-BAD = {
-    "--bounds 1": "--bounds 1", "--bounds a=1:x": "--bounds a=1:x", "--bounds 5:1": "5, 1", "--columns a,zz": "zz",
-    "--algorithm nope": "--algorithm nope", "--set window": "--set window", "--set window=3": "--window",
-    "--horizon 0": "--horizon 0", "--set out.keep_every=0": "keep_every=0",
-    "--set regret.every=0": "every=0", "--set regret.ever=1": "use bounds.warmup",
-    "--set out.gram=maybe": "--set out.gram=maybe: expected yes or no",
-    "--set serve.port=80": "--set serve.port: it goes with --serve",
-    "--read format=xls": "format=xls: expected one of csv, tsv", "--read rate=fast": "rate=fast: expected a number",
-    "--read shape=csv": "--read shape: there is no such key; use format, ", "--row-norm 0": "--row-norm 0",
-    "--read follow": "--read follow: expected KEY=VALUE", "--frobnicate": "--frobnicate", "--release-every x": "x",
-    # after the options that are common to all, the last of two counts
-    "-k 9": "-k 9", "-k 0": "-k 0", "--epsilon -1": "--epsilon -1", "--delta 1": "--delta 1",
-    "--set foo=1": "--set foo: PrivateFPL takes no such",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("more", "words"), BAD.items())
-def test_bad_input_costs_one_line_and_leaves_nothing(table, run, more, words):
-    option = more.split()
-    at = COMMON.index(option[0]) if option[0] in COMMON else len(COMMON)
-    said = run(table, *option, common=[*COMMON[:at], *COMMON[at + 2 :]])
-    assert said.status == 2
-    assert said.err.splitlines()[-1].startswith("streampca: ")
-    assert words in said.err.splitlines()[-1]
-    assert "Traceback" not in said.err
-    assert said.out == ""
-    assert [path.name for path in table.parent.iterdir()] == ["rows.csv"]
-
-
-@pytest.mark.parametrize("text", [None, "", "a,b\n", "1,2\n3,4\n", 'a,"b\n1,2\n'])
-def test_bad_files_cost_one_line_and_leave_nothing(tmp_path, run, text):
-    path = tmp_path / "bad.csv"
-    if text is not None:
-        path.write_text(text)
-    said = run(path)
-    assert said.status == 2
-    assert str(path) in said.err.splitlines()[-1]
-    assert not (tmp_path / "releases.jsonl").exists()
-
-
 def test_damage_keeps_what_was_released_before_it(tmp_path, run):
     path = tmp_path / "late.csv"
     path.write_text("a,b\n" + "1,2\n" * 25 + '1,"open\n')
@@ -276,16 +236,6 @@ def test_publishable_regret_has_a_file_of_its_own(table, run):
     assert (said.status, "--regret and --private-regret are both" in said.err) == (2, True)
     said = run(table, "--private-regret", "x.jsonl", "--algorithm", "private-oja", out="other.jsonl")
     assert (said.status, "takes no such parameter" in said.err) == (2, True)
-
-
-def test_a_file_of_bounds_with_gaps_is_refused(table, run):
-    bounds = table.parent / "bounds.json"
-    bounds.write_text('{"b": [null, null], "d": [null, null]}')
-    said = run(table, "--columns", "b,d", "--bounds", str(bounds))
-    assert (said.status, "fill in the ranges of 'b', 'd'" in said.err) == (2, True)
-    bounds.write_text(bounds.read_text().replace("null, null", "-9, 9"))
-    assert run(table, "--columns", "b,d", "--bounds", str(bounds)).status == 0
-    assert header_of(table)["parameters"]["bounds"] == [[-9.0, -9.0], [9.0, 9.0]]
 
 
 def test_warnings_follow_from_public_settings(table, run, monkeypatch):

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -5,10 +7,7 @@ import streampca as sp
 from streampca.errors import BadRowError, HorizonReachedError, UsageError
 from streampca.stream import replay
 
-
-def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"center": False, "release_every": 1, "n_components": 2, "epsilon": 1.0, "delta": 1e-6}
-    return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
+fpl = partial(sp.PrivateFPL, n_components=2, epsilon=1.0, release_every=1, center=False)
 
 
 def some_rows(n: int, d: int = 4, seed: int = 0) -> np.ndarray:
