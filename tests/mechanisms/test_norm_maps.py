@@ -9,8 +9,6 @@ from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.mechanisms.norm_maps import Model, Norms, combined, entry_std, norm_counts
 from streampca.privacy.randomness import Randomness
 
-QUIET = (1e-6, 1e-6)
-
 
 def rows_of_norms(norms, d=4, seed=0):
     rows = np.random.default_rng(seed).normal(size=(len(norms), d))
@@ -38,11 +36,6 @@ def test_the_noise_of_the_lost_energy_is_that_of_the_counts(octaves):
     assert Norms(upper, np.full(6, 1e3), octaves).lost_energy(0.6, std)[1] == pytest.approx(np.std(lost), rel=0.05)
 
 
-def model(values, k, norms=0.5, noise=QUIET, hidden=0.0, radius=1.0):
-    seen = Norms.read(norm_counts(rows_of_norms(np.full(5000, norms))), 1.0, 5000)
-    return Model(np.asarray(values), k, radius, seen, noise, hidden)
-
-
 def test_the_inflation_of_a_spike_by_noise_is_undone():
     # A spike of height y in noise of spectral radius 2 tau shows at y + tau**2 / y.
     d, height, std = 200, 0.05, 0.001
@@ -52,7 +45,8 @@ def test_the_inflation_of_a_spike_by_noise_is_undone():
     truth[0] += height
     values = np.linalg.eigvalsh(np.diag(truth) + std * (noise + noise.T) / 2.0)[::-1]
     assert values[0] - truth[0] > 0.5 * std**2 * d / 2.0 / height
-    assert model(values, 1, noise=(std, std)).spectrum[0] == pytest.approx(truth[0], rel=0.03)
+    seen = Norms.read(norm_counts(rows_of_norms(np.full(5000, 0.5))), 1.0, 5000)
+    assert Model(values, 1, 1.0, seen, (std, std), 0.0).spectrum[0] == pytest.approx(truth[0], rel=0.03)
 
 
 def test_estimates_are_combined_by_inverse_variance():
