@@ -88,39 +88,6 @@ def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, releas
     assert (said.status, released(table)[0].details["mechanism"]) == (0, "AdaptiveLaplaceCovariance")
 
 
-GAUSSIAN = ["pca", "--mechanism", "gaussian"]
-TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (["pca", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
-        (["pca", "--mechanism", "matrix-laplace", *BUDGET], "--delta: MatrixLaplaceCovariance takes no such"),
-        ([*GAUSSIAN, *BUDGET, *SCALED, "--ledger", "x.db"], "--ledger and --data-set"),
-        ([*GAUSSIAN, *BUDGET, "--columns", "a", "--row-norm", "-1"], "--row-norm -1"),
-        ([*GAUSSIAN, *BUDGET, *SCALED, "--set", "colour=3"], "colour"),
-        (["pca", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"], "those that can are GaussianCovariance,"),
-        ([*TUMBLING, "mechanism=adaptive", *BUDGET, *SCALED, "--center"], "AdaptiveCovariance cannot center;"),
-        ([*TUMBLING, "mechanism=gaussian", "-k", "2", *SCALED], "Missing: --epsilon (privacy budget, e.g. 1)."),
-        (["run", "--set", "mechanism=gaussian", *BUDGET], "--set mechanism: PrivateFPL takes no such parameter"),
-        (
-            ["run", "--algorithm", "tumbling", "--set", "mechanism=gaussian", *BUDGET],
-            "Missing: --release-every (rows between releases) and --bounds",
-        ),
-    ],
-)
-def test_bad_options_cost_one_line(asked, message, table, command):
-    said = command(asked[0], table, *asked[1:], "--out", table.with_name("r.jsonl"))
-    assert (said.status, said.err.count("\n")) == (2, 1)
-    assert message in said.err
-
-
-def test_a_table_without_rows(table, release):
-    table.write_text("a,b,c\n")
-    assert "no rows" in release("gaussian", *BUDGET).err
-
-
 def test_private_bounds_come_from_some_of_the_rows(tmp_path, command, terminal):
     rows = np.random.default_rng(0).normal(size=(4000, 2)) * [30, 8]
     table, out = tmp_path / "rows.csv", tmp_path / "release.jsonl"
