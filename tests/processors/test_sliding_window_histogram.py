@@ -55,6 +55,7 @@ def follow(kind, d, w, epsilon, seed, eta, overhang, every):
     prefix = np.concatenate([np.zeros((1, d, d)), np.cumsum(x[:, :, None] * x[:, None, :], axis=0)])
     processor = SlidingWindowPCA(
         window=w,
+        method="histogram",
         n_components=1,
         epsilon=epsilon,
         release_every=1,
@@ -122,7 +123,9 @@ def test_no_three_neighbours_allow_a_deletion():
 
 def test_slack_is_below_twice_the_noise_bound():
     # The printed slack of 2 z allows more deletions, and so larger errors, than are needed for the same count.
-    algorithm = SlidingWindowPCA(window=1000, n_components=2, epsilon=1.0, release_every=1, center=False)
+    algorithm = SlidingWindowPCA(
+        window=1000, method="histogram", n_components=2, epsilon=1.0, release_every=1, center=False
+    )
     z = algorithm.noise_bound(10)
     rules = algorithm.processor.rules(algorithm, 10)
     for rows in (rules.mark_every, 100, rules.pin_every):
