@@ -334,7 +334,7 @@ class PrivateWindowPCA(RiverAdapter):
 
     Parameters
     ----------
-    window : rows in the window. Memory grows with its logarithm.
+    window : rows in the window, followed by the default method of `SlidingWindowPCA`.
     release_every : rows between releases, as in `SlidingWindowPCA`: 100 if None, where the window allows it.
     center : as in `PrivatePCA`, with the mean of the window.
     """

@@ -156,7 +156,7 @@ MESSAGES = [
     (f"run kafka://broker/topic {BUDGET} --columns a --read delimiter=;", "--read delimiter does not apply"),
     (f"run kafka://broker/topic {BUDGET} --columns a --read cursor=id", "--read cursor does not apply"),
     (f"run postgresql://u:secret@host/db {BUDGET}", "needs a query and a cursor"),
-    (f"run rows.csv {BUDGET} --read query=SELECT", "are of databases"),
+    (f"run rows.csv {BUDGET} --read query=SELECT", "--read query does not apply to rows.csv, a file"),
     # Mechanisms.
     *((f"pca rows.csv {KNOWN} {more}", words) for more, words in (
         ("--out none/r.jsonl", "none/r.jsonl: there is no folder none."), ("--mechanism nope", "--mechanism nope"),

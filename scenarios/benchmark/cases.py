@@ -308,7 +308,9 @@ def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
         return push(rows[:count] if d == 20 else unit_rows(count, d), lambda _: algorithm, scored=False)
 
     def window(size: int) -> sp.Stream:
-        algorithm = sp.SlidingWindowPCA(center=False, **BUDGET | {"n_components": 2}, window=size, release_every=20)
+        algorithm = sp.SlidingWindowPCA(
+            center=False, **BUDGET | {"n_components": 2}, window=size, method="histogram", release_every=20
+        )
         return push(rows, lambda _: algorithm, scored=False)
 
     def blocks(size: int) -> sp.Stream:

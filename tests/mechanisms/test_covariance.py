@@ -51,7 +51,7 @@ def test_a_release_is_scaled_as_a_stream_is() -> None:
         stream = sp.Stream(sp.Tumbling(mechanism, release_every=500), features=list("abc"), **scale)
         other = stream.push_many(rows).releases[-1]
         assert one.row_norm == other.row_norm == scale.get("row_norm", 1.0)
-        np.testing.assert_allclose(one.gram, other.gram, atol=1e-2 * one.row_norm**2)
+        np.testing.assert_allclose(one.gram, other.gram, atol=5e-2 * one.row_norm**2)  # six standard deviations
         np.testing.assert_allclose(one.details["mean"], other.details["mean"], atol=1e-3 * one.row_norm)
         for name in ("middle", "scale"):
             np.testing.assert_array_equal(getattr(one.terms, name), getattr(other.terms, name))
