@@ -386,12 +386,8 @@ class Release(Answered):
         Parameters
         ----------
         rows : (n, d) array in the units and order of the features, or a table with a column for each of them. Rows are
-            neither clamped nor clipped. If the release is centered, its private mean is subtracted.
-
-        Raises
-        ------
-        BadRowError
-            If the rows do not fit the features.
+            neither clamped nor clipped. If the release is centered, its private mean is subtracted. `BadRowError` if
+            they do not fit the features.
         """
         rows = as_block(rows)
         if is_frame(rows) and self.features is not None:
@@ -439,18 +435,13 @@ class Release(Answered):
         return pd.DataFrame(columns, index=pd.Index(names, name="feature"))
 
     def to_json(self, *, gram: bool = True, terms: bool = True) -> str:
-        """Return one line of JSON that `from_json` reads back with the same floats.
+        """Return one line of JSON that `from_json` reads back with the same floats. `ValueError` if one is not finite.
 
         Parameters
         ----------
         gram : write the Gram matrix.
         terms : write guarantee, features and units. Without them the line refers to a header that holds them
             (`streampca.read_releases`).
-
-        Raises
-        ------
-        ValueError
-            If a number is not finite, which JSON cannot express.
         """
         out: dict[str, Any] = {
             "t": self.t, "n_components": self.n_components, "basis": self.subspace.basis,
