@@ -158,14 +158,6 @@ def test_mechanisms_refuse_them(kind):
         released(CELLS[kind]())
 
 
-@pytest.mark.parametrize("row", [{0.1, 0.2}, "0.1", 7, None])
-def test_what_is_no_row_is_refused(row):
-    made = stream()
-    with pytest.raises(StreamPCAError, match="row 1"):
-        made.push(row)
-    assert made.t == 0
-
-
 def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     hidden, missing = np.ma.array(ROWS, mask=ROWS > 0.35), np.where(ROWS > 0.35, np.nan, ROWS)
     grams = []

@@ -182,7 +182,7 @@ MESSAGES = [
     *((f"{command} run.db", "run.db holds no run. Start one with `streampca run FILE ... --store PATH`.")
       for command in ("resume", "status", "export")),
     *((f"{command} .", ". is a directory") for command in ("status", "verify", "export", "backup . x", "resume . x")),
-    ("serve .", "pip install 'streampca[serve]'"),
+    ("ledger show none.db", "there is no ledger none.db"), ("serve .", "pip install 'streampca[serve]'"),
     *((words.replace("URL", url), f"`{url.partition(':')[0]}://…` is a web address, and streampca reads none. Download "
        "the file and give its path.") for url in ADDRESSES for words in (
         "run URL --row-norm 1", "pca URL -k 1", "check URL", "resume run.db URL", "resume URL", "transform r.jsonl URL",

@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -170,25 +169,6 @@ def test_files_are_not_overwritten_unasked(table, run):
     assert lines_of(table) != before
 
 
-@pytest.mark.parametrize(
-    ("more", "name"),
-    [
-        (["--algorithm", "window", "--window", "100"], "SlidingWindowPCA"),
-        (["--algorithm", "PrivateOja", "--set", "batch_size=50"], "PrivateOja"),
-        (["--no-center"], "PrivateFPL"),
-    ],
-)
-def test_other_processors_and_centering(table, run, more, name):
-    said = run(table, *more)
-    assert (said.status, " releases, " in said.err) == (0, True)
-    parameters, centered = header_of(table)["parameters"], name == "SlidingWindowPCA"
-    assert (parameters["processor"], parameters["center"]) == (name, centered)
-    assert all("guarantee" not in json.loads(line) for line in lines_of(table)[1:])
-    last = releases_of(table)[-1]
-    assert last.subspace.basis.shape == (4, 2)
-    assert (last.features, last.row_norm, last.is_centered) == (("a", "b", "c", "d"), 1.0, centered)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
     path, out, store = tmp_path / "long.csv", tmp_path / "r.jsonl", tmp_path / "run.db"
@@ -271,14 +251,3 @@ def test_the_size_of_a_cell_is_not_in_a_log(tmp_path, run):
         logs.append([line for line in said.err.splitlines() if "too large" in line or " of " in line])
     assert [line for line in logs[0] if "too large" in line] == [line for line in logs[1] if "too large" in line] != []
     assert not any("%) rows" in line for line in (*logs[0], *logs[1]))
-
-
-def test_a_delta_too_large_for_the_rows_of_a_pipe_is_warned_of(table, run):
-    common = ["-k", "2", "--epsilon", "1", "--delta", "0.01"]
-    pipe = table.parent / "pipe.csv"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_bytes(table.read_bytes()))
-    writer.start()
-    said = run(pipe, common=common, out="piped.jsonl")
-    writer.join()
-    assert said.err.splitlines()[-1].startswith("warning: --delta 0.01 is too large for 300")

@@ -368,14 +368,19 @@ def test_a_push_at_places_inside_what_a_durable_stream_does(commit_every: int | 
         assert feed.refused > 20
 
 
+def uncommitted(every: int) -> tuple[sp.Store, Feed]:
+    """A store and a stream of three rows, of which it knows none."""
+    store = sp.Store(":memory:", commit_every="1h")
+    feed = Feed(sp.Stream(fpl(release_every=every), row_norm=1.0, store=store))
+    feed.push_many()
+    return store, feed
+
+
 def test_a_store_that_is_closed_inside_a_push() -> None:
     """It is refused, and the store stays open; or it is closed before the row, which is refused, or after it."""
     refused = closed = 0
     for place in range(1, 10_000, 11):
-        store = sp.Store(":memory:", commit_every="1h")
-        feed = Feed(sp.Stream(fpl(release_every=2), row_norm=1.0, store=store))
-        feed.push_many()
-
+        store, feed = uncommitted(2)
         close = Counted(store.close)
         try:
             if not within(feed.push, close, place):
@@ -393,10 +398,7 @@ def test_a_store_that_is_closed_inside_a_push() -> None:
 def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
     taken = refused = 0
     for place in range(1, 10_000, 5):
-        store = sp.Store(":memory:", commit_every="1h")
-        feed = Feed(sp.Stream(fpl(release_every=4), row_norm=1.0, store=store))
-        feed.push_many()
-
+        store, feed = uncommitted(4)
         push = Counted(feed.push, StreamBusyError, StoreLockedError)
         if not within(store.close, push, place):
             break

@@ -131,13 +131,6 @@ def test_widths_of_intervals():
     assert 0.5 * (high - low) == pytest.approx(np.full(5, 14.55), abs=0.1)
 
 
-@pytest.mark.parametrize("level", [0.0, float("nan"), "0.9"])
-def test_levels_of_nonsense_are_refused(level):
-    made = Estimates(gram=np.eye(2), noise_std=1.0, n_components=1, rows=1)
-    with pytest.raises(BadParameterError, match="level="):
-        made.interval(level)
-
-
 # -- quantiles ------------------------------------------------------------------------
 
 
@@ -256,6 +249,9 @@ def test_estimates_of_nonsense_are_refused():
     ):  # fmt: skip
         with pytest.raises(UsageError, match=name):
             Estimates(**{**good, name: value})
+    for level in (0.0, float("nan"), "0.9"):
+        with pytest.raises(BadParameterError, match="level="):
+            Estimates(**good).interval(level)
 
 
 def test_the_exact_sum_of_shares_does_not_exceed_one(monkeypatch):

@@ -112,20 +112,3 @@ def test_a_stream_without_regret() -> None:
     assert stream.engine.regret_log is None
     with pytest.raises(UsageError, match="keeps no regret"):
         _ = stream.regret
-
-
-def test_finishing_releases_what_is_held() -> None:
-    mechanism = sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False)
-    kept = sp.Stream(
-        sp.Tumbling(mechanism, release_every=10, keep_short=True), row_norm=1.0, seed=0, features=list("abcd")
-    )
-    assert kept.finish() is None
-    kept.push_many(some_rows(14))
-    last = kept.finish()
-    assert last is not None
-    assert (last.t, last.features, kept.release) == (14, ("a", "b", "c", "d"), last)
-    for algorithm in (sp.Tumbling(mechanism, release_every=10), fpl(release_every=10)):
-        stream = sp.Stream(algorithm, row_norm=1.0, seed=0)
-        for row in some_rows(14):
-            stream.push(row)
-        assert (stream.finish(), stream.t) == (None, 14)
