@@ -167,13 +167,13 @@ def _row(*, small: bool, **_: Any) -> Iterator[Comparison]:
 
     # Every other algorithm with its defaults, none slower than IncrementalPCA, on the rows of 100 features.
     window = partial(sp.SlidingWindowPCA, window=n // 4, release_every=n // 20, **BUDGET)
-    adaptive, blocks = sp.AdaptiveCovariance(**BUDGET), n // 4
+    adaptive, blocks = partial(sp.AdaptiveCovariance, **BUDGET), n // 4
     made: dict[str, Make] = {
         "DPPCA": lambda _: sp.DPPCA(horizon=10**6, **BUDGET),
         "PrivateOja": lambda _: sp.PrivateOja(horizon=10**6, **BUDGET),
         f"SlidingWindowPCA, ring, every {n // 20} rows": lambda _: window(method="ring"),
         f"SlidingWindowPCA, histogram, every {n // 20} rows": lambda _: window(method="histogram"),
-        f"Tumbling(AdaptiveCovariance), every {blocks} rows": lambda _: sp.Tumbling(adaptive, release_every=blocks),
+        f"Tumbling(AdaptiveCovariance), every {blocks} rows": lambda _: sp.Tumbling(adaptive(), release_every=blocks),
         "Oja": lambda _: sp.Oja(n_components=COMPONENTS),
     }
     contenders = [Contender(INCREMENTAL, n, partial(incremental_pca, rows, 1), "sklearn")]
@@ -219,12 +219,13 @@ def _window(*, small: bool, **_: Any) -> Iterator[Comparison]:
     peer = "river Rolling(EmpiricalCovariance) + eigh, window 500, not private"
     follow = partial(partial, push, unit_rows(n, d), scored=False)
     made = partial(sp.SlidingWindowPCA, window=length, release_every=every, center=False, **BUDGET)
-    windows = [made(method=method) for method in ("histogram", "ring")]
     contenders = [
         Contender(peer, theirs, partial(rolling_covariance, unit_rows(theirs, d), 500, every), "river"),
         *(
-            Contender(f"SlidingWindowPCA, {made.method}, window {length}", n, follow(make=lambda _, made=made: made))
-            for made in windows
+            Contender(
+                f"SlidingWindowPCA, {method}, window {length}", n, follow(make=lambda _, m=method: made(method=m))
+            )
+            for method in ("histogram", "ring")
         ),
     ]
     goals = [Goal(contenders[1].name, peer, ">=", 10.0)]

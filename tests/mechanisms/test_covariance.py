@@ -57,7 +57,5 @@ def test_a_release_is_scaled_as_a_stream_is() -> None:
             np.testing.assert_array_equal(getattr(one.terms, name), getattr(other.terms, name))
     one, other = (mechanism.release(rows * unit, seed=1, row_norm=45.0 * unit) for unit in (1.0, 2.0))
     assert not np.array_equal(one.packed, other.packed)  # the same rows in the ball, but noise of its own
-    with pytest.raises(UsageError, match="named features"):
-        mechanism.release(rows, bounds=bounds)
     with pytest.raises(UsageError, match="ExactSubspace keeps the values of rows"):
         sp.ExactSubspace(epsilon=1.0).release(rows, bounds=(lower, upper))

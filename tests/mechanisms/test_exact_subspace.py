@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.linalg import subspace_angles
 from scipy.stats import kstest
 
-from streampca.errors import BadParameterError, UsageError
+from streampca.errors import BadParameterError, BadRowError, UsageError
 from streampca.linalg.lattice import onto_ball
 from streampca.mechanisms.exact_subspace import (
     ExactSubspace,
