@@ -71,7 +71,8 @@ class Terms:
         # Hazard: the square of a larger norm overflows, and gives an infinite matrix with a finite guarantee.
         if not 1e-150 < row_norm < 1e150:  # as `check_row_norm`
             raise ValueError(f"row_norm={row_norm}: expected a positive finite number.")
-        middle, scale = (numbers(each, 1.0, *np.shape(each or ())) for each in (data.get("middle"), data.get("scale")))
+        map_ = (data.get("middle"), data.get("scale"))
+        middle, scale = (None if each is None else numbers(each, 1.0, *np.shape(each)) for each in map_)
         names = None if features is None else tuple(str(name) for name in features)
         noise = None if data.get("noise") is None else NoiseLaw.read(*data["noise"])
         warmup = int(data.get("warmup", 0))
