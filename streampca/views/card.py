@@ -32,7 +32,7 @@ from streampca.views.facts import (
     regret_facts,
     summary,
 )
-from streampca.views.plots import LARGE
+from streampca.views.plots import LARGE, eigenvalue_title, spectrum
 
 #: Facts that are notes below the table of a terminal.
 NOTES = ("Rows clipped to", "Error bars")
@@ -167,6 +167,31 @@ def card(
         shares,
         together,
         loadings(release, basis, estimates, most, count),
+    )
+
+
+def release_html(release: Release, *options: Any) -> str:
+    """Return the card of a release as HTML with one figure, for notebooks. Publishable."""
+    return f"<div>{card(release, *options).html()}{scree(release)}</div>"
+
+
+def scree(release: Release) -> str:
+    """Return the leading eigenvalues as bars in inline SVG; hollow where a component does not stand out."""
+    values = None if release.n_features > LARGE else spectrum(release)
+    if values is None or not len(values) or not values[0] > 0.0:
+        return ""
+    values = values[:12]  # bars of a small figure
+    clear, title = Marks.of(release).clear, escape(eigenvalue_title(release))
+    bars = []
+    for i, share in enumerate((values / values[0]).tolist()):
+        height, fill = 80.0 * max(0.0, share), "none" if clear is not None and i >= clear else "currentColor"
+        place = f'x="{24 * i + 4}" y="{88.0 - height:.1f}" width="16" height="{height:.1f}"'
+        bars.append(f'<rect {place} fill="{fill}" stroke="currentColor" opacity="0.7"/>')
+        bars.append(f'<text x="{24 * i + 12}" y="102" font-size="10" text-anchor="middle">{i + 1}</text>')
+    size = f'width="{24 * len(values)}" height="106"'
+    return (
+        f'<figure><svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}" fill="currentColor">'
+        f"{''.join(bars)}</svg><figcaption>{title}; hollow: not more than noise.</figcaption></figure>"
     )
 
 
