@@ -6,14 +6,15 @@ import json
 import sys
 import textwrap
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
 from streampca.cli.messages import terminal_width
-from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, TablePath, about
-from streampca.errors import NoReleaseError
+from streampca.cli.options import UNITS, At, Force, HyphenPath, ReadOptions, RunPath, TablePath, about, pairs, units_of
+from streampca.errors import NoReleaseError, UsageError
 from streampca.release.release import Release
 from streampca.views.card import card
 from streampca.views.facts import Marks, in_words
@@ -28,6 +29,7 @@ def show(
     /,
     *,
     at: At = None,
+    set_: Annotated[tuple[str, ...], about(f"{UNITS[0].upper()}{UNITS[1:]}.", "--set", negative="")] = (),
     guarantee: Annotated[bool, about("Print the guarantee in words, too.", negative="")] = False,
     json_: Annotated[
         bool, about("Print one JSON object, with every feature and every digit.", "--json", negative="")
@@ -41,6 +43,10 @@ def show(
     most = release.n_features if json_ else 40
     marks = Marks.of(release, run=count > 1 or at is not None)
     shown = card(release, title=path.name, releases=count, most=most, components=release.n_components, marks=marks)
+    given = pairs(set_)
+    units = units_of(given, lambda: [row["feature"] for row in shown.loadings["rows"]])
+    if given:
+        raise UsageError(f"--set {next(iter(given))}: show takes units.NAME=UNIT only")
     words = in_words(release.guarantee)
     if json_:
         values = [] if release.packed is None else release.explained_variance[: marks.clear or 0].tolist()
@@ -55,7 +61,7 @@ def show(
         print(json.dumps(facts, allow_nan=False))
         return 0
     width = terminal_width()
-    print(shown.text(width))
+    print(replace(shown, units=units).text(width))
     for head, text in words if guarantee else ():
         print(f"\n{head}", *textwrap.wrap(text, width), sep="\n")
     return 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from textwrap import indent
 from types import FrameType
 from typing import Any
 
@@ -61,6 +61,8 @@ class Session:
     store: Store | None = None
     page: Page | None = None  #: shows the releases too
     name: str = ""  #: of the source, for the card
+    units: Mapping[str, str] = field(default_factory=dict)  #: of columns by name, for the card
+    quiet: bool = False  #: whether the card on standard error lacks the curator's line
     share: float | None = None  #: of the variance, which the components of each release are to hold
 
     def __post_init__(self) -> None:
@@ -285,10 +287,11 @@ class Session:
         # The only release of a run is one release.
         marks = Marks.of(progress.release) if progress.releases == 1 else progress.marks
         title = f"{self.name} → {self.files.releases.path}" if self.files.releases.is_written else self.name
-        return curator_card(
+        made = curator_card(
             progress.release, progress.record, progress.admitted, budget,
             title=title, releases=progress.releases, marks=marks,
         )  # fmt: skip
+        return replace(made, units=self.units)
 
     def conclude(self, title: str, budget: str = "", *, brief: bool = False) -> list[str]:
         """Write the summary of the run, and return its last lines: files with their readers, and its card or cost.
@@ -300,7 +303,7 @@ class Session:
         if self.problem is not None and not progress.t:
             return []
         if card is not None:
-            text = f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{indent(card.text(100), '    ')}\n"
+            text = f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{textwrap.indent(card.text(100), '    ')}\n"
             self._try(lambda: files.summary.write(text))
             self._try(files.summary.close)
         if self.signal:
@@ -323,17 +326,20 @@ class Session:
         if progress.private is not None:
             lines.append(f"publishable:  {publishable(progress.private)}")
         if card is not None:
-            return [*lines, *[""] * (not brief), *card_lines(card, "" if brief else ", or in a file by --summary")]
+            elsewhere = "" if brief else ", or in a file by --summary"
+            return [*lines, *[""] * (not brief), *card_lines(card, elsewhere, quiet=self.quiet)]
         lines.append(f"privacy:      {summary(self.stream.guarantee)}")
         return [*lines, f"budget:       {budget}"] if budget else lines
 
 
-def card_lines(card: Card, elsewhere: str = "") -> list[str]:
-    """Return the card of a run for standard error. Without the curator's figures unless that is a terminal."""
+def card_lines(card: Card, elsewhere: str = "", *, quiet: bool = False) -> list[str]:
+    """Return the card of a run for standard error. The curator's figures are only for a terminal that is not quiet."""
     width = terminal_width()
-    if card.is_publishable or sys.stderr.isatty():
-        return [card.text(width)]
-    # Standard error may be a log that others read.
-    hint = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
-    public = replace(card, facts=[fact for fact in card.facts if not fact.curator])
-    return [public.text(width), hint]
+    public = replace(card, facts=[fact for fact in card.facts if not fact.curator]).text(width)
+    if quiet or card.is_publishable:
+        return [public]
+    if not sys.stderr.isatty():  # it may be a log that others read
+        return [public, f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."]
+    told = textwrap.wrap(card.curator, width)
+    # Where many rows were clipped, the components are those of the clipped rows: read this line first, in bold.
+    return [*(f"\033[1m{line}\033[0m" for line in told), public] if card.is_clipped else [public, *told]

@@ -79,6 +79,29 @@ def test_a_bad_row_counts_for_nothing(table, release, terminal):
     assert (said.status, "has spent epsilon=0.6432 of 2" in said.words) == (2, True)
 
 
+def test_the_curators_line_is_last_or_first_and_bold_or_left_out(table, command, terminal):
+    def said(norm, *more):
+        options = ["-k", "1", "--epsilon", "8", "--columns", "all", "--row-norm", norm, "--force"]
+        told = command("pca", table, *options, "--out", table.with_name("r.jsonl"), "--set", "units.a=mi", *more)
+        assert (told.status, told.out) == (0, "")
+        return told.err
+
+    assert " mi" in said("160")
+    assert said("160").index("Second figures") < said("160").index("curator only: ")
+    assert said("20").startswith("\x1b[1mcurator only: shortened 9")
+    assert "curator only" not in said("160", "--quiet") + said("20", "--quiet")
+
+
+def test_a_quiet_log_has_no_hint_either(table, command):
+    options = [*BUDGET, *SCALED, "--release-every", "100", "--force", "--out", table.with_name("r.jsonl")]
+    loud, quiet = (command("run", table, *options, *more).err for more in ((), ("--quiet",)))
+    assert "in a terminal" in loud
+    assert "in a terminal" not in quiet
+    assert "publishable" in quiet
+    refused = command("run", table, *options, "--set", "units.e=mi")
+    assert (refused.status, "--set units.e: there is no such column" in refused.err) == (2, True)
+
+
 def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, release):
     replaced = ["-k", "2", "--epsilon", "0.1", "--delta", "1e-5", "--adjacency", "replace"]
     for options, name in ((BUDGET, "AdaptiveLaplaceCovariance"), (replaced, "AdaptiveCovariance")):

@@ -219,7 +219,10 @@ def incomes() -> np.ndarray:
 @pytest.mark.parametrize(
     ("options", "warnings"),
     [
-        ({}, ["100.0% of the rows were longer than row_norm and were scaled onto it, which keeps their direction"]),
+        (
+            {},
+            ["^100 % of rows are longer than row_norm=1 and were scaled; the components are those of the scaled"],
+        ),
         ({"bounds": (0.0, 1.0)}, ["clamped \\(feature 0 100.0%, feature 1 100.0%\\).* wider public bounds"]),
         ({"bounds": ([-1e6, -500.0], [1e6, 600.0])}, [r"use \d\.\d\d% of the ball .*\. Give tighter public bounds"]),
         ({"row_norm": 1e6}, [r"use \d\.\d\d% of the ball .*\. Give a smaller row_norm"]),
@@ -252,4 +255,11 @@ def test_a_log_for_the_curator_tells_of_the_rows_at_the_end_of_a_run(caplog: pyt
     list(fed.run([*rows, ["abc", 0.1], [None, 0.2]]))
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("streampca.curator", "WARNING")
-    assert "2 of 402 rows could not be used and count for nothing (1 missing value, 1 not a number)." in record.message
+    assert "2 of 402 rows could not be used and count for nothing (1 missing value, 1 not a number)" in record.message
+    caplog.clear()
+    share = 100.0 * np.mean(np.linalg.norm(incomes(), axis=1) > 50_000.0)
+    list(stream(row_norm=50_000.0).run(incomes()))
+    assert [record.message for record in caplog.records] == [
+        f"{share:.3g} % of rows are longer than row_norm=50000 and were scaled; the components are "
+        "those of the scaled rows (curator only)"
+    ]
