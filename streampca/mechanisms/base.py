@@ -173,7 +173,9 @@ def _values(rows: Any, bounds: Bounds | None, row_norm: float | None, *, center:
     if len(shape) != 2 or 0 in shape:
         raise BadParameterError("rows", block, "(n, d) with n >= 1 and d >= 1")
     # Rows that are mappings have the names of the bounds: an absent name is a missing value.
-    if isinstance(bounds, Mapping) and isinstance(block, (list, tuple)) and isinstance(block[0], Mapping):
+    if isinstance(block, (list, tuple)) and isinstance(block[0], Mapping):
+        if not isinstance(bounds, Mapping):
+            raise UsageError("the first row would determine the names of the columns. Pass bounds by name, or a frame")
         features = tuple(bounds)
     norm = 1.0 if bounds is not None else check_row_norm(row_norm)
     admission = Admission(row_norm=norm, bounds=bounds, features=features, center=center).fixed_by_block(block)
