@@ -289,9 +289,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return law_of(subject.mechanism, d, kind)
         case DoublingFPL():
             return in_epochs(subject, d)
-        case PrivateFPL():
-            return correlated(subject.mechanism.reconstruction)
-        case SlidingWindowPCA():
+        case PrivateFPL() | SlidingWindowPCA():
             return correlated(subject.mechanism.reconstruction)
         case LaplaceCovariance():
             return laplace(subject.scale(d))

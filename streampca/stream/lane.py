@@ -72,13 +72,9 @@ class LaneState(NamedTuple):
 
 
 class Lane:
-    """Consecutive rows of one stream, each absorbed and released by compiled kernels.
+    """Consecutive rows of one stream that `fits`, each absorbed and released by compiled kernels.
 
-    Parameters
-    ----------
-    now : state of a stream that `fits`, which the lane continues.
-    plan : `plan_of` the stream.
-    until, stds, scales : `reach` of the lane.
+    The parameters are its `plan_of` and the `reach` of the lane.
     """
 
     def __init__(self, now: State, plan: Any, until: int, stds: Chunk, scales: Chunk | None) -> None:
