@@ -52,13 +52,11 @@ class Loss(NamedTuple):
 
 
 class Law(NamedTuple):
-    """Distribution of the noise of one kind of private value, from the parameters that the algorithm publishes.
+    """Distribution of the noise of one kind of private value, from the parameters that the algorithm publishes."""
 
-    ``standard`` maps the notes of a run to standard normals by group, each (T, n): rows in time, independent columns.
-    ``loss`` maps the notes of two neighbors and the claim to their `Loss`.
-    """
-
+    # Maps the notes of a run to standard normals by group, each (T, n): rows in time, independent columns.
     standard: Callable[[Notes], Groups]
+    # Maps the notes of two neighbors and the claim to their `Loss`.
     loss: Callable[[Notes, Notes, Guarantee], Loss]
 
 

@@ -109,12 +109,9 @@ def needs_arguments(member: Any) -> bool:
 
 @dataclass(eq=False)
 class Observed:
-    """Texts of objects by path, and the classes of these objects.
+    """Texts of objects by path, and the classes of these objects."""
 
-    At ``depth`` 0 attributes and properties are read; at 1 also methods, and members that need an eigendecomposition;
-    at 2 everything.
-    """
-
+    # At 0 attributes and properties are read; at 1 also methods, and members that need an eigendecomposition; at 2 all.
     depth: int = 0
     seen: dict[str, str] = field(default_factory=dict, init=False)
     classes: set[type] = field(default_factory=set, init=False)

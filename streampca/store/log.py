@@ -92,23 +92,18 @@ class _Kept:
 
 @dataclass(eq=False, repr=False)
 class Writer:
-    """Commit log of one stream (`streampca.stream.blocks.CommitLog`).
+    """Commit log of one stream (`streampca.stream.blocks.CommitLog`)."""
 
-    Witness and account hold the progress of the run outside of the database, and ``_head`` is the point in the
-    account. ``noted`` is the latest entry that all of them have. The stream keeps its store, ``_owner``, open. A
-    non-empty ``lost`` refuses further rows.
-    """
-
-    _owner: Any
+    _owner: Any  # the store, which the stream keeps open
     lock: InitVar[LockFile]
     _database: Database
     _key: RunKey
     _witness: Witness | None
     _account: Account | None
-    _head: Point | None
+    _head: Point | None  # the point in the account
     _engine: Engine
     _schedule: Schedule
-    lost: str = field(default="", init=False)
+    lost: str = field(default="", init=False)  # reason why no more rows are accepted
 
     def __post_init__(self, lock: LockFile) -> None:
         self._progress = self._database.progress
@@ -116,7 +111,7 @@ class Writer:
         taken, position = sealed_facts(self._database, self._key)
         self._rows = taken.resumed()
         # Entries form a list from the newest one back to the last that is noted. Its nodes never change in a way that
-        # another thread could see half of.
+        # another thread could see half of. Database, witness and account have all up to ``noted``.
         self._newest = self._stored = self.noted = _Kept(None, position, self._engine.now.entries, self._progress.rows)
         self._epoch: dict[str, Any] | None = None
         self._problem: Exception | None = None

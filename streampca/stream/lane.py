@@ -51,24 +51,18 @@ _T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _GRA
 
 
 class LaneState(NamedTuple):
-    """State of a stream within a lane: a value, whose arena is never written again.
-
-    ``arena`` holds exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`). ``squares`` are the
-    lattice squares of the rows since the lane began, which ``counts`` lacks. ``reading`` is that of a solver that
-    observes every release; others have theirs in the arena. ``spectra`` are those of the `LeaderProcessor`. ``regret``
-    has the records, while ``reward`` is of this row.
-    """
+    """State of a stream within a lane: a value, whose arena is never written again."""
 
     t: int
     chain: Chain
-    arena: Any
-    reward: float
-    squares: int
+    arena: Any  # exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`)
+    reward: float  # of all rows so far
+    squares: int  # lattice squares of the rows since the lane began, which the counts lack
     counts: Counts
     release: Release | None
-    reading: Reading
-    spectra: FloatArray
-    regret: RegretSums | None
+    reading: Reading  # of a solver that observes every release; others have theirs in the arena
+    spectra: FloatArray  # those of the `LeaderProcessor`
+    regret: RegretSums | None  # up to the latest record, or the beginning of the lane
 
 
 class Lane:
