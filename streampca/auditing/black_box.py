@@ -133,7 +133,7 @@ def _best_event(
     """Return the half-line of scores that distinguishes the two samples best, as a function from scores to hits."""
 
     def hits(low: FloatArray, high: FloatArray, threshold: float, above: bool) -> tuple[int, int]:
-        # Of the other neighbor, and of the one that the event indicates.
+        # Hits of the other neighbor, and of the one that the event indicates.
         mine, its = (low > threshold, high > threshold) if above else (high <= threshold, low <= threshold)
         return int(mine.sum()), int(its.sum())
 

@@ -197,7 +197,7 @@ class Writer:
 
     @contextmanager
     def one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
-        """See `Store.in_one_commit`. If the block raises after rows of it, the stream accepts no more rows."""
+        """See `Store.in_one_commit`. If the block raises after some of its rows, the stream accepts no more."""
         if self._epoch is _UNDER_WAY:
             raise StreamBusyError("the store is in the middle of an epoch. Begin another one after it has ended")
         self.flush()

@@ -141,7 +141,7 @@ class Entry(NamedTuple):
 
     first: int
     count: int  # type: ignore[assignment]
-    rows: FloatArray | None  #: admitted rows, (count, d); None if there is a block, or neither
+    rows: FloatArray | None  #: admitted rows, (count, d); None for a block or no rows
     block: BlockGram | None
     counts: Counts = NO_COUNTS
     fresh: tuple[bytes, ...] = ()  #: 16 fresh bytes for each vector of noise drawn for it
