@@ -64,7 +64,7 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
         _SETTINGS: "algorithm",
     },
     UserStream: {_CHANGES: "finish push push_many run", _EXACT: "admission regret", _SETTINGS: "algorithm guard"},
-    Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values"},
+    Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block table values"},
     PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
     History: {_ARGUMENT: "append read restored"},
     PrivateRegretRecords: {_SETTINGS: "config", _SAME: "kept snapshot to_frame", _ARGUMENT: "observe read restored"},

@@ -177,7 +177,7 @@ class Store(AbstractContextManager["Store"]):
         """Make all rows absorbed within the block durable together, with a note, or none of them.
 
         For engines that deliver epochs at least once: an epoch whose note is durable is skipped. The note has plain
-        values and is stored in the clear.
+        values and is stored in the clear. Raises `UsageError` if no stream writes to this store.
         """
         if self._writer is None:
             raise UsageError("no stream writes to this store. Begin one, or call Stream.resume(store)")

@@ -101,7 +101,13 @@ class BlockGram:
             raise UsageError("block: admitted with other settings or by another version. Cut rows with stream.leaves()")
 
     def then(self, other: BlockGram) -> BlockGram:
-        """Join this block and the following one, of the same features and admission. Exact and associative."""
+        """Join this block and the following one. Exact and associative.
+
+        Raises
+        ------
+        UsageError
+            If the other block has other features or another admission, or does not begin where this one ends.
+        """
         if other.high.size != self.high.size or other.admission != self.admission:
             raise BadParameterError("block", ..., "a block of the same features and the same admission")
         following = None if self.first is None else self.first + self.count
