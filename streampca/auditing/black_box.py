@@ -130,13 +130,10 @@ def matched_filter(without: FloatArray, having: FloatArray) -> Callable[[FloatAr
 def _best_event(
     without: FloatArray, having: FloatArray, value: Callable[[tuple[int, int]], float]
 ) -> Callable[[FloatArray, FloatArray], tuple[int, int]]:
-    """Return the half-line of scores that distinguishes the two samples best.
-
-    It is a function from the scores of both neighbors to the numbers of hits: of the other neighbor, and of the one
-    that the event indicates.
-    """
+    """Return the half-line of scores that distinguishes the two samples best, as a function from scores to hits."""
 
     def hits(low: FloatArray, high: FloatArray, threshold: float, above: bool) -> tuple[int, int]:
+        # Hits of the other neighbor, and of the one that the event indicates.
         mine, its = (low > threshold, high > threshold) if above else (high <= threshold, low <= threshold)
         return int(mine.sum()), int(its.sum())
 

@@ -55,15 +55,12 @@ Density = Callable[[FloatArray], FloatArray]
 
 
 class Claim(NamedTuple):
-    """A claimed mu, epsilon or delta, and its value computed here: a larger one refutes the claim.
-
-    ``tight`` is True if the two are equal for correct code, up to rounding.
-    """
+    """A claimed mu, epsilon or delta, and its value computed here: a larger one refutes the claim."""
 
     what: str
     claimed: float
     found: float
-    tight: bool = True
+    tight: bool = True  # whether the two are equal for correct code, up to rounding
 
     @property
     def refuted(self) -> bool:

@@ -229,12 +229,9 @@ def _functions() -> list[FunctionType]:
 
 @dataclass(eq=False)
 class Decisions:
-    """The decisions of the runs of one case.
+    """The decisions of the runs of one case."""
 
-    ``varied`` has the numbers of decisions whose operands depend on rows, and ``sides`` the outcomes by number: 1 for
-    no, 2 for yes, 3 for both.
-    """
-
+    # Numbers of decisions whose operands depend on rows, and outcomes by number: 1 for no, 2 for yes, 3 for both.
     varied: set[int] = field(default_factory=set)
     sides: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     # Operands and outcomes by decision: of the present run, and of the first run that reached it, by circumstances.

@@ -52,13 +52,11 @@ class Loss(NamedTuple):
 
 
 class Law(NamedTuple):
-    """Distribution of the noise of one kind of private value, from the parameters that the algorithm publishes.
+    """Distribution of the noise of one kind of private value, from the parameters that the algorithm publishes."""
 
-    ``standard`` maps the notes of a run to standard normals by group, each (T, n): rows in time, independent columns.
-    ``loss`` maps the notes of two neighbors and the claim to their `Loss`.
-    """
-
+    # Maps the notes of a run to standard normals by group, each (T, n): rows in time, independent columns.
     standard: Callable[[Notes], Groups]
+    # Maps the notes of two neighbors and the claim to their `Loss`.
     loss: Callable[[Notes, Notes, Guarantee], Loss]
 
 
@@ -289,9 +287,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return law_of(subject.mechanism, d, kind)
         case DoublingFPL():
             return in_epochs(subject, d)
-        case PrivateFPL():
-            return correlated(subject.mechanism.reconstruction)
-        case SlidingWindowPCA():
+        case PrivateFPL() | SlidingWindowPCA():
             return correlated(subject.mechanism.reconstruction)
         case LaplaceCovariance():
             return laplace(subject.scale(d))

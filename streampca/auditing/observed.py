@@ -64,7 +64,7 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
         _SETTINGS: "algorithm",
     },
     UserStream: {_CHANGES: "finish push push_many run", _EXACT: "admission regret", _SETTINGS: "algorithm guard"},
-    Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values"},
+    Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block table values"},
     PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
     History: {_ARGUMENT: "append read restored"},
     PrivateRegretRecords: {_SETTINGS: "config", _SAME: "kept snapshot to_frame", _ARGUMENT: "observe read restored"},
@@ -109,12 +109,9 @@ def needs_arguments(member: Any) -> bool:
 
 @dataclass(eq=False)
 class Observed:
-    """Texts of objects by path, and the classes of these objects.
+    """Texts of objects by path, and the classes of these objects."""
 
-    At ``depth`` 0 attributes and properties are read; at 1 also methods, and members that need an eigendecomposition;
-    at 2 everything.
-    """
-
+    # At 0 attributes and properties are read; at 1 also methods, and members that need an eigendecomposition; at 2 all.
     depth: int = 0
     seen: dict[str, str] = field(default_factory=dict, init=False)
     classes: set[type] = field(default_factory=set, init=False)

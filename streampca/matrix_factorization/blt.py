@@ -110,8 +110,7 @@ class BufferedFactorization(MatrixFactorization):
         # Buffers decay by keep theta^_i, the noise by keep. The rate is 1 - keep theta^_i, without cancellation.
         mix, rate = keep * buffers.omega_hat, lost + keep * buffers.a_hat
         rule = Recurrence(mix, rate, scale, keep, horizon=self.horizon, restart_after=self.restart_after)
-        for name, value in (("buffers", buffers), ("scale", scale), ("recurrence", rule)):
-            object.__setattr__(self, name, value)
+        vars(self).update(buffers=buffers, scale=scale, recurrence=rule)
 
     def std(self, n: int) -> float:
         self._check(n)

@@ -44,8 +44,8 @@ class BinaryTree(MatrixFactorization):
 
     def __post_init__(self) -> None:
         check_count("horizon", self.horizon, most=LONGEST)
-        object.__setattr__(self, "levels", int(self.horizon).bit_length())
-        object.__setattr__(self, "node_std", math.sqrt(self.levels) * self.sensitivity / self.mu)
+        levels = int(self.horizon).bit_length()
+        vars(self).update(levels=levels, node_std=math.sqrt(levels) * self.sensitivity / self.mu)
 
     def constants(self) -> tuple[object, ...]:
         # The last is no number of the noise any more, but part of the label of every seeded run.
@@ -151,8 +151,8 @@ class ExactTree(BinaryTree):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "_continuous_std", self.node_std)
-        object.__setattr__(self, "node_std", lattice_sigma(self.node_std) * 2.0**-UNIT_BITS)
+        std = self.node_std
+        vars(self).update(_continuous_std=std, node_std=lattice_sigma(std) * 2.0**-UNIT_BITS)
 
     def draw_node(self, draws: Draws, size: int) -> Array:
         # The sampler is kept by `gram_noise`.

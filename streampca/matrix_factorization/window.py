@@ -134,9 +134,8 @@ class ForgettingBLT(BufferedFactorization):
         buffers, fade = fit_forgetting(self.memory), (2.0 - 1.0 / self.memory) / self.memory
         scale = self.sensitivity / self.mu * math.sqrt(buffers.faded_column_square(fade) * INFLATION)
         self._complete(buffers, scale, lost=1.0 / self.memory)
-        object.__setattr__(self, "decay", self.recurrence.keep)
-        object.__setattr__(self, "limit_std", scale * math.sqrt(buffers.faded_row_square(fade)))
-        object.__setattr__(self, "_fade", fade)
+        limit_std = scale * math.sqrt(buffers.faded_row_square(fade))
+        vars(self).update(decay=self.recurrence.keep, limit_std=limit_std, _fade=fade)
 
     def std(self, n: int) -> float:
         self._check(n)

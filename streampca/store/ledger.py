@@ -242,13 +242,7 @@ class Ledger(Answered, AbstractContextManager["Ledger"]):
         return found
 
     def note(self, data_set: str, run: str, before: Point | None, after: Point) -> None:
-        """Record that a durable run advanced from one point to another. On the disk when the call returns.
-
-        Raises
-        ------
-        StoreForkedError
-            If another copy of the run has advanced from there.
-        """
+        """Record that a durable run advanced, on the disk; `StoreForkedError` if another copy of it has."""
 
         def work(_: object) -> None:
             # A call that is repeated after an interrupt finds its own point.
@@ -298,13 +292,7 @@ class Account:
         return None if ledger is None or data_set is None else cls(Ledger(ledger, create=False), data_set)
 
     def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream or a release, named by 16 bytes, once.
-
-        Raises
-        ------
-        BudgetExhaustedError
-            If the budget does not cover it. Nothing is booked.
-        """
+        """Book one start of a stream or a release, named by 16 bytes, once. Raises as `Ledger.debit`."""
         # A digest, because the bytes of the start are part of the key of the noise.
         name = blake2b(start, digest_size=16, person=b"streampca start").hexdigest()
         self.ledger.debit(self.data_set, guarantee, run=name if self.run is None else f"{self.run} {name}")

@@ -63,20 +63,18 @@ class Schedule(NamedTuple):
     @classmethod
     def of(cls, commit_every: int | str, snapshot_every: str) -> Schedule:
         """Read the parameters of a store. Raises `BadParameterError` if one is outside its domain."""
-        rows: int | None = None
-        if isinstance(commit_every, int) and not isinstance(commit_every, bool) and commit_every >= 1:
-            rows = commit_every
-        times: list[float] = []
-        for name, value in (("commit_every", commit_every), ("snapshot_every", snapshot_every)):
-            if name == "commit_every" and rows is not None:  # commits follow the rows, at no time
-                times.append(math.inf)
-                continue
+
+        def seconds(name: str, value: int | str, expected: str) -> float:
             found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|min|h)", value) if isinstance(value, str) else None
-            times.append(0.0 if found is None else float(found[1]) * _UNITS[found[2]])
-            if not 0.0 < times[-1] < math.inf:
-                expected = "a number of rows, or a time" if name == "commit_every" else "a time"
+            time = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
+            if not 0.0 < time < math.inf:
                 raise BadParameterError(name, value, f"{expected} such as '200ms', '2s' or '5min'")
-        return cls(rows, *times)
+            return time
+
+        if isinstance(commit_every, int) and not isinstance(commit_every, bool) and commit_every >= 1:
+            return cls(commit_every, math.inf, seconds("snapshot_every", snapshot_every, "a time"))
+        interval = seconds("commit_every", commit_every, "a number of rows, or a time")
+        return cls(None, interval, seconds("snapshot_every", snapshot_every, "a time"))
 
 
 @dataclass(slots=True, repr=False)
@@ -94,23 +92,18 @@ class _Kept:
 
 @dataclass(eq=False, repr=False)
 class Writer:
-    """Commit log of one stream (`streampca.stream.blocks.CommitLog`).
+    """Commit log of one stream (`streampca.stream.blocks.CommitLog`)."""
 
-    Witness and account hold the progress of the run outside of the database, and ``_head`` is the point in the
-    account. ``noted`` is the latest entry that all of them have. The stream keeps its store, ``_owner``, open. A
-    non-empty ``lost`` refuses further rows.
-    """
-
-    _owner: Any
+    _owner: Any  # the store, which the stream keeps open
     lock: InitVar[LockFile]
     _database: Database
     _key: RunKey
     _witness: Witness | None
     _account: Account | None
-    _head: Point | None
+    _head: Point | None  # the point in the account
     _engine: Engine
     _schedule: Schedule
-    lost: str = field(default="", init=False)
+    lost: str = field(default="", init=False)  # reason why no more rows are accepted
 
     def __post_init__(self, lock: LockFile) -> None:
         self._progress = self._database.progress
@@ -118,7 +111,7 @@ class Writer:
         taken, position = sealed_facts(self._database, self._key)
         self._rows = taken.resumed()
         # Entries form a list from the newest one back to the last that is noted. Its nodes never change in a way that
-        # another thread could see half of.
+        # another thread could see half of. Database, witness and account have all up to ``noted``.
         self._newest = self._stored = self.noted = _Kept(None, position, self._engine.now.entries, self._progress.rows)
         self._epoch: dict[str, Any] | None = None
         self._problem: Exception | None = None
@@ -204,10 +197,7 @@ class Writer:
 
     @contextmanager
     def one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
-        """Make all rows absorbed within the block durable together and with this note, or none of them.
-
-        If the block raises, the stream holds rows that are not durable and may come again: it accepts no more rows.
-        """
+        """See `Store.in_one_commit`. If the block raises after some of its rows, the stream accepts no more."""
         if self._epoch is _UNDER_WAY:
             raise StreamBusyError("the store is in the middle of an epoch. Begin another one after it has ended")
         self.flush()
@@ -392,11 +382,9 @@ class Writer:
             self._logged += written
 
     def note(self, *, repeat: bool = False) -> None:
-        """Write the progress of the database to witness and ledger, and drop the entries that are durable.
-
-        ``repeat`` writes what they may know already: after a crash they may be one commit behind.
-        """
+        """Write the progress of the database to witness and ledger, and drop the entries that are durable."""
         point: Point = self._progress.rows, self._progress.digest
+        # After a crash, witness and ledger may be one commit behind: then the point is written once more.
         if repeat or point != self._point:
             with plain_errors(self._database.path):
                 # Releases are handed out after this. Then witness and ledger know of every release that was read.

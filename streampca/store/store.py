@@ -33,7 +33,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from streampca.errors import BadParameterError, StoreLockedError, UsageError, WrongKeyError
@@ -177,17 +176,8 @@ class Store(AbstractContextManager["Store"]):
     def in_one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
         """Make all rows absorbed within the block durable together, with a note, or none of them.
 
-        For engines that deliver epochs at least once: an epoch whose note is durable is skipped.
-
-        Parameters
-        ----------
-        epoch : dict
-            The note, of plain values. It is stored in the clear.
-
-        Raises
-        ------
-        UsageError
-            If no stream writes to this store.
+        For engines that deliver epochs at least once: an epoch whose note is durable is skipped. The note has plain
+        values and is stored in the clear. Raises `UsageError` if no stream writes to this store.
         """
         if self._writer is None:
             raise UsageError("no stream writes to this store. Begin one, or call Stream.resume(store)")
@@ -260,9 +250,7 @@ class Store(AbstractContextManager["Store"]):
         finally:
             self._let_go()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -276,15 +264,7 @@ class Store(AbstractContextManager["Store"]):
 
     @exclusive
     def begin(self, engine: Engine) -> Writer:
-        """Begin a durable run, in place of an unpaid one without rows, as a crash leaves it. Called by `Stream`.
-
-        Raises
-        ------
-        UsageError
-            If the store holds a run already.
-        WrongKeyError
-            If a key file exists already: it may be that of a lost run.
-        """
+        """Begin a durable run, in place of an unpaid one without rows, as a crash leaves it. Called by `Stream`."""
         if self._writer is not None:
             raise UsageError(f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)")
         payer, described = engine.account, config_of(engine)

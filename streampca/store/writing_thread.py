@@ -66,16 +66,9 @@ class WritingThread:
         return job
 
     def wait(self, job: Job) -> None:
-        """Return when a call is done, or raise its exception.
-
-        Raises
-        ------
-        StoreLockedError
-            If the thread has ended, or runs in another process.
-        StreamBusyError
-            If the writing thread itself waits, in a finalizer or a handler of log records.
-        """
+        """Return when a call is done, or raise its exception. `StoreLockedError` if the thread cannot do it."""
         while not job.is_done:
+            # The writing thread itself waits in a finalizer, or in a handler of log records.
             if self.ident == get_ident():
                 raise StreamBusyError("this store is busy: it is committing in this thread. Call from another thread")
             job.wait()

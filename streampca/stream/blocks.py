@@ -79,9 +79,7 @@ class BlockGram:
             raise BadRowError(None, f"block: no Gram matrix of {self.count} rows of the unit ball. Use Stream.leaves")
 
     @classmethod
-    def of(
-        cls, rows: FloatArray, *, counts: Counts | None = None, first: int | None = None, admission: str = ""
-    ) -> BlockGram:
+    def of(cls, rows: FloatArray, *, counts: Counts | None = None, first: int | None = None) -> BlockGram:
         """Return the block of admitted rows, (n, d), n >= 1. By default, counts are those of unchanged rows."""
         # Sums of lattice products are integers, so that any order of summation gives these bits.
         high, low = GramSum.of(rows).high_low()
@@ -89,7 +87,7 @@ class BlockGram:
             # Squared norms add up to the trace, in integers: 2**UNIT_BITS steps are one unit.
             diagonal = mirror(rows.shape[1]).diagonal()
             counts = Counts(squares=(int(high[diagonal].sum()) << UNIT_BITS) + int(low[diagonal].sum()))
-        return cls(high, low, rows.shape[0], counts, first, admission)
+        return cls(high, low, rows.shape[0], counts, first)
 
     def check(self, admission: Admission, first: int) -> None:
         """Raise `UsageError` unless the block has this admission and may begin at row ``first``."""
@@ -145,28 +143,18 @@ def admission_mark(admission: Admission) -> str:
 
 
 class Entry(NamedTuple):
-    """Rows or a block that a stream has absorbed, as a commit log keeps them. As secret as the rows.
-
-    Attributes
-    ----------
-    rows, block : admitted rows, (count, d), or a block; the other is None.
-    fresh : 16 fresh bytes for each vector of noise drawn for it.
-    link : chain value after it.
-    release : the release that it completed, or None.
-    kind : ``"rows"``, ``"finish"``, or ``"generation"`` where the run continued as another one.
-    position : position of the source after it; None if unknown.
-    """
+    """Rows or a block that a stream has absorbed, as a commit log keeps them. As secret as the rows."""
 
     first: int
     count: int  # type: ignore[assignment]
-    rows: FloatArray | None
+    rows: FloatArray | None  #: admitted rows, (count, d); None for a block or no rows
     block: BlockGram | None
     counts: Counts = NO_COUNTS
-    fresh: tuple[bytes, ...] = ()
-    link: bytes = b""
-    release: Release | None = None
-    kind: str = "rows"
-    position: Position | None = None
+    fresh: tuple[bytes, ...] = ()  #: 16 fresh bytes for each vector of noise drawn for it
+    link: bytes = b""  #: chain value after it
+    release: Release | None = None  #: the release that it completed
+    kind: str = "rows"  #: or "finish", or "generation" where the run continued as another one
+    position: Position | None = None  #: of the source after it; None if unknown
 
 
 class CommitLog(Protocol):
@@ -197,27 +185,14 @@ class CommitLog(Protocol):
 
 @dataclass(frozen=True)
 class BlockCutter:
-    """Public settings that cut rows into blocks where releases are due, in any process. See `Stream.leaves`.
+    """Public settings that cut rows into blocks where releases are due, in any process. See `Stream.leaves`."""
 
-    Attributes
-    ----------
-    admission : admission of single rows; its features are fixed.
-    release_every : rows between releases.
-    horizon : maximum number of rows, or None.
-    """
-
-    admission: Admission
-    release_every: int
-    horizon: int | None = None
+    admission: Admission  #: of single rows; its features are fixed
+    release_every: int  #: rows between releases
+    horizon: int | None = None  #: maximum number of rows
 
     def due(self, rows: int) -> int:
-        """Return the maximum size of the block after the first ``rows`` rows.
-
-        Raises
-        ------
-        HorizonReachedError
-            If the horizon leaves no row.
-        """
+        """Return the maximum size of the block after ``rows`` rows; `HorizonReachedError` if no row is left."""
         size = self.release_every - rows % self.release_every
         if self.horizon is not None:
             size = min(size, self.horizon - rows)
@@ -229,14 +204,8 @@ class BlockCutter:
         """Yield the blocks of raw rows, in chunks of any size, that follow the first ``rows`` rows of the stream.
 
         The first and the last block may be shorter than a full one: sums are exact, so that another process may
-        contribute the rows before or after them.
-
-        Raises
-        ------
-        BadRowError
-            If rows have another number of features.
-        HorizonReachedError
-            If there are more rows than the horizon allows.
+        contribute the rows before or after them. Raises `BadRowError` for rows with another number of features, and
+        `HorizonReachedError` past the horizon.
         """
         # Blocks end where releases are due, so that no block has to be split after it was summed.
         mark = admission_mark(self.admission)

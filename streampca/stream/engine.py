@@ -50,15 +50,7 @@ _BLOCK_NUMBERS, _OWN_CALL = 2**17, 2**14
 
 
 class Engine:
-    """State of one stream, with its transitions. As secret as the rows.
-
-    Attributes
-    ----------
-    now : state after the absorbed rows.
-    taken : number of accepted rows, including waiting ones; `now.t` if that is more.
-    checked : whether `_ready` must run before rows are accepted.
-    start_id : 16 bytes that name this start of a run, for which a ledger is debited once.
-    """
+    """State of one stream, with its transitions. As secret as the rows."""
 
     def __init__(
         self, algorithm: Algorithm, randomness: Randomness, admission: Admission,
@@ -71,13 +63,13 @@ class Engine:
         self._has_lanes: bool | None = None  # unknown before the first release
         self._plan: Any = None  # constants of all lanes
         self.now = State(admission, admission.row_norm**2)
-        self.taken = 0
+        self.taken = 0  # accepted rows, including waiting ones; `now.t` if that is more
         self._waiting: Waiting | None = None
         self._generation: bytes | None = None  # name of the next generation, if this is a copy before its first row
         self._lost = ""  # reason why no more rows are accepted
-        self.checked = False
+        self.checked = False  # whether `_ready` must run before rows are accepted
         self.guard = Guard("stream")
-        self.start_id = os.urandom(NAME_BYTES)
+        self.start_id = os.urandom(NAME_BYTES)  # names this start of a run, for which a ledger is debited once
         tell_of_forks(self)
 
     @property

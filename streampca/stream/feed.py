@@ -17,20 +17,12 @@ ROWS, _NUMBERS = 4096, 2**17
 
 
 class Batch(NamedTuple):
-    """Rows to push together, and where they come from.
+    """Rows to push together, and where they come from."""
 
-    Attributes
-    ----------
-    rows : (n, d) array, part of a block of the source.
-    source : name of a source with positions; None for others.
-    after : function for the position of that source after the first m rows of the block.
-    start : number of rows of the block before these.
-    """
-
-    rows: FloatArray
-    source: str | None = None
-    after: Callable[[int], Any] | None = None
-    start: int = 0
+    rows: FloatArray  #: (n, d), part of a block of the source
+    source: str | None = None  #: name of a source with positions; None for others
+    after: Callable[[int], Any] | None = None  #: position of that source after the first m rows of the block
+    start: int = 0  #: number of rows of the block before these
 
     def position(self, m: int) -> Position | None:
         """Return the position of the source after the first m of these rows; None if it has no positions."""
@@ -53,14 +45,10 @@ def batches(
     engine: Engine, source: RowSource, *, new_source: bool = False, limit: int | None = None, every: int | None = None,
     rest: Callable[[Iterator[FloatArray]], Iterator[FloatArray]] = iter,
 ) -> Iterator[Batch]:  # fmt: skip
-    """Cut the rows of a source into batches.
+    """Cut the rows of a source, at most ``limit``, into batches; see `Stream.run` for ``new_source``.
 
-    Parameters
-    ----------
-    new_source : see `Stream.run`; for a source with positions, which continues at the stream's position.
-    limit : maximum number of rows; None for no limit.
-    every : cut also where the number of rows in the stream is a multiple of it.
-    rest : selects the rows to absorb from the blocks of a source without positions.
+    Batches also end where the number of rows in the stream is a multiple of ``every``. ``rest`` selects the rows to
+    absorb from the blocks of a source without positions.
     """
     engine.adopt(source)
     positioned = source if isinstance(source, PositionedSource) else None

@@ -51,34 +51,24 @@ _T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _GRA
 
 
 class LaneState(NamedTuple):
-    """State of a stream within a lane: a value, whose arena is never written again.
-
-    ``arena`` holds exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`). ``squares`` are the
-    lattice squares of the rows since the lane began, which ``counts`` lacks. ``reading`` is that of a solver that
-    observes every release; others have theirs in the arena. ``spectra`` are those of the `LeaderProcessor`. ``regret``
-    has the records, while ``reward`` is of this row.
-    """
+    """State of a stream within a lane: a value, whose arena is never written again."""
 
     t: int
     chain: Chain
-    arena: Any
-    reward: float
-    squares: int
+    arena: Any  # exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`)
+    reward: float  # of all rows so far
+    squares: int  # lattice squares of the rows since the lane began, which the counts lack
     counts: Counts
     release: Release | None
-    reading: Reading
-    spectra: FloatArray
-    regret: RegretSums | None
+    reading: Reading  # of a solver that observes every release; others have theirs in the arena
+    spectra: FloatArray  # those of the `LeaderProcessor`
+    regret: RegretSums | None  # up to the latest record, or the beginning of the lane
 
 
 class Lane:
-    """Consecutive rows of one stream, each absorbed and released by compiled kernels.
+    """Consecutive rows of one stream that `fits`, each absorbed and released by compiled kernels.
 
-    Parameters
-    ----------
-    now : state of a stream that `fits`, which the lane continues.
-    plan : `plan_of` the stream.
-    until, stds, scales : `reach` of the lane.
+    The parameters are its `plan_of` and the `reach` of the lane.
     """
 
     def __init__(self, now: State, plan: Any, until: int, stds: Chunk, scales: Chunk | None) -> None:

@@ -18,27 +18,19 @@ from streampca.stream.blocks import CommitLog
 
 
 class State(NamedTuple):
-    """State of a stream: an immutable value.
-
-    Attributes
-    ----------
-    unit : row_norm**2.
-    t : number of rows absorbed.
-    due : number of rows that may be absorbed together, up to the next release or record.
-    entries : number of entries of the commit log up to this state.
-    """
+    """State of a stream: an immutable value."""
 
     admission: Admission
-    unit: float
-    t: int = 0
+    unit: float  #: row_norm**2
+    t: int = 0  #: number of rows absorbed
     processor: Processor | None = None
     release: Release | None = None
     regret: RegretSums | None = None
     private: PrivateRegretRecords | None = None
     scoring: Scoring | None = None
     counts: Counts = NO_COUNTS
-    due: int = 0
-    entries: int = 0
+    due: int = 0  #: number of rows that may be absorbed together, up to the next release or record
+    entries: int = 0  #: number of entries of the commit log up to this state
 
 
 def running(now: State) -> Processor:
@@ -49,22 +41,13 @@ def running(now: State) -> Processor:
 
 
 class Waiting(NamedTuple):
-    """Single rows, checked but not absorbed, up to the next release or record.
+    """Single rows, checked but not absorbed, up to the next release or record."""
 
-    Attributes
-    ----------
-    after : number of rows of the stream before them.
-    admission : admission of the rows.
-    scoring : scoring of the current subspace; None if the stream keeps no regret.
-    unit : row_norm**2.
-    rows : buffer of raw rows, (size, d).
-    """
-
-    after: int
+    after: int  #: number of rows of the stream before them
     admission: Admission
-    scoring: Scoring | None
-    unit: float
-    rows: FloatArray
+    scoring: Scoring | None  #: of the current subspace; None if the stream keeps no regret
+    unit: float  #: row_norm**2
+    rows: FloatArray  #: buffer of raw rows, (size, d)
 
 
 @dataclass(slots=True, eq=False, repr=False)
