@@ -217,12 +217,9 @@ class Engine:
         now = self.all_absorbed()
         if now.processor is None:
             return None
-        outlet = now.processor.outlet()
-        after, release = now.processor.finish(outlet)
+        release = self.absorb_event(now, "finish")
         # Waiting rows were absorbed above; none may follow the end.
         self._waiting = None
-        entry = Entry(now.t + 1, 0, None, None, kind="finish")
-        self.commit(now, self.following(now, 0, NO_COUNTS, after, release, now.regret), entry, outlet)
         return None if release is None else self.committed().release
 
     @exclusive
@@ -344,10 +341,7 @@ class Engine:
             if self.account is not None:
                 self.account.debit(self.guarantee_of(now.admission), generation)
             if not self.randomness.is_seeded:
-                outlet = running(now).outlet([generation])
-                after = regenerated(running(now), outlet)
-                entry = Entry(now.t + 1, 0, None, None, kind="generation")
-                self.commit(now, self.following(now, 0, NO_COUNTS, after, None, now.regret), entry, outlet)
+                self.absorb_event(now, "generation", [generation])
             self._generation = None
         self.checked = self.log is not None
         return overdue
@@ -459,6 +453,19 @@ class Engine:
         now = self.commit(now, self.following(now, block.count, block.counts, after, release, sums), entry, outlet)
         return Step(now.t, None if release is None else now.release, reward * now.unit, self.log, block.count)
 
+    def absorb_event(self, now: State, kind: str, recorded: Sequence[bytes] | None = None) -> Release | None:
+        """Log and commit the end of the stream, or a generation, whose 16 bytes enter its chain; return a release."""
+        processor, release = running(now), None
+        outlet = processor.outlet(recorded)
+        if kind == "finish":
+            after, release = processor.finish(outlet)
+        else:
+            outlet.hide("generation")
+            after = processor.after(processor.t, outlet.chain)
+        entry = Entry(now.t + 1, 0, None, None, kind=kind)
+        self.commit(now, self.following(now, 0, NO_COUNTS, after, release, now.regret), entry, outlet)
+        return release
+
     def commit(self, before: State, after: State, entry: Entry | None = None, outlet: Outlet | None = None) -> State:
         """Log the entry that leads from one state to another, and replace the state by one assignment."""
         # The busy mark excludes nested calls. This check excludes the child of a fork, where the outer call would
@@ -527,9 +534,3 @@ class Engine:
             )
         else:
             self.mark_copied()
-
-
-def regenerated(processor: Processor, outlet: Outlet) -> Processor:
-    """Return the processor with 16 bytes of a new generation in its chain value."""
-    outlet.hide("generation")
-    return processor.after(processor.t, outlet.chain)

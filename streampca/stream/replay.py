@@ -13,7 +13,7 @@ from streampca.exclusive import exclusive
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
 from streampca.stream.blocks import Entry
-from streampca.stream.engine import Engine, regenerated
+from streampca.stream.engine import Engine
 from streampca.stream.step import running
 
 
@@ -85,13 +85,7 @@ def replay(engine: Engine, entry: Entry) -> list[Release]:
     if entry.block is not None:
         engine.absorb_block(now, entry.block, entry.fresh)
     else:
-        processor, release = running(now), None
-        outlet = processor.outlet(entry.fresh)
-        if entry.kind == "finish":
-            after, release = processor.finish(outlet)
-        else:
-            after = regenerated(processor, outlet)
-        engine.commit(now, engine.following(now, 0, NO_COUNTS, after, release, now.regret), entry, outlet)
+        engine.absorb_event(now, entry.kind, entry.fresh)
     latest = engine.now.release
     return [] if latest is None or latest is now.release else [latest]
 
