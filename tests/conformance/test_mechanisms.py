@@ -255,7 +255,7 @@ def test_tables_are_released_cell_by_cell():
     listed = mechanism.release(rows, seed=0, bounds=bounds)
     assert listed.features == ("age", "height")
     assert mechanism.release(pd.DataFrame(rows), seed=0, bounds=bounds).to_json() == listed.to_json()
-    with pytest.raises(UsageError, match="names of the features"):
+    with pytest.raises(UsageError, match="Pass bounds by name, or a frame"):
         mechanism.release(rows, seed=0, row_norm=100.0)
     with pytest.raises(BadRowError, match="row 2: 1 values, expected 2"):
         mechanism.release([[1.0, 2.0], [1.0]], Untouched(), row_norm=3.0)

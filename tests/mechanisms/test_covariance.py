@@ -59,5 +59,3 @@ def test_a_release_is_scaled_as_a_stream_is() -> None:
     assert not np.array_equal(one.packed, other.packed)  # the same rows in the ball, but noise of its own
     with pytest.raises(UsageError, match="ExactSubspace keeps the values of rows"):
         sp.ExactSubspace(epsilon=1.0).release(rows, bounds=(lower, upper))
-    with pytest.raises(UsageError, match="Pass bounds by name, or a frame"):
-        mechanism.release([{"a": 1.0}, {"b": 2.0}], row_norm=1.0)
