@@ -26,7 +26,7 @@ from streampca.release.release import Release
 from streampca.release.terms import Terms
 
 #: Rows that are summed at a time in single precision, from a release on, and the lattice of these sums.
-_CHUNK, GRID = 128, 2.0**-24
+_CHUNK, GRID = 256, 2.0**-24
 #: Unit roundoff of single precision, in which rows are multiplied.
 _ROUNDOFF = 2.0**-24
 #: Covers rounding in a sum of `_CHUNK` rows: for each of two neighbors at most ``_CHUNK**2 * _ROUNDOFF`` times the norm
@@ -38,6 +38,8 @@ EXACT_ROWS = 2**29
 _WEIGHT = 0.25
 #: Clip divided by the root mean square norm of the sketch of a unit row, ``sqrt(m / d)``.
 _CLIP = 1.15
+#: Guards divisions by zero.
+_TINY = 1e-200
 
 
 def sketch_sensitivity(clip: float, weight: float, adjacency: Adjacency, error: float = 0.0) -> float:
@@ -103,7 +105,11 @@ def sketched(rows: FloatArray, omega: Any, clip: float, weight: float) -> FloatA
     total = single.T @ scores.astype(np.float32)
     if weight:
         total[-1, :-1] = 0.0  # c p: it repeats the other sums, and has no place in the sensitivity
-    return np.rint(total * (1.0 / GRID)) * GRID
+    # In place: fresh arrays of this size cost a third of the time.
+    total *= 1.0 / GRID
+    np.rint(total, out=total)
+    total *= GRID
+    return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +260,9 @@ class SketchProcessor(Processor, of=PrivateSketch):
                 after.waiting = after.waiting.append(part)
                 part = after.waiting.array
             if len(part) == _CHUNK or (is_due and start == len(rows)):
-                after.total = after.total + sketched(part, self.single, clip, weight)
+                if after.total is self.total:
+                    after.total = self.total.copy()
+                after.total += sketched(part, self.single, clip, weight)
                 after.waiting = Rows(self.n_features)
         if not is_due:
             return after, None
@@ -262,39 +270,42 @@ class SketchProcessor(Processor, of=PrivateSketch):
         after.noise, noisy = outlet.running("sketch", LatticeSum(after.total, GRID), self.noise, std)
         after.chain = outlet.chain
         details: dict[str, Any] = {"sketch_size": self.omega.shape[1]}
+        scaled = self.omega
         if weight:
-            noisy, details = _about_mean(noisy, self.omega, std, weight, after.terms.count(1, after.t), details)
-            details["mean"] = (details["mean"] * after.terms.row_norm).tolist()
-        basis, values, more = spiked(noisy, self.omega, algorithm.n_components, std)
+            noisy, scaled, mean, count = about_mean(noisy, scaled, std, weight, after.terms.count(1, after.t))
+            details |= {"centered": True, "mean": (mean * after.terms.row_norm).tolist(), "count": count}
+        basis, values, more = spiked(noisy, self.omega, scaled, algorithm.n_components, std)
         more["total"] *= after.terms.row_norm**2
         return after, released(after, basis, values, **details, **more)
 
 
-def _about_mean(
-    noisy: FloatArray, omega: FloatArray, std: float, weight: float, rows: int, details: dict[str, Any]
-) -> tuple[FloatArray, dict[str, Any]]:
-    """Return the sketch about the mean, (d, m), from the released sums, and the details with the mean. Post-processing.
+def about_mean(
+    noisy: FloatArray, omega: FloatArray, std: float, weight: float, rows: int
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Return a released sketch about the mean, (d, m), Omega as it applies there, mean and count. Post-processing.
 
     With s the sum of the n rows, it is ``Z - s (Omega^T s)^T / n``, where ``s s^T`` is shrunk to its estimated length
-    without noise. The noise e of s adds ``e (Omega^T s)^T / n``, of which the direction on the right is known: scaling
-    it makes the variance of this noise equal in all directions. The other term, ``s (Omega^T e)^T / n``, is along the
-    mean and stays, because scaling there would suppress components near the mean.
+    without noise. The noise e of s adds ``e (Omega^T s)^T / n``, of which the direction on the right is known: sketch
+    and Omega are scaled along it, so that the noise has one variance in all directions. The other term, ``s (Omega^T
+    e)^T / n``, is along the mean and stays, because scaling there would suppress components near the mean.
     """
     d, ratio = len(omega), CONSTANT / weight
     count = counted(float(noisy[-1, -1]) * ratio, rows, std * ratio)[1]
     raw = noisy[:-1, -1] / (weight * count)
-    square, variance = float(raw @ raw), (std / (weight * count)) ** 2
-    shrunk = max(0.0, 1.0 - d * variance / square) if square > 0.0 else 0.0
-    mean = raw * min(shrunk, 1.0 / math.sqrt(square)) if shrunk else 0.0 * raw
+    square, variance = max(float(raw @ raw), _TINY), (std / (weight * count)) ** 2
+    shrunk = max(0.0, 1.0 - d * variance / square)
+    mean = raw * min(shrunk, 1.0 / math.sqrt(square))
     sketch = noisy[:-1, :-1] - np.outer(raw, omega.T @ raw) * (count * shrunk)
     tilt = omega.T @ mean / weight
-    length = float(tilt @ tilt)
-    if length > 0.0:
-        sketch -= np.outer(sketch @ tilt, tilt) * ((1.0 - 1.0 / math.sqrt(1.0 + length)) / length)
-    return sketch, {**details, "centered": True, "mean": mean, "count": count}
+    length = max(float(tilt @ tilt), _TINY)
+    lost = (1.0 - 1.0 / math.sqrt(1.0 + length)) / length
+    scaled: FloatArray = omega - np.outer(omega @ tilt, lost * tilt)
+    return sketch - np.outer(sketch @ tilt, lost * tilt), scaled, mean, count
 
 
-def spiked(z: FloatArray, omega: FloatArray, k: int, std: float) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
+def spiked(
+    z: FloatArray, omega: FloatArray, scaled: FloatArray, k: int, std: float
+) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
     """Return the subspace of a released sketch, (d, k), estimated eigenvalues, (k,), and details. Post-processing.
 
     A singular value w of ``G Omega + N``, with N of independent entries of standard deviation sigma, is pushed up from
@@ -304,21 +315,25 @@ def spiked(z: FloatArray, omega: FloatArray, k: int, std: float) -> tuple[FloatA
     m)``, up to a factor of about ``1 +- 1 / sqrt(2 m)``. (The sketch tilts the singular vectors towards Omega, so that
     ``s / ||Omega^T u||`` is too small, by 20 % at m = 8 k and eigenvalues 1/j.) Directions beyond the k-th mix into u
     with the weight ``rest (1/m - 1/d) / eigenvalue**2`` relative to u, rest being the sum of their squared eigenvalues.
+
+    ``scaled`` takes the place of Omega where z is about the mean (`about_mean`): the eigenvalue then is larger by the
+    factor ``||Omega^T u|| / ||scaled^T u||``.
     """
     d, m = omega.shape
     values, right = top_eigh(z.T @ z, k)
     edge = std**2 * math.sqrt(d * m)
     excess = values - std**2 * (d + m)
     squares = np.where(excess > 2.0 * edge, 0.5 * (excess + np.sqrt(np.maximum(excess**2 - 4.0 * edge**2, 0.0))), 0.0)
-    eigenvalues = np.sqrt(squares * (d / m))
-    rest = max(0.0, float(np.vdot(z, z)) - std**2 * d * m - float(squares.sum())) * (d / m)
-    safe = np.maximum(squares, np.finfo(np.float64).tiny)
+    basis, mass = orthonormal(z @ right), float(np.vdot(scaled, scaled))
+    shares = np.linalg.norm(basis.T @ omega, axis=1) / np.linalg.norm(basis.T @ scaled, axis=1)
+    eigenvalues = np.sqrt(squares * (d / m)) * shares
+    rest = max(0.0, float(np.vdot(z, z)) - std**2 * d * m - float(squares.sum())) * (d / mass)
+    safe = np.maximum(squares, _TINY)
     quality = np.maximum(squares**2 - edge**2, 0.0) / (safe * (safe + std**2 * d))
-    quality /= 1.0 + rest * (1.0 / m - 1.0 / d) / np.maximum(eigenvalues**2, np.finfo(np.float64).tiny)
-    best = float(eigenvalues.sum())
-    return orthonormal(z @ right), eigenvalues, {
+    quality *= eigenvalues**2 / np.maximum(eigenvalues**2 + rest * (1.0 / m - 1.0 / d), _TINY)
+    return basis, eigenvalues, {
         "approximate": ["eigenvalues", "total", "direction_quality", "predicted_captured"],
-        "total": float(np.vdot(omega, z)) * (d / m),
+        "total": float(np.vdot(scaled, z)) * (d / mass),
         "direction_quality": quality.tolist(),
-        "predicted_captured": float(quality @ eigenvalues) / best if best > 0.0 else 0.0,
+        "predicted_captured": float(quality @ eigenvalues) / max(float(eigenvalues.sum()), _TINY),
     }  # fmt: skip
