@@ -35,7 +35,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "discrete_noise": (False, True), "center": (False, True),
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
     "method": ("auto", "blocks", "histogram", "ring"), "horizon": (None, 9),
-    "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
+    "batch_size": ("auto", 4, 32), "sketch_size": (None, 5), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
     "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
     "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
     "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),

@@ -166,24 +166,11 @@ def _outer(rows: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=64)
-def gradient_move(d: int, k: int, clip: float, adjacency: str) -> float:
-    """Return the largest move of a clipped gradient ``a a^T W`` in Frobenius norm."""
-    angles = np.linspace(0.0, 2.0 * math.pi, 3 if d == 1 else 361)
-    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, : min(d, 2)]
-    rows = np.concatenate([length * circle for length in (0.0, 0.7, 1.0)])
-    basis = np.eye(min(d, 2))[:, :k]
-    gradients = (rows[:, :, None] * (rows @ basis)[:, None, :]).reshape(len(rows), -1)
-    gradients *= np.minimum(1.0, clip / np.maximum(np.linalg.norm(gradients, axis=1, keepdims=True), 1e-300))
-    return _furthest(gradients, adjacency)
-
-
-@lru_cache(maxsize=64)
 def sketch_move(d: int, m: int, clip: float, weight: float, adjacency: str) -> float:
-    """Return the largest move of a clipped sketch ``a a^T Omega``, with ``weight (a, c)`` beside it, in Euclidean norm."""
-    # Directions in the span of two columns of Omega and one orthogonal to it; the first row is absent.
-    turns = np.linspace(0.0, 2.0 * math.pi, 49)
-    tilts = np.append(np.arcsin([clip, min(1.0, clip / math.sqrt(2.0))]), np.linspace(0.0, 0.5 * math.pi, 13))
-    kept = [True, m > 1, d > m]
+    """Return the largest move of a clipped ``a a^T Omega``, (d, m), with ``weight (a, c)`` beside it if centered."""
+    # Directions in the span of two columns of Omega and one orthogonal to it. The first row is absent.
+    turns, tilt, kept = np.linspace(0.0, 2.0 * math.pi, 49), math.asin(clip), [True, m > 1, d > m]
+    tilts = np.append([tilt, math.pi - tilt], np.linspace(0.0, math.pi, 25))
     rows = np.array([
         np.array([math.sin(s) * math.cos(x), math.sin(s) * math.sin(x), math.cos(s)])[kept] for s in tilts for x in turns
     ])  # fmt: skip
@@ -339,7 +326,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             move = gram_move(d, adjacency, center=subject.center)
             yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
         case PrivateOja():
-            step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
+            step = sketch_move(d, subject.n_components, subject.bound, 0.0, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.budget.mu, step, d > 1)
         case PrivateSketch():
             norm, rows = columns_norm(subject.mechanism(d))

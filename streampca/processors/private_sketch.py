@@ -270,11 +270,12 @@ class SketchProcessor(Processor, of=PrivateSketch):
         after.noise, noisy = outlet.running("sketch", LatticeSum(after.total, GRID), self.noise, std)
         after.chain = outlet.chain
         details: dict[str, Any] = {"sketch_size": self.omega.shape[1]}
-        scaled = self.omega
+        scaled, along = self.omega, np.zeros(d)
         if weight:
             noisy, scaled, mean, count = about_mean(noisy, scaled, std, weight, after.terms.count(1, after.t))
             details |= {"centered": True, "mean": (mean * after.terms.row_norm).tolist(), "count": count}
-        basis, values, more = spiked(noisy, self.omega, scaled, algorithm.n_components, std)
+            along = mean / weight
+        basis, values, more = spiked(noisy, self.omega, scaled, algorithm.n_components, std, along)
         more["total"] *= after.terms.row_norm**2
         return after, released(after, basis, values, **details, **more)
 
@@ -304,7 +305,7 @@ def about_mean(
 
 
 def spiked(
-    z: FloatArray, omega: FloatArray, scaled: FloatArray, k: int, std: float
+    z: FloatArray, omega: FloatArray, scaled: FloatArray, k: int, std: float, along: FloatArray
 ) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
     """Return the subspace of a released sketch, (d, k), estimated eigenvalues, (k,), and details. Post-processing.
 
@@ -316,17 +317,21 @@ def spiked(
     ``s / ||Omega^T u||`` is too small, by 20 % at m = 8 k and eigenvalues 1/j.) Directions beyond the k-th mix into u
     with the weight ``rest (1/m - 1/d) / eigenvalue**2`` relative to u, rest being the sum of their squared eigenvalues.
 
-    ``scaled`` takes the place of Omega where z is about the mean (`about_mean`): the eigenvalue then is larger by the
-    factor ``||Omega^T u|| / ||scaled^T u||``.
+    If z is about the mean, ``scaled`` is Omega as `about_mean` returns it: eigenvalues are larger by the factor
+    ``||Omega^T u|| / ||scaled^T u||``. ``along`` is the mean over the weight: the noise of the sum of the rows adds
+    ``m sigma^2 (along . u)^2`` to w^2, for which one more direction than k is tried.
     """
     d, m = omega.shape
-    values, right = top_eigh(z.T @ z, k)
-    edge = std**2 * math.sqrt(d * m)
-    excess = values - std**2 * (d + m)
-    squares = np.where(excess > 2.0 * edge, 0.5 * (excess + np.sqrt(np.maximum(excess**2 - 4.0 * edge**2, 0.0))), 0.0)
+    values, right = top_eigh(z.T @ z, min(k + 1, m))
     basis, mass = orthonormal(z @ right), float(np.vdot(scaled, scaled))
+    edge = std**2 * math.sqrt(d * m)
+    # What noise adds to the squared lengths, with that of the sum of the rows along the mean.
+    excess = values - std**2 * (d + m + m * (basis.T @ along) ** 2)
+    squares = np.where(excess > 2.0 * edge, 0.5 * (excess + np.sqrt(np.maximum(excess**2 - 4.0 * edge**2, 0.0))), 0.0)
     shares = np.linalg.norm(basis.T @ omega, axis=1) / np.linalg.norm(basis.T @ scaled, axis=1)
     eigenvalues = np.sqrt(squares * (d / m)) * shares
+    order = np.argsort(-eigenvalues, kind="stable")[:k]
+    basis, squares, eigenvalues = basis[:, order], squares[order], eigenvalues[order]
     rest = max(0.0, float(np.vdot(z, z)) - std**2 * d * m - float(squares.sum())) * (d / mass)
     safe = np.maximum(squares, _TINY)
     quality = np.maximum(squares**2 - edge**2, 0.0) / (safe * (safe + std**2 * d))

@@ -130,7 +130,7 @@ def test_estimates_of_a_noisy_sketch(std: float) -> None:
         rng = np.random.default_rng(seed)
         omega = np.linalg.qr(rng.normal(size=(d, m)))[0]
         z = directions @ (values[:, None] * (directions.T @ omega)) + std * rng.normal(size=(d, m))
-        basis, eigenvalues, details = spiked(z, omega, omega, k, std)
+        basis, eigenvalues, details = spiked(z, omega, omega, k, std, np.zeros(d))
         captured = float(values @ ((directions.T @ basis) ** 2).sum(axis=1)) / values[:k].sum()
         found.append((
             np.mean(eigenvalues[:5] / values[:5]) - 1.0, details["predicted_captured"] - captured,
