@@ -169,11 +169,10 @@ def _outer(rows: FloatArray) -> FloatArray:
 def sketch_move(d: int, m: int, clip: float, weight: float, adjacency: str) -> float:
     """Return the largest move of a clipped ``a a^T Omega``, (d, m), with ``weight (a, c)`` beside it if centered."""
     # Directions in the span of two columns of Omega and one orthogonal to it. The first row is absent.
-    turns, tilt, kept = np.linspace(0.0, 2.0 * math.pi, 49), math.asin(clip), [True, m > 1, d > m]
-    tilts = np.append([tilt, math.pi - tilt], np.linspace(0.0, math.pi, 25))
-    rows = np.array([
-        np.array([math.sin(s) * math.cos(x), math.sin(s) * math.sin(x), math.cos(s)])[kept] for s in tilts for x in turns
-    ])  # fmt: skip
+    tilt, turns = math.asin(clip), np.linspace(0.0, 2.0 * math.pi, 49)
+    tilts = np.append([tilt, math.pi - tilt], np.linspace(0.0, math.pi, 25))[:, None]
+    points = np.stack(np.broadcast_arrays(np.sin(tilts) * np.cos(turns), np.sin(tilts) * np.sin(turns), np.cos(tilts)))
+    rows = points.reshape(3, -1).T[:, [True, m > 1, d > m]]
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     rows = np.vstack([0.0 * rows[:1], rows / np.where(lengths < 1e-9, np.inf, lengths), 0.7 * rows])
     parts = rows[:, : min(m, 2)]

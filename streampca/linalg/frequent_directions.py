@@ -25,9 +25,9 @@ class FrequentDirections(State):
     - the top k eigenvalues of G sum to at least ``top_sum(k)`` and to at most ``top_sum(k) + slack(k)``;
     - a k-dimensional subspace captures at least ``captured(basis)`` of G, and at most ``slack(k)`` more.
 
-    With ``sums``, rows end with the constant of `linalg.centering`, and all this holds about their mean: for ``G - s s^T
-    / n`` and ``B^T B - s s^T / n``, whose difference is that of G and ``B^T B``. The sum s and the number n of the rows
-    that are present are exact.
+    With ``sums``, rows end with the constant of `linalg.centering`, and all this holds about their mean, for ``G - s
+    s^T / n`` and ``B^T B - s s^T / n``: their difference is that of G and ``B^T B``. Sum s and number n of the rows are
+    exact.
 
     Here l is ``size``, ``rows`` are at most 2 l - 1 between two calls, and ``energy`` is the trace of G. The sketch
     shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks. O(l d) a row.

@@ -60,8 +60,8 @@ def sketch_sensitivity(clip: float, weight: float, adjacency: Adjacency, error: 
     The last norm is convex in f_a, f_b and the lengths of a and b, so that its square is at most ``max(1 + c^2, 2 -
     2r)``. Since ``A <= ||a|| ||p||``, the part of a / ||a|| in the span of Omega has a length x >= A, and y >= B for b.
     So ``r >= x y g - sqrt((1 - x^2)(1 - y^2)) >= x y (1 + g) - 1 >= A B (1 + g) - 1``, and ``r <= 1 - A B (1 - g)`` by
-    the same for -b. Let v = A B g, which is between -A B and A B; then r is between ``|v| + v - 1`` and ``1 - |v| + v``.
-    The square is convex in r. With u = |v| <= q^2, both ends give at most
+    the same for -b. Let v = A B g, of which |v| is at most A B. So r is between ``|v| + v - 1`` and ``1 - |v| + v``. The
+    square is convex in r. With u = |v| <= q^2, both ends give at most
 
         2 q^2 + 2 u (1 - 2u) + w^2 max(4 - 4u, 4u, 1 + c^2).
 
@@ -102,7 +102,7 @@ def sketched(rows: FloatArray, omega: Any, clip: float, weight: float) -> FloatA
     scores *= factors[:, None]
     if weight:
         scores = np.column_stack([scores, weight * factors])
-    total = single.T @ scores.astype(np.float32)
+    total: FloatArray = single.T @ scores.astype(np.float32)
     if weight:
         total[-1, :-1] = 0.0  # c p: it repeats the other sums, and has no place in the sensitivity
     # In place: fresh arrays of this size cost a third of the time.

@@ -47,9 +47,7 @@ def added(row: np.ndarray | None, omega: np.ndarray, clip: float, weight: float)
     adjacency=st.sampled_from(["zero-out", "replace"]),
 )
 @settings(deadline=None, max_examples=150)
-def test_no_pair_of_rows_exceeds_the_sensitivity(
-    seed: int, m: int, clip: float, share: float, adjacency: str
-) -> None:
+def test_no_pair_of_rows_exceeds_the_sensitivity(seed: int, m: int, clip: float, share: float, adjacency: str) -> None:
     rng = np.random.default_rng(seed)
     omega, weight = np.linalg.qr(rng.normal(size=(4, m)))[0], share * clip
     pairs = rng.normal(size=(60, 2, 4)) * rng.exponential(size=4)
