@@ -14,6 +14,7 @@ from streampca.linalg.centering import CONSTANT, counted
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import orthonormal, top_eigh
 from streampca.linalg.memory import Rows
+from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.noises import BLT
@@ -60,8 +61,8 @@ def sketch_sensitivity(clip: float, weight: float, adjacency: Adjacency, error: 
     The last norm is convex in f_a, f_b and the lengths of a and b, so that its square is at most ``max(1 + c^2, 2 -
     2r)``. Since ``A <= ||a|| ||p||``, the part of a / ||a|| in the span of Omega has a length x >= A, and y >= B for b.
     So ``r >= x y g - sqrt((1 - x^2)(1 - y^2)) >= x y (1 + g) - 1 >= A B (1 + g) - 1``, and ``r <= 1 - A B (1 - g)`` by
-    the same for -b. Let v = A B g, of which |v| is at most A B. So r is between ``|v| + v - 1`` and ``1 - |v| + v``. The
-    square is convex in r. With u = |v| <= q^2, both ends give at most
+    the same for -b. Let v = A B g, and u = |v|, which is at most A B <= q^2. Then ``u + v - 1 <= r <= 1 - u + v``. The
+    square is convex in r, and both ends give at most
 
         2 q^2 + 2 u (1 - 2u) + w^2 max(4 - 4u, 4u, 1 + c^2).
 
@@ -151,7 +152,7 @@ class PrivateSketch(Algorithm):
     ``details["direction_quality"]`` the squared cosines to the exact directions. They are approximate (`spiked`): no
     error bars are stated, and it is not tested whether components stand out from the noise.
 
-    *Cost.* O(dm) a row, O(d m^2) a release, and about 12 arrays of (d, m) numbers.
+    *Cost.* O(dm) a row, O(d m^2) a release, on one core; about 12 arrays of (d, m) numbers.
     """
 
     n_components: int
@@ -237,7 +238,8 @@ class SketchProcessor(Processor, of=PrivateSketch):
         center = int(algorithm.center)
         d = n_features - center
         m = algorithm.shape(d)[0]
-        self.omega = start_basis(d, m, source.start)
+        with OneThread():  # as in `step`
+            self.omega = start_basis(d, m, source.start)
         self.single = np.vstack([self.omega, np.zeros((center, m))]).astype(np.float32)
         self.total: FloatArray = np.zeros((d + center, m + center))
         self.noise = algorithm.mechanism(d).start(self.total.size)
@@ -248,6 +250,11 @@ class SketchProcessor(Processor, of=PrivateSketch):
         return (self.algorithm.horizon or EXACT_ROWS) - self.t
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[SketchProcessor, Release | None]:
+        # Sums of several threads have other bits in single precision: a run must resume with any number of cores.
+        with OneThread():
+            return self._step(rows, outlet)
+
+    def _step(self, rows: FloatArray, outlet: Outlet) -> tuple[SketchProcessor, Release | None]:
         # All changes are made on a copy, so that an interrupt leaves this value as before.
         algorithm, after = self.algorithm, self.after(self.t + len(rows), self.chain)
         d, start, is_due = len(self.omega), 0, after.t % algorithm.release_every == 0 or after.t == algorithm.horizon
@@ -332,7 +339,8 @@ def spiked(
     eigenvalues = np.sqrt(squares * (d / m)) * shares
     order = np.argsort(-eigenvalues, kind="stable")[:k]
     basis, squares, eigenvalues = basis[:, order], squares[order], eigenvalues[order]
-    rest = max(0.0, float(np.vdot(z, z)) - std**2 * d * m - float(squares.sum())) * (d / mass)
+    energy = float(np.vdot(z, z)) - std**2 * m * (d + float(along @ along))
+    rest = max(0.0, energy - float(squares.sum())) * (d / mass)
     safe = np.maximum(squares, _TINY)
     quality = np.maximum(squares**2 - edge**2, 0.0) / (safe * (safe + std**2 * d))
     quality *= eigenvalues**2 / np.maximum(eigenvalues**2 + rest * (1.0 / m - 1.0 / d), _TINY)

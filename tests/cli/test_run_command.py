@@ -215,13 +215,14 @@ def test_files_are_not_overwritten_unasked(table, run):
     [
         (["--algorithm", "window", "--window", "100"], "SlidingWindowPCA"),
         (["--algorithm", "PrivateOja", "--set", "batch_size=50"], "PrivateOja"),
+        (["--algorithm", "sketch", "--set", "sketch_size=3"], "PrivateSketch"),
         (["--no-center"], "PrivateFPL"),
     ],
 )
 def test_other_processors_and_centering(table, run, more, name):
     said = run(table, *more)
     assert (said.status, " releases, " in said.err) == (0, True)
-    parameters, centered = header_of(table)["parameters"], name == "SlidingWindowPCA"
+    parameters, centered = header_of(table)["parameters"], name in ("SlidingWindowPCA", "PrivateSketch")
     assert (parameters["processor"], parameters["center"]) == (name, centered)
     assert all("guarantee" not in json.loads(line) for line in lines_of(table)[1:])
     last = releases_of(table)[-1]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 from feeding import Overheard, feed
 from hypothesis import given, settings, strategies as st
 
@@ -162,6 +163,19 @@ def test_releases_are_few_and_say_what_they_cannot() -> None:
     assert "direction_quality" in releases[-1].details["approximate"]
     endless = PrivateSketch(**BUDGET).start(40 + 1, sp.Randomness())
     assert endless.rows_left == 2**29  # up to which sums are exact
+
+
+def test_releases_do_not_depend_on_the_number_of_threads() -> None:
+    rows, found = np.random.default_rng(0).normal(size=(300, 600)) / 25.0, []
+    for threads, single in ((1, False), (4, False), (4, True)):
+        with threadpoolctl.threadpool_limits(threads, user_api="blas"):
+            algorithm = PrivateSketch(**BUDGET, release_every=300)
+            stream = sp.Stream(algorithm, row_norm=1.0, seed=1, regret=None)
+            for block in rows[:, None] if single else (rows,):
+                stream.push_many(block)
+        assert stream.release is not None
+        found.append(stream.release.subspace.basis.tobytes())
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize(
