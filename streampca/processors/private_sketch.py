@@ -83,15 +83,9 @@ def sketch_sensitivity(clip: float, weight: float, adjacency: Adjacency, error: 
 def sketched(rows: FloatArray, omega: Any, clip: float, weight: float) -> FloatArray:
     """Sum the clipped sketches of rows, and round to the lattice. Curator only.
 
-    Parameters
-    ----------
-    rows : (n, d) admitted rows; (n, d + 1) with the constant if ``weight`` is not 0.
-    omega : (d, m) orthonormal columns in single precision, followed by a row of zeros for the constant.
-    clip, weight : as for `sketch_sensitivity`.
-
-    Returns
-    -------
-    sum : (d, m) array; (d + 1, m + 1) if centered, with the weighted sum of the rows in the last column.
+    ``rows`` are admitted, (n, d); if ``weight`` is not 0, (n, d + 1) with their constants, and ``omega``, which is in
+    single precision, has a row of zeros for it. The sum is (d, m); if centered (d + 1, m + 1), with the weighted sum of
+    the rows in the last column.
     """
     # Privacy: the block must be chosen without the rows, because the sum is rounded once a block. No branch depends on
     # a row. Admitted rows are exact in single precision, which takes half the time.

@@ -22,6 +22,7 @@ NAMES = (
     "fpl", "fpl-endless-replace", "fpl-tree", "fpl-discrete", "fpl-doubling", "fpl-regret", "fpl-tracking",
     "fpl-smoothed", "fpl-smoothed-drift", "perturbed-leader", "window-histogram", "window-ring", "window-smoothed",
     "window-smoothed-sums", "window-forgetting", "oja", "private-oja", "dp-pca", "tumbling", "tumbling-laplace",
+    "sketch", "sketch-center-replace",
 )  # fmt: skip
 CASES: dict[str, Callable[[], sp.Algorithm]] = {name: STREAMS[name][0] for name in NAMES} | {
     "window-marked": lambda: sp.SlidingWindowPCA(
@@ -31,8 +32,6 @@ CASES: dict[str, Callable[[], sp.Algorithm]] = {name: STREAMS[name][0] for name 
         center=False, **BUDGET, window=40, method="ring", release_every=2
     ),
     "window-ring-sums": lambda: sp.SlidingWindowPCA(center=False, **BUDGET, window=40, method="ring", release_every=20),
-    "sketch": lambda: sp.PrivateSketch(**BUDGET, sketch_size=4, horizon=N, clip=0.4, release_every=37, center=False),
-    "sketch-center": lambda: sp.PrivateSketch(**BUDGET, release_every=80, adjacency="replace"),
     "private-oja-clipped": lambda: sp.PrivateOja(**BUDGET, batch_size=40, horizon=N, clip=0.3, release_every=80),
 }
 
