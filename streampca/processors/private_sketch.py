@@ -16,13 +16,12 @@ from streampca.linalg.eigen import orthonormal, top_eigh
 from streampca.linalg.memory import Rows
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import MatrixFactorization
+from streampca.matrix_factorization.base import DMRST22, MatrixFactorization
 from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import LatticeSum, NoiseSource, Outlet
 from streampca.processors.ascent import released, start_basis
 from streampca.processors.base import Algorithm, Processor
-from streampca.processors.private_fpl import DMRST22
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 
