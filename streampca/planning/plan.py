@@ -154,7 +154,7 @@ def plan(
         recommended = found[0] if found[0].releases <= _SKETCHED else order[0]
         reason = (
             f"matrices of all pairs of {n_features} features take about {matrices / 1e9:.2g} GB; without them, "
-            f"PrivateSketch has the least noise up to {_SKETCHED} releases, and beyond, the larger of two predictions "
+            f"PrivateSketch captures the most up to {_SKETCHED} releases, and beyond, the larger of two predictions "
             f"counts; the last release captures {recommended.captured:.1%}"
         )
     else:

@@ -27,7 +27,7 @@ from streampca.processors.ascent import orthonormalise, random_basis
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja, PrivateStepSizes
-from streampca.processors.private_sketch import PrivateSketch, spiked
+from streampca.processors.private_sketch import EXACT_ROWS, PrivateSketch, spiked
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.solvers import Smoothed
 from streampca.processors.tumbling import Tumbling
@@ -272,6 +272,8 @@ def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray, 
 def sketch(question: Question) -> Iterator[Prediction]:
     """Yield `PrivateSketch`, by sketches of the mean Gram matrix plus noise."""
     n, d, k = question.n_rows, question.n_features, question.n_components
+    if n > EXACT_ROWS:
+        return
     settings: dict[str, Any] = {**question.centered_settings, "horizon": n}
     if question.release_every is not None:
         settings["release_every"] = question.release_every
