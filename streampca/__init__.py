@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from streampca.processors.oja import Oja as Oja
     from streampca.processors.private_fpl import PrivateFPL as PrivateFPL
     from streampca.processors.private_oja import PrivateOja as PrivateOja
+    from streampca.processors.private_sketch import PrivateSketch as PrivateSketch
     from streampca.processors.sliding_window import SlidingWindowPCA as SlidingWindowPCA
     from streampca.processors.solvers import Exact as Exact, Smoothed as Smoothed, Tracking as Tracking
     from streampca.processors.tumbling import Tumbling as Tumbling
@@ -80,6 +81,7 @@ _HOME = {
         "processors.oja": "Oja",
         "processors.private_fpl": "PrivateFPL",
         "processors.private_oja": "PrivateOja",
+        "processors.private_sketch": "PrivateSketch",
         "processors.sliding_window": "SlidingWindowPCA",
         "processors.solvers": "Exact Smoothed Tracking",
         "processors.tumbling": "Tumbling",

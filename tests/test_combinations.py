@@ -83,7 +83,7 @@ def made(name: str) -> Any:
         given |= {"horizon": 6, "batch_size": 3}
     elif kind == "DPPCA":
         given |= {"horizon": 10**6}
-    elif kind in ("PrivateFPL", "PerturbedLeader"):
+    elif kind in ("PrivateFPL", "PerturbedLeader", "PrivateSketch"):
         given |= {"release_every": 1}
     elif kind == "SlidingWindowPCA":
         given |= {"window": 3, "method": more[0]}
@@ -94,6 +94,7 @@ def test_algorithms_center_or_refuse() -> None:
     rows = table("algorithm")
     assert {row["algorithm"].split()[0] for row in rows} == {
         "PrivateFPL", "PerturbedLeader", "SlidingWindowPCA", "Tumbling", "Oja", "PrivateOja", "DPPCA",
+        "PrivateSketch",
     }  # fmt: skip
     for row in rows:
         algorithm = made(row["algorithm"])

@@ -36,6 +36,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
     "method": ("auto", "blocks", "histogram", "ring"), "horizon": (None, 9),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
+    "sketch_size": (None, 5),
     "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
     "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
     "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
@@ -65,6 +66,8 @@ DEFAULTS = {
     "adjacency='zero-out', publish_regret=False, solver=Exact(), center=None, max_rows_per_user=None",
     "PrivateOja": "delta=1e-06, horizon=None, batch_size='auto', "
     "learning_rate='adaptive', clip=None, adjacency='zero-out', release_every=None",
+    "PrivateSketch": "delta=1e-06, horizon=None, release_every=None, sketch_size=None, clip=None, "
+    "adjacency='zero-out', center=None",
     "SlidingWindowPCA": "delta=1e-06, eta=0.25, method='auto', adjacency='zero-out', "
     "release_every=None, checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=None",
     "SubspacePerturbation": "delta=1e-06, adjacency='zero-out'",

@@ -41,6 +41,7 @@ from streampca.privacy.randomness import Note
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
+from streampca.processors.private_sketch import PrivateSketch
 from streampca.processors.rewards import REWARD_WEIGHT, reward_scale
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
@@ -162,15 +163,22 @@ def _outer(rows: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=64)
-def gradient_move(d: int, k: int, clip: float, adjacency: str) -> float:
-    """Return the largest move of a clipped gradient ``a a^T W`` in Frobenius norm."""
-    angles = np.linspace(0.0, 2.0 * math.pi, 3 if d == 1 else 361)
-    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, : min(d, 2)]
-    rows = np.concatenate([length * circle for length in (0.0, 0.7, 1.0)])
-    basis = np.eye(min(d, 2))[:, :k]
-    gradients = (rows[:, :, None] * (rows @ basis)[:, None, :]).reshape(len(rows), -1)
-    gradients *= np.minimum(1.0, clip / np.maximum(np.linalg.norm(gradients, axis=1, keepdims=True), 1e-300))
-    return _furthest(gradients, adjacency)
+def sketch_move(d: int, m: int, clip: float, weight: float, adjacency: str) -> float:
+    """Return the largest move of a clipped ``a a^T Omega``, (d, m), with ``weight (a, c)`` beside it if centered."""
+    # Directions in the span of two columns of Omega and one orthogonal to it. The first row is absent.
+    tilt, turns = math.asin(clip), np.linspace(0.0, 2.0 * math.pi, 49)
+    tilts = np.append([tilt, math.pi - tilt], np.linspace(0.0, math.pi, 25))[:, None]
+    points = np.stack(np.broadcast_arrays(np.sin(tilts) * np.cos(turns), np.sin(tilts) * np.sin(turns), np.cos(tilts)))
+    rows = points.reshape(3, -1).T[:, [True, m > 1, d > m]]
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = np.vstack([0.0 * rows[:1], rows / np.where(lengths < 1e-9, np.inf, lengths), 0.7 * rows])
+    parts = rows[:, : min(m, 2)]
+    sketches = (rows[:, :, None] * parts[:, None, :]).reshape(len(rows), -1)
+    factors = np.minimum(1.0, clip / np.maximum(np.linalg.norm(sketches, axis=1, keepdims=True), 1e-300))
+    present = np.ones(len(rows), dtype=np.bool_)
+    present[0] = False
+    beside = weight * with_constant(rows, ~present) if weight else np.zeros((len(rows), 1))
+    return _furthest(factors * np.hstack([sketches, beside]), adjacency)
 
 
 @lru_cache(maxsize=64)
@@ -314,8 +322,13 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             move = gram_move(d, adjacency, center=subject.center)
             yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
         case PrivateOja():
-            step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
+            step = sketch_move(d, subject.n_components, subject.bound, 0.0, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.budget.mu, step, d > 1)
+        case PrivateSketch():
+            norm, rows = columns_norm(subject.mechanism(d))
+            move = sketch_move(d, *subject.shape(d), adjacency)
+            # Rounding in single precision is a part of the claim.
+            yield Claim(f"mu of running sketches by dense matrices, {rows}", mu, move * norm, tight=False)
         case DPPCA():
             # Segments share no rows (parallel composition): each may spend the whole budget.
             plan, delta = subject.plan(d), subject.delta

@@ -31,6 +31,7 @@ from streampca.privacy.outlet import LatticeSum
 from streampca.privacy.randomness import Note
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.private_sketch import PrivateSketch
 from streampca.processors.rewards import REWARD_WEIGHT
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
@@ -289,6 +290,8 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return in_epochs(subject, d)
         case PrivateFPL() | SlidingWindowPCA():
             return correlated(subject.mechanism.reconstruction)
+        case PrivateSketch():
+            return correlated(subject.mechanism(d).reconstruction)
         case LaplaceCovariance():
             return laplace(subject.scale(d))
         case MatrixLaplaceCovariance():

@@ -37,6 +37,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
     "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3)},
+    "PrivateSketch": {"clip": (None, 0.3)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
     "DoublingFPL": {"horizon": (12,)},
     "Tumbling": {"horizon": (None, 12)},
@@ -150,6 +151,22 @@ def boxed(subject: Any, d: int) -> Pairs:
         "a corner of any box": (other, np.full(d, 1e9)),
         "a row of tiny numbers": (bad, np.full(d, 1e-300)),
     }
+
+
+def in_sketch(subject: Any, d: int) -> Pairs:
+    """Return unit rows whose sketches have the norm of the clip, on two sides of a direction of the sketch."""
+
+    def row(stream: Stream, side: float = 1.0) -> FloatArray:
+        if stream.t == 0:
+            return _played(stream)  # a processor before the first row would draw another start
+        omega: FloatArray = stream.engine.processor.omega  # type: ignore[attr-defined]
+        inside, across = subject.shape(d)[1], np.eye(d)[0] - omega @ omega[0]
+        across /= max(float(np.linalg.norm(across)), 1e-9)  # 0 if the sketch is of all features
+        return _unit(inside * omega[:, 0] + side * math.sqrt(1.0 - inside**2) * across)
+
+    if subject.guarantee.adjacency == "zero-out":
+        return changes(subject, d) | {"a row of the clip": (np.full(d, np.nan) if subject.center else np.zeros(d), row)}
+    return changes(subject, d) | {"two sides of the sketch": (partial(row, side=-1.0), row)}
 
 
 def entries(subject: Any, d: int) -> Pairs:
@@ -273,6 +290,9 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
         {"rows": rows + 12 * (options["release_every"] - 1), "changes": centered if options["center"] else changes},
     ),
     "PrivateOja": ({"batch_size": 2}, {"positions": (0, -8, -3, -1)}),
+    "PrivateSketch": lambda options, rows: (
+        {"sketch_size": 2}, {"d": 12, "changes": in_sketch, "slack": ENDLESS if options["horizon"] is None else ""},
+    ),
     "DPPCA": _dp_pca,
     "DoublingFPL": ({"n_components": 2}, {"d": 8, "slack": DOUBLING}),
     "Tumbling": _tumbling,

@@ -20,7 +20,7 @@ from streampca.processors.tumbling import Tumbling
 #: Short names of algorithms. Every public algorithm may also be given by its own name.
 NAMES = {
     "fpl": "PrivateFPL", "window": "SlidingWindowPCA", "oja": "Oja", "private-oja": "PrivateOja", "dp-pca": "DPPCA",
-    "tumbling": "Tumbling",
+    "tumbling": "Tumbling", "sketch": "PrivateSketch",
 }  # fmt: skip
 #: Short names of mechanisms. Every public mechanism may also be given by its own name.
 MECHANISMS = {

@@ -32,7 +32,7 @@ _SCALES = (
 )
 #: Phrases of the library about its parameters for which the command line has other words.
 _OTHERWISE = {
-    ", or PrivateOja with regret=None, which has none": "",
+    ", or PrivateSketch, which has none": "",
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
     "`Stream(..., store=Store(path))`": "`streampca run FILE ... --store PATH`",

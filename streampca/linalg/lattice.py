@@ -164,7 +164,7 @@ def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
     if needed > free:
         raise UsageError(
             f"{n_features} features: their Gram matrix takes at least {needed / 1e9:.3g} GB of memory, and "
-            f"{free / 1e9:.3g} GB are available; choose fewer columns, or PrivateOja with regret=None, which has none"
+            f"{free / 1e9:.3g} GB are available; choose fewer columns, or PrivateSketch, which has none"
         )
 
 

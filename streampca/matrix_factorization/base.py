@@ -29,6 +29,8 @@ from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Draws
 from streampca.state import State
 
+#: The theorem of the guarantee, cited.
+DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 #: Number of values that are computed together.
 _CHUNK = 512
 #: Largest horizon, window and memory.

@@ -19,6 +19,7 @@ from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.base import DMRST22
 from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import DELTA, Adjacency
@@ -26,7 +27,7 @@ from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import RELEASE_EVERY
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
-from streampca.processors.private_fpl import DMRST22, RUNNING_GRAMS
+from streampca.processors.private_fpl import RUNNING_GRAMS
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 from streampca.state import State

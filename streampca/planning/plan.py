@@ -15,7 +15,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.planning.curve import Curve
-from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction
+from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction, oja, sketch
 from streampca.planning.question import Question
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.processors.private_fpl import PrivateFPL
@@ -32,6 +32,10 @@ _EQUAL = 0.003
 _HELD = 2**28
 #: A subspace that captures less than this share of the best one's reward is mostly noise.
 DROWNED = 0.5
+#: Bytes of `PrivateFPL` with the most buffers, over d**2, and the most that its matrices may take.
+_SQUARE_BYTES, _MATRICES = 88.0, 1e9
+#: Releases up to which `PrivateSketch` captures more than `PrivateOja` (4096 features; at 768, many more).
+_SKETCHED = 64
 #: Share that a good subspace captures.
 GOOD = 0.99
 
@@ -126,14 +130,30 @@ def plan(
         adjacency=adjacency, window=window, release_every=release_every, center=center, guess=spectrum,
         row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
-    curve, square = Curve(question.spectrum, question.n_components), question.row_norm**2
+    square, matrices = question.row_norm**2, _SQUARE_BYTES * n_features**2
+    is_wide, curve = matrices > _MATRICES, None
+    if is_wide and window is not None:
+        raise UsageError(f"window={window}: no algorithm for windows of {n_features} features. Use window=None")
+    if is_wide:  # without matrices of all pairs of features, in prediction as in the run
+        predicted = [*sketch(question), *oja(question)]
+    else:
+        curve = Curve(question.spectrum, question.n_components)
+        predictors = (*ONCE, *(STREAM if window is None else WINDOW))
+        predicted = [p for predict in predictors for p in predict(question, curve)]
     found = []
-    for predict in (*ONCE, *(STREAM if window is None else WINDOW)):
-        for p in predict(question, curve):  # in units of row_norm = 1
-            std, regret = (None if value is None else value * square for value in (p.noise_std, p.regret_per_row))
-            found.append(replace(p, noise_std=std, regret_per_row=regret))
+    for p in predicted:  # in units of row_norm = 1
+        std, regret = (None if value is None else value * square for value in (p.noise_std, p.regret_per_row))
+        found.append(replace(p, noise_std=std, regret_per_row=regret))
     order = sorted(found, key=lambda p: (p.serves != question.purpose, not p.is_certain, -p.captured))
-    recommended, reason = _recommend([p for p in order if p.serves == question.purpose], question)
+    if is_wide:
+        recommended = found[0] if found[0].releases <= _SKETCHED else order[0]
+        reason = (
+            f"matrices of all pairs of {n_features} features take about {matrices / 1e9:.2g} GB; without them, "
+            f"PrivateSketch captures the most up to {_SKETCHED} releases, and beyond, the larger of two predictions "
+            f"counts; the last release captures {recommended.captured:.1%}"
+        )
+    else:
+        recommended, reason = _recommend([p for p in order if p.serves == question.purpose], question)
     warnings, advice = _warnings(question, recommended, curve), _advice(question, found)
     return Plan(question, tuple(order), recommended, reason, tuple(warnings), tuple(advice))
 
@@ -178,7 +198,7 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
     return chosen, f"captures {chosen.captured:.1%} of the best subspace (the most is {most:.1%}){pure}"
 
 
-def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
+def _warnings(q: Question, best: Prediction, curve: Curve | None) -> list[str]:
     """Return expected failures, with the number of rows that would suffice."""
     texts, k = [], q.n_components
     # A random subspace captures k / d of the energy, as a share of the best one's.
@@ -194,7 +214,7 @@ def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
         step = 10 ** max(0, len(str(needed)) - 2)  # two digits, rounded up
         needed = -(-needed // step) * step
         texts.append(f"for {GOOD:.0%} captured variance{by} about {needed} {whole} are needed; there are {q.rows}")
-    if best.noise_std is not None:
+    if best.noise_std is not None and curve is not None:
         # Weyl: noise of spectral norm s moves no eigenvalue by more than s.
         noise, signal = best.noise_std * curve.norm / q.row_norm**2, q.rows * q.spectrum[:k]
         if (signal < noise).any():
@@ -206,13 +226,13 @@ def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
     return texts + settings_warnings(best.algorithm.guarantee, q.n_rows)
 
 
-def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | None:
+def _rows_needed(question: Question, curve: Curve | None, best: Prediction) -> int | None:
     """Return the rows (in a window, if there is one) for which the recommended kind of algorithm captures a good share.
 
-    A mechanism counts as `GaussianCovariance`. None for `PrivateOja`, which releases no Gram matrix.
+    A mechanism counts as `GaussianCovariance`. None for `PrivateOja` and `PrivateSketch`, which release no Gram matrix.
     """
     settings, every = question.centered_settings, question.release_every
-    if best.noise_std is None and best.serves != "once":
+    if curve is None or (best.noise_std is None and best.serves != "once"):
         return None
 
     def std(rows: int) -> float:

@@ -27,6 +27,7 @@ from streampca.processors.ascent import orthonormalise, random_basis
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja, PrivateStepSizes
+from streampca.processors.private_sketch import EXACT_ROWS, PrivateSketch, spiked
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.solvers import Smoothed
 from streampca.processors.tumbling import Tumbling
@@ -267,7 +268,35 @@ def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray, 
     return float(first + best * every * total) / n
 
 
-def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
+def sketch(question: Question) -> Iterator[Prediction]:
+    """Yield `PrivateSketch`, by sketches of the mean Gram matrix plus noise."""
+    n, d, k = question.n_rows, question.n_features, question.n_components
+    if n > EXACT_ROWS:
+        return
+    settings: dict[str, Any] = {**question.centered_settings, "horizon": n}
+    if question.release_every is not None:
+        settings["release_every"] = question.release_every
+    algorithm = PrivateSketch(**settings)
+    m, _, weight = algorithm.shape(d)
+    every, leaves = algorithm.release_every, -(-n // algorithm.release_every)
+    ends = np.unique(np.geomspace(1, leaves, _TIMES // 4).astype(np.int64))
+    stds = algorithm.mechanism(d).stds(ends)
+    draws = Randomness.from_seed(_SEED).stream("sketch")
+    omega, shares = random_basis(d, m, draws), []
+    for i, (end, std) in enumerate(zip(ends.tolist(), stds.tolist(), strict=True)):
+        exact = min(end * every, n) * question.spectrum[:, None] * omega
+        basis = spiked(exact + std * draws.normal(i + 1, d * m).reshape(d, m), omega, omega, k, std, np.zeros(d))[0]
+        shares.append(float(question.spectrum @ (basis**2).sum(axis=1)) / question.best)
+    note = "O(d m) memory, with m a few times k; its noise grows with the number of releases"
+    if question.purpose == "once":
+        yield Prediction(algorithm, settings, "once", shares[-1], 1, note)
+        return
+    # The weight of a row beside its sketch is not that of `linalg.centering`.
+    regret = _regret(question, every, ends, np.array(shares), stds * (MEAN_WEIGHT / (weight or 1.0)))
+    yield Prediction(algorithm, settings, "stream", shares[-1], leaves, note, regret_per_row=regret)
+
+
+def oja(question: Question, curve: Curve | None = None) -> Iterator[Prediction]:
     """Yield `PrivateOja` with steps for the number of rows, by its own recursion on mean gradients plus noise."""
     n, d, k = question.n_rows, question.n_features, question.n_components
     settings: dict[str, Any] = {**question.settings, "horizon": n}

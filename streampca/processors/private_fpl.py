@@ -13,6 +13,7 @@ from streampca.linalg.counts import check_strategy
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.base import DMRST22
 from streampca.matrix_factorization.noises import BLT, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
 from streampca.privacy.budget import DELTA, Adjacency
@@ -25,7 +26,6 @@ from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.terms import Terms, centered_fields
 
-DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
 
 

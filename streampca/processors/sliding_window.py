@@ -17,6 +17,7 @@ from streampca.linalg.lattice import STEP, GramInParts, GramSum, difference, sum
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.base import DMRST22
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.budget import DELTA, Adjacency
@@ -26,7 +27,6 @@ from streampca.processors.spectral_histogram import Rules, SpectralHistogram
 from streampca.release.release import Release
 from streampca.release.terms import Terms, centered_fields
 
-DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
 UU21 = "Upadhyay, Upadhyay, ICML 2021 (spectral histogram; its printed mechanism is not used)"
 

@@ -137,9 +137,10 @@ class RegretLog:
         # None are left at the horizon, for a state that is restored.
         has_matrix, release = processor.curator_gram() is not None, max(1, processor.rows_until_release)
         # A second (d, d) matrix would double the memory of algorithms that hold one, and be all of it for others.
-        is_sketched = d > _EXACT_FEATURES and not has_matrix and not center
+        is_sketched = d > _EXACT_FEATURES and not has_matrix
         sketch = _SKETCH_ROWS * processor.algorithm.n_components
-        own = FrequentDirections(Rows(d), sketch) if is_sketched else GramSum(d)
+        sums = np.zeros(d) if center else None
+        own = FrequentDirections(Rows(d - center), sketch, sums=sums) if is_sketched else GramSum(d)
         # Records fall on releases, so that no block is cut for them.
         rows = _SPACING if d < _WIDE else min(max(_SPACING, _RELEASES * release), _LONGEST)
         step = self.every or (-(-rows // release) * release if release <= _LONGEST else rows)
@@ -200,6 +201,8 @@ class RegretSums(State):
             if isinstance(gram, FrequentDirections):
                 # The sketch loses at most `slack` of OPT and adds nothing: both ends are certain (Ghashami et al.).
                 most, slack, inside = gram.top_sum(k), gram.slack(k), gram.captured(subspace.basis)
+                present, mean = gram.mean
+                of_mean = present * float(mean @ mean)
             else:
                 matrix = unpack_entries(gram.packed(), gram.n_features)
                 if self.center:

@@ -53,7 +53,7 @@ def size_warnings(n_components: int | None, n_features: int | None, square_bytes
     if needed > _LARGE_MEMORY:
         found.append(
             f"{n_features} features: matrices of all pairs of features require about {needed / 1e9:.2g} GB of memory. "
-            "Choose fewer columns, or PrivateOja with regret=None, which has none."
+            "Choose fewer columns, or PrivateSketch, which has none."
         )
     return found
 

@@ -19,6 +19,7 @@ from streampca.mechanisms import adaptive
 from streampca.mechanisms.exact_subspace import TruncatedLaplace
 from streampca.privacy import budget, gaussian
 from streampca.processors import private_fpl
+from streampca.processors.private_sketch import sketch_sensitivity
 
 
 def recomputed(name):
@@ -99,6 +100,9 @@ WRONG = {
     ("tree one level too shallow", "PrivateFPL-tree"): "running sums",
     ("users taken for rows", "PrivateFPL-users"): "rows 1, 2",
     ("sensitivity halved", "PrivateOja-two"): "a step",
+    ("sum of rows not charged", "PrivateSketch-centered"): "running sketches",
+    ("sum of rows not charged", "PrivateSketch-centered-replace"): "running sketches",
+    ("sketches of zero-out under replace", "PrivateSketch-replace"): "running sketches",
     ("noise for one bin where two change", "DPPCA"): "vote that moves",
     ("threshold too low", "StabilityHistogram-moves"): "lone vote",
     ("budget not split over widths", "ApproximateSubspace"): "vote that moves",
@@ -147,3 +151,10 @@ def test_the_constants_of_centering_by_search():
     assert claims.gram_move(5, "zero-out", center=True) == pytest.approx(centering.JOINT_FACTOR, rel=1e-12)
     assert claims.gram_move(5, "replace", center=True) == pytest.approx(1.125 * math.sqrt(2.0), rel=2e-6)
     assert claims.gram_move(1, "replace") == 1.0
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.1])
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_the_sensitivity_of_sketches_by_search(weight, adjacency):
+    found = claims.sketch_move(5, 2, 0.4, weight, adjacency)
+    assert found == pytest.approx(sketch_sensitivity(0.4, weight, adjacency), rel=1e-9)

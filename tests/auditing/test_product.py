@@ -97,6 +97,7 @@ def test_a_new_algorithm_is_audited_because_it_is_public(monkeypatch, independen
 def predicted():
     question = {"n_rows": 20_000, "n_features": 6, "n_components": 2, "epsilon": 8.0, "delta": 1e-6}
     further = ({}, {"window": 2000}, {"spectrum": [0.6, 0.4]}, {"n_features": 20, "epsilon": 1.0, "n_rows": 300})
+    further += ({"n_features": 3400, "n_components": 1, "release_every": 20_000},)
     found = {prediction.name for more in further for prediction in sp.plan(**question | more).predictions}
     return {part for name in found for part in name.rstrip("]").split("[")}
 

@@ -12,6 +12,7 @@ from golden_cases import BUDGET, STREAMS, D, N, rows
 
 import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, StreamPCAError, UsageError
+from streampca.linalg.centering import with_constant
 from streampca.linalg.lattice import onto_ball
 
 ROWS = rows()
@@ -21,6 +22,7 @@ NAMES = (
     "fpl", "fpl-endless-replace", "fpl-tree", "fpl-discrete", "fpl-doubling", "fpl-regret", "fpl-tracking",
     "fpl-smoothed", "fpl-smoothed-drift", "perturbed-leader", "window-histogram", "window-ring", "window-smoothed",
     "window-smoothed-sums", "window-forgetting", "oja", "private-oja", "dp-pca", "tumbling", "tumbling-laplace",
+    "sketch", "sketch-center-replace",
 )  # fmt: skip
 CASES: dict[str, Callable[[], sp.Algorithm]] = {name: STREAMS[name][0] for name in NAMES} | {
     "window-marked": lambda: sp.SlidingWindowPCA(
@@ -74,13 +76,13 @@ def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[]
 
 
 def feed(processor: sp.Processor, block: np.ndarray) -> tuple[sp.Processor, list[tuple[Any, ...]]]:
-    processor, releases = feeding.feed(processor, block)
+    processor, releases = feeding.feed(processor, with_constant(block) if processor.algorithm.center else block)
     return processor, [bits(release) for release in releases]
 
 
 def test_a_snapshot_continues_bit_for_bit(make: Callable[[], sp.Algorithm]) -> None:
     algorithm, randomness = make(), sp.Randomness.from_seed(5)
-    first = algorithm.start(D, randomness)
+    first = algorithm.start(D + algorithm.center, randomness)
     expected = feed(first, BALL)[1]
     for cut in (0, 3, 70, N - 1):
         middle, got = feed(first, BALL[:cut])
@@ -89,14 +91,15 @@ def test_a_snapshot_continues_bit_for_bit(make: Callable[[], sp.Algorithm]) -> N
         copied = copy.deepcopy(snapshot)
         feed(middle, BALL[cut:])
         np.testing.assert_equal(snapshot, copied)  # it does not change with the processor that it was taken from
-        again = algorithm.start(D, randomness, start=first.source.start, snapshot=snapshot)
+        again = algorithm.start(D + algorithm.center, randomness, start=first.source.start, snapshot=snapshot)
         assert again.t == cut
         assert got + feed(again, BALL[cut:])[1] == expected
 
 
 def test_a_step_leaves_the_processor_as_it_was(make: Callable[[], sp.Algorithm]) -> None:
     """Two different continuations of one value, and the first one again."""
-    middle = feed(make().start(D, sp.Randomness.from_seed(5)), BALL[:70])[0]
+    algorithm = make()
+    middle = feed(algorithm.start(D + algorithm.center, sp.Randomness.from_seed(5)), BALL[:70])[0]
     once = feed(middle, BALL[70:])[1]
     other = feed(middle, BALL[170:250])[1]
     assert feed(middle, BALL[70:])[1] == once

@@ -25,7 +25,7 @@ N = len(ROWS)
 NAMES = (
     "fpl", "fpl-endless-replace", "fpl-tree", "fpl-discrete", "fpl-tracking", "fpl-tracking-every-row", "fpl-smoothed",
     "fpl-regret", "fpl-center", "fpl-doubling", "window-histogram", "window-ring", "window-smoothed",
-    "window-forgetting", "oja", "private-oja", "dp-pca", "tumbling-short", "users",
+    "window-forgetting", "oja", "private-oja", "sketch", "dp-pca", "tumbling-short", "users",
 )  # fmt: skip
 USERS = np.random.default_rng(1).integers(0, 120, size=N).tolist()
 

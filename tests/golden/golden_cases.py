@@ -19,8 +19,8 @@ BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
 #: Budgets at which adaptive mechanisms and norm estimates find something in 330 rows.
 RICH: dict[str, Any] = {"n_components": K, "epsilon": 20.0, "delta": 1e-2}
 SEED = 7
-#: Cases whose matrices are made of eigenvalues, so that their last bits are those of LAPACK.
-BY_LAPACK = frozenset({"gaussian-psd", "subspace-perturbation-fallback"})
+#: Cases whose matrices are made of eigenvalues, or summed in single precision: their last bits are LAPACK's and BLAS's.
+BY_LAPACK = frozenset({"gaussian-psd", "subspace-perturbation-fallback", "sketch", "sketch-center-replace"})
 #: Public ranges that clip some of the rows of `rows`, one feature wider than the others.
 RANGES = (np.full(D, -1.5), np.array([2.5, *[1.5] * (D - 1)]))
 
@@ -113,6 +113,8 @@ stream("window-warmup", lambda: WINDOW(**RICH, window=40, method="ring", release
 stream("oja", lambda: sp.Oja(n_components=K, release_every=9))
 stream("private-oja", lambda: sp.PrivateOja(**BUDGET, batch_size=16))
 stream("private-oja-replace-clip", lambda: sp.PrivateOja(**RICH, batch_size=8, clip=0.5, adjacency="replace"))
+stream("sketch", lambda: sp.PrivateSketch(**BUDGET, sketch_size=4, horizon=N, clip=0.4, release_every=37, center=False))
+stream("sketch-center-replace", lambda: sp.PrivateSketch(**RICH, release_every=80, adjacency="replace"))
 stream("dp-pca", lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=N, batch_size=55))
 stream("tumbling", lambda: TUMBLING(GAUSSIAN(**BUDGET), release_every=40))
 stream("tumbling-short", lambda: TUMBLING(GAUSSIAN(**BUDGET), release_every=40, horizon=N,

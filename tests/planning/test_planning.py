@@ -132,6 +132,21 @@ def test_drowned_signals_are_told_with_the_rows_that_would_do() -> None:
     assert any("rows in the window" in text for text in windowed.warnings)
 
 
+def test_thousands_of_features_are_sketched_up_to_64_releases() -> None:
+    wide = {"n_rows": 20_000, "n_features": 3400, "n_components": 4, "spectrum": "steep"}
+    found = plan(**(ASKED | wide))
+    assert (found.best.name, found.best.releases) == ("PrivateSketch", 16)
+    assert {p.name for p in found.predictions} == {"PrivateSketch", "PrivateOja"}
+    assert "3400 features take about 1 GB" in found.reason
+    once = plan(**(ASKED | wide), release_every=20_000)
+    assert once.best.serves == "once"
+    assert once.best.captured > found.best.captured > 0.9
+    many = plan(**(ASKED | wide), release_every=20)
+    assert many.best.captured == max(p.captured for p in many.predictions)
+    with pytest.raises(UsageError, match="window=100: no algorithm for windows of 3400 features"):
+        plan(**(ASKED | wide), window=100)
+
+
 def test_a_single_release_is_told_how_many_rows_would_do() -> None:
     drowned = plan(**(ASKED | {"n_rows": 100}), release_every=100)
     needed = needed_by(drowned)

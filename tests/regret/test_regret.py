@@ -3,6 +3,7 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError, NoReleaseError, UsageError
+from streampca.linalg.centering import with_constant
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.memory import Rows
@@ -77,28 +78,34 @@ def test_an_unasked_history_thins_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(np.diff(times)) == {4, 6}  # 6 where the dropped ones ended
 
 
-def test_sketches_bound_what_they_are_of() -> None:
+@pytest.mark.parametrize("center", [False, True])
+def test_sketches_bound_what_they_are_of(center: bool) -> None:
     """On rows that turn: what is seen first, and forgotten, is what the sketch must not lose."""
     rng, k, size = np.random.default_rng(1), 2, 8
     rows = onto_ball(np.concatenate([rng.normal(size=(60, 30)) * np.roll(np.geomspace(1, 0.01, 30), 7 * turn) / 3
-                                     for turn in range(4)]))  # fmt: skip
-    sketch, others = FrequentDirections(Rows(30), size), FrequentDirections(Rows(30), size)
+                                     for turn in range(4)]) + 0.1 * center)  # fmt: skip
+    absent = (np.arange(240) % 5 == 3) & center
+    longer = with_constant(rows, absent) if center else rows
+    sketch = others = FrequentDirections(Rows(30), size, sums=np.zeros(31) if center else None)
     for start, stop in ((0, 1), (1, 33), (33, 200), (200, 240)):
-        others = others.add(rows[start:stop])
+        others = others.add(longer[start:stop])
     played = np.linalg.qr(rng.normal(size=(30, k)))[0]
-    for count, row in enumerate(rows, 1):
+    for count, row in enumerate(longer, 1):
         sketch = sketch.add(row[None])
-        gram = rows[:count].T @ rows[:count]
+        here = rows[:count][~absent[:count]]
+        here = here - center * here.mean(axis=0)
+        gram = here.T @ here
         best, slack = np.linalg.eigvalsh(gram)[-k:].sum(), sketch.slack(k)
         assert sketch.top_sum(k) <= best + 1e-9
         assert best <= sketch.top_sum(k) + slack + 1e-9
-        inside = np.sum((rows[:count] @ played) ** 2)
+        inside = np.sum((here @ played) ** 2)
         assert sketch.captured(played) - 1e-9 <= inside <= sketch.captured(played) + slack + 1e-9
-        left = np.linalg.eigvalsh(gram - sketch.rows.array.T @ sketch.rows.array)
+        present, mean = sketch.mean
+        left = np.linalg.eigvalsh(gram + present * np.outer(mean, mean) - sketch.rows.array.T @ sketch.rows.array)
         assert left[0] > -1e-9
         assert left[-1] < sketch.shrunk + 1e-9
         assert sketch.rows.count < 2 * size
-    assert 0.0 < slack < best
+    assert 0.0 < slack < 1.1 * best
     np.testing.assert_array_equal(sketch.rows.array, others.rows.array)
     assert (sketch.shrunk, sketch.energy) == (others.shrunk, others.energy)
 
@@ -123,6 +130,21 @@ def test_many_features_have_an_interval() -> None:
     assert many.regret.history[0].slack == 0.0
     with pytest.raises(UsageError, match="sketch"):
         many.regret.exact_gram()
+
+
+def test_many_centered_features_have_an_interval() -> None:
+    d, k = 301, 2
+    rows = np.random.default_rng(2).normal(size=(400, d)) * np.r_[2.0, 1.0, np.full(d - 2, 0.02)] / 4.0 + 0.02
+    rows[::9] = np.nan  # absent
+    stream = sp.Stream(sp.PrivateSketch(n_components=k, epsilon=9.0, release_every=100), row_norm=1.0, seed=1)
+    stream.push_many(rows)
+    record, usable = stream.regret.now(), onto_ball(rows[~np.isnan(rows[:, 0])])
+    exact = (usable - usable.mean(axis=0)).T @ (usable - usable.mean(axis=0))
+    best, of_mean = np.linalg.eigvalsh(exact)[-k:].sum(), len(usable) * np.sum(usable.mean(axis=0) ** 2)
+    assert record.count == len(usable)
+    assert record.opt <= best + of_mean <= record.opt + record.slack
+    assert 0.0 < record.slack < 0.2 * best
+    assert record.captured <= stream.engine.subspace().captured(exact) / best <= 1.0
     exact = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50), row_norm=1.0, seed=1)
     exact.push_many(rows[:3])
     assert exact.regret.now().slack == 0.0  # the processor holds the matrix

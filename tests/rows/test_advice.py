@@ -71,7 +71,7 @@ def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
     with sp.Ledger(tmp_path / "ledger.db") as ledger:
         ledger.set_budget("rows", sp.Budget(9.0, 1e-5))
         stream = sp.Stream(algorithm, row_norm=1.0, account=ledger.account("rows"))
-        with pytest.raises(UsageError, match=r"400000 features: .* GB of memory, and .* PrivateOja"):
+        with pytest.raises(UsageError, match=r"400000 features: .* GB of memory, and .* PrivateSketch"):
             stream.push_many(np.zeros((2, 400_000)))
         assert not ledger.balance("rows").entries
     assert size_warnings(2, 5000, algorithm.square_bytes)[0].startswith("5000 features: matrices of all pairs")

@@ -40,7 +40,7 @@ from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, DrawKeys, Draws
-from streampca.processors import private_fpl, private_oja
+from streampca.processors import private_fpl, private_oja, private_sketch
 from streampca.processors.dp_pca import Plan
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import PrivateOjaProcessor
@@ -298,12 +298,16 @@ def _too_few_degrees(self: MatrixLaplaceCovariance, d: int, draws: Draws) -> Any
     return svec(self.scale(d) * (one @ one.T - two @ two.T))
 
 
+# Mechanisms of sketches are kept, and would hide a planted calibration.
+_fresh_mechanism = put(private_sketch, "_mechanism", private_sketch._mechanism.__wrapped__)
+
+
 # -- the list -----------------------------------------------------------------------------------------
 # fmt: off
 
 _HALVED = """
 PrivateFPL PrivateFPL-discrete PrivateFPL-endless DoublingFPL PrivateFPL-rewards SlidingWindowPCA-histogram
-SlidingWindowPCA-ring SlidingWindowPCA-forgetting PrivateOja DPPCA MatrixLaplaceCovariance
+SlidingWindowPCA-ring SlidingWindowPCA-forgetting PrivateOja PrivateSketch DPPCA MatrixLaplaceCovariance
 MatrixLaplaceCovariance-one-feature WishartCovariance GaussianCovariance GaussianCovariance-discrete LaplaceCovariance
 SubspacePerturbation ApproximateSubspace StabilityHistogram-moves"""
 _CONTINUED = "life-fork-blt life-fork-tree life-copy life-pickle life-state life-copied-store life-rolled-back-store"
@@ -359,6 +363,14 @@ bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
     times(private_oja, "gradient_sensitivity", 0.5))
 bug("gradients not clipped", "PrivateOja-clipped", (
     private_oja, "clipped_gradients", lambda honest: lambda rows, basis, bound: honest(rows, basis, 1.0)))
+bug("noise calibrated for another clip", "PrivateSketch PrivateSketch-replace", (
+    private_sketch, "sketched", lambda honest: lambda rows, omega, clip, weight: honest(rows, omega, 2 * clip, weight)))
+bug("sum of rows not charged", "PrivateSketch-centered PrivateSketch-centered-replace", _fresh_mechanism, (
+    private_sketch, "sketch_sensitivity",
+    lambda honest: lambda clip, weight, *more: honest(clip, 0.0, *more)))
+bug("sketches of zero-out under replace", "PrivateSketch-replace", _fresh_mechanism, (
+    private_sketch, "sketch_sensitivity",
+    lambda honest: lambda clip, weight, *more: honest(clip, weight, "zero-out")))
 bug("clipped products with a quarter of the noise", "DPPCA", const(ClippedMean, "std", lambda self: 0.25 * self.std))
 bug("no noise in the votes", "DPPCA", no_noise("norm"))
 bug("none inside", "DPPCA", no_noise("inside"))

@@ -25,6 +25,7 @@ from streampca.auditing.needs import (
     boxed,
     centered,
     changes,
+    in_sketch,
     lines,
     needs,
     needs_of,
@@ -97,6 +98,13 @@ add("PrivateOja", OJA, d=6)
 add("PrivateOja-two", OJA, n_components=2, adjacency="replace", batch_size=1, d=6)
 add("PrivateOja-replace", OJA, adjacency="replace", d=6)
 add("PrivateOja-clipped", OJA, clip=0.3, release_every=5, d=6, positions=(0, 4, 9, 11))
+
+SKETCH = partial(sp.PrivateSketch, n_components=1, sketch_size=2, horizon=12, release_every=1, center=False, **BUDGET)
+_in_sketch: dict[str, Any] = {"d": 12, "changes": in_sketch}
+add("PrivateSketch", SKETCH, **_in_sketch)
+add("PrivateSketch-replace", SKETCH, adjacency="replace", **_in_sketch)
+add("PrivateSketch-centered", SKETCH, center=True, **_in_sketch)
+add("PrivateSketch-centered-replace", SKETCH, center=True, adjacency="replace", quick=False, **_in_sketch)
 
 
 def dp_pca(name: str, quick: bool = False, cost: float = 1.0, **given: Any) -> None:
