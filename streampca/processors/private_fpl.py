@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from streampca.linalg.counts import check_strategy
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.noises import BLT, NOISES, Noise
+from streampca.matrix_factorization.noises import BLT, FACTORIZATIONS, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -24,6 +25,7 @@ from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.terms import Terms, centered_fields
+from streampca.state import fields_of
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
@@ -135,6 +137,13 @@ class PrivateFPL(Leader):
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()
+
+    def run_terms(self) -> Mapping[str, Any] | None:
+        kind = type(self.mechanism).__name__
+        if FACTORIZATIONS.get(kind) is not type(self.mechanism):
+            return None  # of the caller's own noise, which a reader of the file cannot compute
+        run = {"release_every": self.release_every, "horizon": self.horizon, "factorization": kind}
+        return {**run, "constants": fields_of(self.mechanism)}
 
 
 class FPLProcessor(LeaderProcessor, of=PrivateFPL):

@@ -19,7 +19,7 @@ from streampca.release.release import Release
 from streampca.release.terms import Terms
 
 #: Format of the header and of the lines.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
-from streampca.processors.base import Algorithm, Processor, Setting
+from streampca.processors.base import Algorithm, Processor, Setting, run_name
 from streampca.regret.private_regret import PrivateRegret
 from streampca.regret.regret import Moment, RegretLog, RegretSums
 from streampca.release.release import Release
@@ -445,7 +445,8 @@ class Engine:
             if isinstance(admission.bounds, PrivateBounds) and now.t + count == admission.warmup:
                 bins = np.concatenate(now.counts.plus(counts).votes)
                 admission = replace(admission, found=admission.bounds.found(bins, outlet))
-                after = after.after(after.t, outlet.chain, terms=self._terms(admission))
+                terms = replace(self._terms(admission), run=after.terms.run)
+                after = after.after(after.t, outlet.chain, terms=terms)
                 now = now._replace(admission=admission)
         entry = None if self.log is None else Entry(now.t + 1, count, admitted, None, counts, position=position)
         now = self.commit(before, self.following(now, count, counts, after, release, sums), entry, outlet)
@@ -538,6 +539,8 @@ class Engine:
 
 
 def regenerated(processor: Processor, outlet: Outlet) -> Processor:
-    """Return the processor with 16 bytes of a new generation in its chain value."""
+    """Return the processor with 16 bytes of a new generation in its chain value, and a name of its own."""
     outlet.hide("generation")
-    return processor.after(processor.t, outlet.chain)
+    after = processor.after(processor.t, outlet.chain)
+    after.run = run_name(outlet.fresh[-1])
+    return after
