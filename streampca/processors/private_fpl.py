@@ -121,6 +121,7 @@ class PrivateFPL(Leader):
             factor = user_factor(mechanism, users, self.release_every)
             mechanism = self.noise.mechanism(leaves, mu, sensitivity * factor)
             object.__setattr__(self, "unit", f"one user with up to {users} rows")
+            object.__setattr__(self, "contribution", f"{users} rows")
         derived = {
             # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
             "absorbs_grams": not self.publish_regret and users is None,
