@@ -119,10 +119,12 @@ class Guarantee:
         if not self.is_private:
             return 1.0
         odds = math.exp(min(self.epsilon, 700.0))  # beyond, the second bound is 1
+        # Both directions: the unit is found where it is, and is not found where it is not.
         found = min(odds * fpr + self.delta, 1.0 - (1.0 - self.delta - fpr) / odds)
         if self.mu is not None:
             from scipy.special import ndtr, ndtri  # loads slowly
 
+            # A slack raises delta at every epsilon, and with it the power at every rate by at most as much.
             found = min(found, float(ndtr(ndtri(fpr) + self.mu)) + self.slack)
         return min(1.0, max(fpr, found))
 
@@ -139,7 +141,7 @@ class Guarantee:
 
     @property
     def sentence(self) -> str:
-        """The guarantee in one sentence, for readers without knowledge of the field."""
+        """One sentence for readers outside the field."""
         if not self.is_private:
             return f"There is no guarantee: {self.theorem}."
         unknown = f"which of two versions of {self.unit}" if self.adjacency == "replace" else f"whether {self.unit}"
@@ -151,16 +153,18 @@ class Guarantee:
     @property
     def unprotected(self) -> tuple[str, ...]:
         """What the guarantee does not cover."""
-        positions = " and their positions" if self.adjacency == "zero-out" else ""
-        times = "epsilon, and a larger delta" if self.mu is None or self.slack else f"mu = {self.mu:.4g}"
-        several = f"several rows of one person together: m rows are protected with m times {times}"
-        return (
-            "the choice of columns, bounds and other settings",
-            "the times of publication",
-            f"the number of rows{positions}",
-            "other runs on the same rows, which add to the total",
-            several if self.unit == "one row" else f"groups: m times {self.unit} is protected with m times {times}",
+        # Group privacy: m times mu for mu-GDP (Dong, Roth and Su 2022), but a slack does not scale so.
+        times = "epsilon, and a larger delta" if self.delta else "epsilon"
+        if self.mu is not None and not self.slack:
+            times = f"mu = {self.mu:.4g}"
+        group = (
+            "several rows of one person: m rows are" if self.unit == "one row" else f"groups: m times {self.unit} is"
         )
+        return (
+            "the choice of columns, bounds and other settings", "the times of publication",
+            "the number of rows" + " and their positions" * (self.adjacency == "zero-out"),
+            "other runs on the same rows, which add to the total", f"{group} protected with m times {times}",
+        )  # fmt: skip
 
     def in_figures(self) -> dict[str, Any]:
         """Return the guarantee for officers as JSON values; the figures follow from epsilon, delta, mu and slack."""
@@ -267,6 +271,7 @@ class Guarantee:
 
 def percent_up(share: float) -> str:
     """Write a share that is a bound in per cent, rounded up to three digits."""
+    # The tolerance keeps a share such as .07, whose product with 100 exceeds 7 by rounding.
     digits = 2 if share < 0.1 else 1 if share < 1.0 else 0
     return f"{math.ceil(100.0 * share * 10.0**digits - 1e-9) / 10.0**digits:g} %"
 

@@ -160,6 +160,7 @@ class Processor(State, ABC):
 
     @run.setter
     def run(self, name: str | None) -> None:
+        # Releases of a run share one object of terms, so it is replaced only where the name is another one.
         if self.terms.run is not None and name != self.run:
             self.terms = replace(self.terms, run={**self.terms.run, "name": name})
 

@@ -283,7 +283,6 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
     unknown = f"neighbors under {guarantee.adjacency!r} are compared", "", "a neighbor in its place"
     how, public, other = _ADJACENCY.get(guarantee.adjacency, unknown)
     one_in = f" (1 in {1.0 / delta:,.0f})".replace(",", " ") if 0.0 < delta < 1.0 else ""
-    # Group privacy: m-fold mu for mu-GDP (Dong, Roth, Su 2022), but a slack in delta does not scale so.
     twice = ""
     if mu is not None and not guarantee.slack:
         twice = f" (m = 2: epsilon = {replace(guarantee, mu=2.0 * mu).epsilon_at(delta):.3g} at the same delta)"

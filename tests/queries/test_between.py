@@ -139,20 +139,19 @@ def test_what_is_no_difference_of_two_sums_of_one_run_is_refused():
     with pytest.raises(UsageError, match="releases of two runs"):
         between(one, released(seed=2)[512])
     given = rows()
-    others = {
-        "a window or an interval": sp.SlidingWindowPCA(n_components=1, epsilon=1.0, window=256, release_every=EVERY),
-        "a single block": sp.Tumbling(sp.GaussianCovariance(n_components=1, epsilon=1.0), release_every=EVERY),
-        "epochs": DoublingFPL(n_components=1, epsilon=1.0, horizon=N, release_every=EVERY),
-        "Only PrivateFPL": sp.PrivateOja(n_components=1, epsilon=1.0, horizon=N, batch_size=EVERY),
-    }
-    for words, algorithm in others.items():
-        made = sp.Stream(algorithm, row_norm=1.0, seed=1, regret=None).push_many(given).releases
-        with pytest.raises(BadParameterError, match=words) as problem:
-            between(made[1], made[2])
-        assert problem.value.parameter == "earlier"
-    with pytest.raises(BadParameterError, match="a window or an interval") as problem:
-        between(one, between(one, two))
-    assert problem.value.parameter == "later"
+    others = [
+        sp.SlidingWindowPCA(n_components=1, epsilon=1.0, window=256, release_every=EVERY),
+        sp.Tumbling(sp.GaussianCovariance(n_components=1, epsilon=1.0), release_every=EVERY),
+        DoublingFPL(n_components=1, epsilon=1.0, horizon=N, release_every=EVERY),
+        sp.PrivateOja(n_components=1, epsilon=1.0, horizon=N, batch_size=EVERY),
+    ]
+    pairs = [
+        sp.Stream(algorithm, row_norm=1.0, seed=1, regret=None).push_many(given).releases[1:3] for algorithm in others
+    ]
+    for name, pair in [*(("earlier", pair) for pair in pairs), ("later", (one, between(one, two)))]:
+        with pytest.raises(BadParameterError, match=r"a block of Tumbling .* DoublingFPL") as problem:
+            between(*pair)
+        assert problem.value.parameter == name
     bare = sp.Release.from_json(two.to_json(gram=False))
     with pytest.raises(NoReleaseError, match="without its Gram matrix"):
         between(one, bare)
