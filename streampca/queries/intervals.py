@@ -94,7 +94,7 @@ class Between:
         return float(rows[0][:length] @ rows[1][:length]) * x.row_norm**4
 
 
-#: The query, with the method ``covariance``.
+#: The one `Between`: ``between(earlier, later)``, and ``between.covariance(x, y)``.
 between = Between()
 
 
