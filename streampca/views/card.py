@@ -138,9 +138,11 @@ def card(
     marks, basis = marks or Marks.of(release), release.subspace.basis if basis is None else basis
     estimates, count = estimates_of(release, estimated), min(components, marks.shown(release))
     k, guarantee = release.subspace.basis.shape[1], release.guarantee
+    window = release.details.get("window")
+    rows = f"{release.t:,} rows" if window is None else f"rows {window[0]:,} to {window[1]:,}"
     stand_out = f"{k} components" if marks.clear is None else f"{marks.clear} of {k} components stand out"
     figures = [
-        f"{release.t:,} rows", f"{release.n_features:,} columns",
+        rows, f"{release.n_features:,} columns",
         "about their mean" if release.is_centered else "about zero", stand_out,
         *([f"{releases:,} releases"] if releases is not None and releases > 1 else []),
     ]  # fmt: skip

@@ -74,6 +74,7 @@ def test_an_interval_is_a_release_of_its_rows(center):
     assert abs(interval.subspace.basis[0, 0]) > 0.5
     variances = ((exact @ interval.subspace.basis) ** 2).mean(axis=0)
     np.testing.assert_allclose(interval.explained_variance, variances, rtol=0.05)
+    assert "rows 257 to 768 · 5 columns" in interval._repr_html_()
     again = sp.Release.from_json(interval.to_json())
     assert between.covariance(again, again) == pytest.approx(between.covariance(interval, interval), rel=1e-12)
 
