@@ -88,6 +88,7 @@ class Terms:
         noise = None if data.get("noise") is None else NoiseLaw.read(*data["noise"])
         warmup = int(data.get("warmup", 0))
         run = None if data.get("run") is None else dict(data["run"])
+        JSON.encode(run)  # raises where a number is not finite
         return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, warmup, noise, run)
 
 

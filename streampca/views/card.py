@@ -139,7 +139,7 @@ def card(
     estimates, count = estimates_of(release, estimated), min(components, marks.shown(release))
     k, guarantee = release.subspace.basis.shape[1], release.guarantee
     window = release.details.get("window")
-    rows = f"{release.t:,} rows" if window is None else f"rows {window[0]:,} to {window[1]:,}"
+    rows = f"rows {window[0]:,} to {window[1]:,}" if isinstance(window, list) else f"{release.t:,} rows"
     stand_out = f"{k} components" if marks.clear is None else f"{marks.clear} of {k} components stand out"
     figures = [
         rows, f"{release.n_features:,} columns",

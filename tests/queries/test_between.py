@@ -180,6 +180,10 @@ def test_copies_are_other_runs_and_a_resumed_run_is_the_same(tmp_path):
 
 def test_a_changed_file_is_refused():
     one, two = released()[64], released()[512]
+    line = json.loads(one.to_json())
+    for run in ([1], "x", {"name": math.nan}, {"name": [math.inf]}):
+        with pytest.raises(UsageError, match="not a release"):
+            sp.Release.from_json(json.dumps(line | {"run": run}))
     for change, words in (
         ({"constants": {"horizon": 99, "mu": 0.2, "sensitivity": 1.0}}, "differs from that of its run"),
         ({"factorization": "Other"}, "do not describe its noise"),
