@@ -153,6 +153,8 @@ class Guarantee:
     @property
     def unprotected(self) -> tuple[str, ...]:
         """What the guarantee does not cover."""
+        if not self.is_private:
+            return ("everything",)
         # Group privacy: m times mu for mu-GDP (Dong, Roth and Su 2022), but a slack does not scale so.
         times = "epsilon, and a larger delta" if self.delta else "epsilon"
         if self.mu is not None and not self.slack:

@@ -127,7 +127,8 @@ class Algorithm(Configuration):
 
 def run_name(start: bytes) -> str:
     """Return the public name of a run from the 16 bytes of its start, which are part of the key of its noise."""
-    # Privacy: one-way, and the start is random. A seed can be searched for, as it can with the releases.
+    # Privacy: one-way, and the start is random. A seed can be searched for, as it can with the releases. Runs with one
+    # seed and equal parameters share a name, although different rows have independent noise.
     return blake2b(start, digest_size=16, person=b"streampca run").hexdigest()
 
 
