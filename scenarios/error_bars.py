@@ -73,7 +73,7 @@ def _held(rows: FloatArray, k: int, center: bool, seed: int) -> dict[str, float]
         "pca": min(_inside(top, *pca), _inside(along, *pca)),
         "regret": _inside(regret, *PrivateRegretRecord.of(release).regret),
         "regret_adaptive": _inside(regret, *PrivateRegretRecord.of(release, rows="adaptive").regret),
-        "predicted": estimates.predicted_captured,
+        "predicted": float(estimates.variances.sum() / estimates.eigenvalues.sum()),
         "actual": float(along.sum() / top.sum()),
     }
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scenario import Context
 
 import streampca as sp
@@ -94,13 +95,11 @@ class Evidence:
     #: mean share of the positions where all contributors agree at which the pirate word agrees too: 1/2 is chance,
     #: the paper's "valid" is 19/20
     agreement: float
-    accused: int = field(init=False)  #: contributors accused, over all trials
-    trials_traced: float = field(init=False)  #: share of trials in which a contributor was accused
 
-    def __post_init__(self) -> None:
-        caught = self.p_values <= self.rate
-        object.__setattr__(self, "accused", int(caught.sum()))
-        object.__setattr__(self, "trials_traced", float(caught.any(axis=1).mean()))
+    @property
+    def caught(self) -> NDArray[np.bool_]:
+        """Contributors that are accused, (trials, m)."""
+        return self.p_values <= self.rate
 
     def refutes(self, guarantee: sp.Guarantee, confidence: float = 0.999) -> bool:
         """Whether contributors are accused more often than a private guarantee allows (Clopper and Pearson).
@@ -109,7 +108,7 @@ class Evidence:
         """
         # exp overflows where the limit is 1 anyway.
         allowed = math.exp(min(guarantee.epsilon, 700.0)) * self.rate + guarantee.delta
-        return rates(self.accused, self.p_values.size, 1.0 - confidence)[0] > min(1.0, allowed)
+        return rates(int(self.caught.sum()), self.caught.size, 1.0 - confidence)[0] > min(1.0, allowed)
 
 
 def trace_contributors(
@@ -202,7 +201,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     for name, (oracle, count) in targets.items():
         evidence = trace_contributors(oracle, trials=count, rate=float(params["rate"]), seed=context.seed, **size)
         found[name] = {
-            "traced": evidence.accused / evidence.p_values.size, "trials_traced": evidence.trials_traced,
+            "traced": float(evidence.caught.mean()), "trials_traced": float(evidence.caught.any(axis=1).mean()),
             "mean_score": float(evidence.contributors.mean()), "agreement": evidence.agreement,
             "refuted": float(evidence.refutes(claim)),
         }  # fmt: skip

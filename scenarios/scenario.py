@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.release.subspace import Subspace
-from streampca.rows.protocol import Reader, RowSource
+from streampca.rows.protocol import RowSource
 from streampca.sources.synthetic import Synthetic
 
 __all__ = ["Check", "Context", "Result", "Scenario", "load", "names", "run_scenario"]
@@ -274,7 +274,7 @@ class Meter:
 
     def __init__(self, stream: streampca.Stream, source: RowSource) -> None:
         stream.engine.adopt(source)
-        self._stream, self._source, self._rows = stream, source, Reader(source.blocks())
+        self._stream, self._source, self._rows = stream, source, iter(source)
         self._releases = 0
         self._sum: GramSum | None = None  # of the rows, if the stream keeps only a sketch of it
         self._gram: FloatArray | None = None  # exact Gram matrix at the last measurement
@@ -285,7 +285,7 @@ class Meter:
         Raises `UsageError` if the source, called ``name`` in the message, ends before.
         """
         while (done := self._stream.t) < stop:
-            block = self._rows.take(min(stop - done, BLOCK))
+            block = np.array([*islice(self._rows, min(stop - done, BLOCK))])
             if not len(block):
                 raise UsageError(f"the source {name!r} ended after {done} rows; ask for at most {done}")
             self._releases += len(self._stream.push_many(block).releases)

@@ -202,7 +202,7 @@ ANSWERS = {
     "streampca": {
         "PCA PrivatePCA fit fit_transform": "sp.pca for a table, sp.Stream for rows; or streampca.sklearn.PrivatePCA",
         "IncrementalPCA StreamingPCA StreamPCA OnlinePCA": "sp.Stream(sp.PrivateFPL(...))",
-        "read_csv open_rows from_csv load_csv": "sp.sources.open_rows",
+        "CSVSource read_csv open_rows from_csv load_csv": "sp.sources.open_rows",
         "read_release load load_releases": "sp.read_releases",
         "Accountant PrivacyAccountant BudgetAccountant": "sp.Ledger",
         "Gaussian GaussianMechanism": "sp.GaussianCovariance",

@@ -133,7 +133,7 @@ class RowGroup:
         with source.open() as file:
             for batch in read_batches(file, source.columns, (self.number,)):
                 if batch.num_rows > skip:
-                    yield from arrow_rows(batch, source.columns, skip=skip)
+                    yield from arrow_rows(batch.slice(skip), source.columns)
                 skip = max(0, skip - batch.num_rows)
 
 

@@ -56,7 +56,7 @@ class _Feed:
     def __init__(self, stream: Stream, names: tuple[Hashable, ...]) -> None:
         admission = stream.engine.now.admission
         self.stream, self.names = stream, names
-        self.middle, scale = admission.neutral(len(names)), admission.ranges()[1]
+        self.middle, scale = admission.middle, admission.ranges()[1]
         self.scale: Any = 1.0 if scale is None else scale  # without ranges, the middle is 0
 
     def row(self, x: Mapping[Any, Any]) -> list[Any]:
@@ -334,7 +334,7 @@ class PrivateWindowPCA(RiverAdapter):
 
     Parameters
     ----------
-    window : rows in the window. Memory grows with its logarithm.
+    window : rows in the window, followed by the default method of `SlidingWindowPCA`.
     release_every : rows between releases, as in `SlidingWindowPCA`: 100 if None, where the window allows it.
     center : as in `PrivatePCA`, with the mean of the window.
     """

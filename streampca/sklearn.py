@@ -245,8 +245,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             release = release.holding(self._share)
         assert release.eigenvalues is not None
         d = int(self.n_features_in_)
-        middle, scale = stream.engine.now.admission.neutral(d), stream.engine.now.admission.ranges()[1]
-        scale = np.ones(d) if scale is None else scale
+        scale = np.ones(d) * (1.0 if release.terms.scale is None else release.terms.scale)
         rows, others = _divisor(release, n), d - release.n_components
         estimates, basis, noise = release.estimates, release.subspace.basis, GramNoise.of(release)
         assert noise is not None
@@ -262,8 +261,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ratio[clear:] = 0.0
         return {
             "n_components_": release.n_components, "components_": components, "n_samples_seen_": n,
-            "mean_": middle + np.asarray(release.details.get("mean", 0.0), dtype=np.float64) / scale, "scale_": scale,
-            "release_": release, "guarantee_": release.guarantee, "_admission": stream.admission,
+            "mean_": release.middle + np.asarray(release.details.get("mean", 0.0), dtype=np.float64) / scale,
+            "scale_": scale, "release_": release, "guarantee_": release.guarantee, "_admission": stream.admission,
             "explained_variance_": np.maximum(release.eigenvalues / rows, 0.0),
             "explained_variance_std_": estimates.std / rows,
             "explained_variance_ratio_": ratio, "n_clear_": clear,

@@ -14,7 +14,7 @@ from streampca.errors import BadParameterError, BadRowError, UsageError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.processors.base import Algorithm
 from streampca.release.release import Release
-from streampca.rows.admission import absent_values
+from streampca.rows.admission import bad_values
 from streampca.rows.protocol import RowSource
 from streampca.rows.report import tell_curator
 from streampca.stream.step import Step, Steps
@@ -108,7 +108,7 @@ class UserStream:
         # Privacy hazard: whether a row is capped must depend on users and positions only, never on its content.
         if self._numbers([user])[0] > self._cap:
             admission = self.stream.engine.now.admission
-            row = absent_values(admission.n_features or 0)
+            row = bad_values(None, admission.n_features or 0)
         return self.stream.push(row)
 
     def push_many(self, rows: Any, users: Iterable[Hashable] | None = None) -> Steps:
@@ -137,7 +137,7 @@ class UserStream:
             return self.stream.push_many(rows)
         # Rows over the cap are replaced before they are checked: their content has no effect, not even an error.
         admission = self.stream.engine.now.admission.fixed_by_block(rows)
-        zero = absent_values(admission.n_features or 0)
+        zero = bad_values(None, admission.n_features or 0)
         if is_frame(rows):
             values = admission.table(rows)
             values[over] = zero

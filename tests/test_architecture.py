@@ -37,14 +37,8 @@ def test_the_example_streams_in_blocks_and_single_rows_to_the_same_bits(algorith
 
 
 def test_its_noise_is_independent_and_of_the_stated_size(algorithm):
-    zeros = np.zeros((64, 5))
-    noise = np.array(
-        [
-            svec(r.gram)
-            for seed in range(60)
-            for r in sp.Stream(algorithm, row_norm=1.0, seed=seed).push_many(zeros).releases
-        ]
-    )
+    streams = (sp.Stream(algorithm, row_norm=1.0, seed=seed) for seed in range(60))
+    noise = np.array([svec(r.gram) for stream in streams for r in stream.push_many(np.zeros((64, 5))).releases])
     sigma = 4.0 / sp.Budget(1.0, 1e-6).mu
     # 14 400 normals: the standard error of the ratio is 0.6 %, so five of them fail with chance 6e-7.
     assert math.sqrt(np.mean(noise**2)) / sigma == pytest.approx(1.0, abs=0.03)

@@ -384,31 +384,11 @@ def test_published_rewards_move_by_no_more_than_one_part(adjacency: Any) -> None
 
 
 def test_blocks_of_centered_rows() -> None:
-    rows = some_rows(60)
-    algorithm = sp.PrivateFPL(**BUDGET, release_every=20, center=True)
-    one, other = (sp.Stream(algorithm, row_norm=1.0, seed=1, features=list("abcde")) for _ in range(2))
-    single = one.push_many(rows)
-    steps = [other.push_block(block) for block in other.leaves().blocks([rows], 0)]
-    assert [step.release.to_json() for step in steps] == [each.to_json() for each in single.releases]  # type: ignore[union-attr]
-    assert sum(step.reward for step in steps) == pytest.approx(single.rewards.sum(), rel=1e-9)
-    assert other.regret.now().opt == one.regret.now().opt
-    without = np.append(onto_ball(rows[:1]), [[0.0]], axis=1)  # its constant
-    twice = np.zeros((1, 6))
-    twice[0, -1] = 2.0 * CONSTANT
-    for wrong in (without, twice):
-        with pytest.raises(BadRowError):
-            one.engine.processor.absorb(wrong)
-        with pytest.raises(BadRowError):
-            one.engine.processor.absorb_gram(1, *GramSum.of(wrong).high_low())
-    one.engine.processor.absorb(np.zeros((1, 6)))  # an absent row
-
-
-def test_bad_rows_in_blocks() -> None:
+    """Of which some are bad; rows without the right constant are refused."""
     rows = some_rows(60)
     rows[[3, 30, 31, 59], 2] = np.nan
     algorithm = sp.PrivateFPL(**BUDGET, release_every=20, center=True)
-    given: dict[str, Any] = {"seed": 1, "features": list("abcde"), "row_norm": 1.0}
-    one, other = (sp.Stream(algorithm, **given) for _ in range(2))
+    one, other = (sp.Stream(algorithm, row_norm=1.0, seed=1, features=list("abcde")) for _ in range(2))
     single = one.push_many(rows)
     steps = [other.push_block(block) for block in other.leaves().blocks([rows], 0)]
     assert [step.release.to_json() for step in steps] == [each.to_json() for each in single.releases]  # type: ignore[union-attr]
@@ -419,6 +399,15 @@ def test_bad_rows_in_blocks() -> None:
     np.testing.assert_allclose(other.regret.exact_gram(), about.T @ about, atol=1e-9)
     record = other.regret.now()
     assert (record.t, record.count, record.average) == (60, 56, record.regret / 56)
+    without = np.append(onto_ball(rows[:1]), [[0.0]], axis=1)  # its constant
+    twice = np.zeros((1, 6))
+    twice[0, -1] = 2.0 * CONSTANT
+    for wrong in (without, twice):
+        with pytest.raises(BadRowError):
+            one.engine.processor.absorb(wrong)
+        with pytest.raises(BadRowError):
+            one.engine.processor.absorb_gram(1, *GramSum.of(wrong).high_low())
+    one.engine.processor.absorb(np.zeros((1, 6)))  # an absent row
 
 
 def test_users_are_centered_without_their_capped_rows() -> None:

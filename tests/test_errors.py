@@ -75,17 +75,6 @@ def test_an_error_holds_no_more_of_an_input_than_its_message() -> None:
     assert len(pickle.dumps(BadParameterError("features", ["name"] * 10_000, "fewer"))) < 500
 
 
-def test_the_shell_names_the_option_that_was_given(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--set", "solver=smoothed"]
-    for given, message in (
-        (["--horizon", "0"], "--horizon 0: expected an integer >= 1 or None."),
-        (["--set", "solver.drift=-1"], "--set solver.drift=-1.0: expected a finite number of at least 0."),
-        (["--set", "regret.every=0"], "--set regret.every=0: expected an integer >= 1."),
-    ):
-        assert sp.cli.main(["run", "FILE", *options, *given]) == 2
-        assert capsys.readouterr().err == f"streampca: {message}\n"
-
-
 ROWS = np.zeros((4, 2))
 _FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False)
 #: Every interface that absorbs or releases rows, with parameters of the scale.
@@ -114,10 +103,13 @@ def test_every_door_requires_one_scale_and_refuses_two_in_one_sentence(door: Cal
 
 BUDGET = "-k 1 --epsilon 1 --row-norm 1"
 KNOWN = f"{BUDGET} --columns all"
+PLAN = "plan --n-rows 20000 -d 10 --epsilon 1"
+TUMBLING = "run rows.csv --columns all --algorithm tumbling --set mechanism"
 NAME_THEM = (
     "has no types: name its numeric columns with --columns (or --columns all), or in --bounds. Nothing was spent."
 )
-#: Words of the shell, and how the last line begins.
+ADDRESSES = ("https://user:secret@example.org/rows.csv", "HTTP://example.org/a?token=secret")
+#: Words of the shell, and what the last line says.
 MESSAGES = [
     *((f"{command} rows.csv", "Missing: -k (number of components), --epsilon (privacy budget, e.g. 1) and --bounds "
        "or --row-norm.") for command in ("run", "pca")),
@@ -127,18 +119,75 @@ MESSAGES = [
       for file in ("rows.csv", "words.csv", "rows.tsv", "rows.jsonl")),
     ("run rows.csv -k 1 --epsilon 1 --columns all --bounds private --set bounds.warmup=621",
      "--bounds private would use 621 rows to find the ranges, but rows.csv has 3. Give public bounds. Nothing was"),
-    (f"run rows.csv {KNOWN} --out words.csv",
-     "words.csv exists already. Choose another name, or --force to replace it; the budget spent on it stays spent."),
-    (f"run rows.csv {KNOWN} --out none/r.jsonl",
-     "none/r.jsonl: there is no folder none. Create it first. Nothing was spent."),
-    (f"pca rows.csv {KNOWN} --out none/r.jsonl", "none/r.jsonl: there is no folder none."),
+    *((f"run {file} {KNOWN}", file) for file in ("none.csv", "empty.csv", "head.csv", "bare.csv", "open.csv")),
+    # The option that was given is named, with its value.
+    *((f"run rows.csv {KNOWN} {more}", words) for more, words in (
+        ("--out words.csv", "words.csv exists already. Choose another name, or --force to replace it; the budget "
+         "spent on it stays spent."),
+        ("--out none/r.jsonl", "none/r.jsonl: there is no folder none. Create it first. Nothing was spent."),
+        ("--regret r.csv --serve", "import of uvicorn halted"),
+        ("--ledger l.db --data-set t",
+         "there is no ledger l.db. Create it with `streampca ledger budget l.db --data-set NAME --epsilon 1`."),
+        ("--ledger l.db", "--ledger and --data-set go together"), ("--algorithm nope", "--algorithm nope: there is"),
+        ("--set store.commit_every=500", "goes with --store"), ("--set window", "--set window: expected KEY=VALUE."),
+        ("--set window=3", "--window: PrivateFPL takes no"), ("--set foo=1", "--set foo: PrivateFPL takes no such"),
+        ("--horizon 0", "--horizon 0: expected an integer >= 1 or None."), ("--delta 1", "--delta 1"),
+        ("--release-every x", '--release-every: unable to convert "x"'), ("--frobnicate", "--frobnicate"),
+        ("--set solver=smoothed --set solver.drift=-1",
+         "--set solver.drift=-1.0: expected a finite number of at least 0."),
+        ("--set regret.every=0", "--set regret.every=0: expected an integer >= 1."),
+        ("--set out.keep_every=0", "--set out.keep_every=0"), ("--set regret.ever=1", "use bounds.warmup"),
+        ("--set out.gram=maybe", "--set out.gram=maybe: expected yes or no"),
+        ("--set serve.port=80", "--set serve.port: it goes with --serve"),
+        ("--set mechanism=gaussian", "--set mechanism: PrivateFPL takes no such parameter"),
+        ("--read format=xls", "--read format=xls: expected one of csv, tsv"),
+        ("--read rate=fast", "--read rate=fast: expected a number"), ("--read follow", "--read follow: expected KEY"),
+        ("--read shape=csv", "--read shape: there is no such key; use format, "),
+    )),
+    *((f"run rows.csv --columns all {more}", words) for more, words in (
+        ("-k 0 --epsilon 1 --row-norm 1", "-k 0"), ("-k 1 --epsilon -1 --row-norm 1", "--epsilon -1"),
+        ("-k 1 --epsilon 1 --row-norm 0", "--row-norm 0"), ("-k 1 --epsilon 1 --bounds 1", "--bounds 1: '1' is not a"),
+        ("-k 1 --epsilon 1 --bounds a=1:x", "--bounds a=1:x"), ("-k 1 --epsilon 1 --bounds 5:1", "5, 1"),
+        ("-k 9 --epsilon 1 --row-norm 1 --store run.db --out r.jsonl", "-k 9 exceeds n_features=2."),
+    )),
+    (f"run rows.csv {BUDGET} --columns a,zz", "rows.csv: no column 'zz'"),
     (f"run rows.parquet {BUDGET}", "rows.parquet: needs pyarrow; install it with"),
-    (f"run rows.csv {KNOWN} --regret r.csv --serve", "import of uvicorn halted"),
-    (f"run rows.csv {KNOWN} --ledger l.db --data-set t",
-     "there is no ledger l.db. Create it with `streampca ledger budget l.db --data-set NAME --epsilon 1`."),
-    (f"run rows.csv {KNOWN.replace('-k 1', '-k 9')} --store run.db --out r.jsonl", "-k 9 exceeds n_features=2."),
+    (f"run kafka://broker/topic {BUDGET}", "--columns"),
+    (f"run kafka://broker/topic {BUDGET} --columns a --read delimiter=;", "--read delimiter does not apply"),
+    (f"run kafka://broker/topic {BUDGET} --columns a --read cursor=id", "--read cursor does not apply"),
+    (f"run postgresql://u:secret@host/db {BUDGET}", "needs a query and a cursor"),
+    (f"run rows.csv {BUDGET} --read query=SELECT", "--read query does not apply to rows.csv, a file"),
+    # Mechanisms.
+    *((f"pca rows.csv {KNOWN} {more}", words) for more, words in (
+        ("--out none/r.jsonl", "none/r.jsonl: there is no folder none."), ("--mechanism nope", "--mechanism nope"),
+        ("--mechanism matrix-laplace --delta 1e-6", "--delta: MatrixLaplaceCovariance takes no such"),
+        ("--mechanism gaussian --ledger x.db", "--ledger and --data-set"), ("--set colour=3", "colour"),
+        ("--mechanism adaptive --center", "those that can are GaussianCovariance,"),
+    )),
+    (f"{TUMBLING}=adaptive --release-every 3 {BUDGET} --center", "AdaptiveCovariance cannot center;"),
+    (f"{TUMBLING}=gaussian --release-every 3 -k 1 --row-norm 1", "Missing: --epsilon (privacy budget, e.g. 1)."),
+    (f"{TUMBLING}=gaussian -k 1 --epsilon 1", "Missing: --release-every (rows between releases) and --bounds"),
+    # What `check` refuses beside the refusals of `sp.check`, and questions of the planner.
+    *((f"check {more}", words) for more, words in (
+        ("rows.csv --epsilon -1", "--epsilon -1"), ("rows.csv --limit 0", "--limit 0"), ("none.csv", "No such file"),
+        ("rows.csv --bounds a=0:1,size=0:2", "no column 'size'"), ("rows.csv --columns size", "no column 'size'"),
+        ("rows.csv --read follow=yes", "--read follow: it does not apply to check"),
+        ("rows.csv --read encoding=pink", "encoding=pink"), ("sqlite:///x.db", "check reads a whole table"),
+        ("kafka://user:secret@broker/topic", "kafka://broker/topic: check reads a whole table"),
+        *((where, "the path of a regular file") for where in ("-", ".")),
+    )),
+    (f"{PLAN} -k 2 --spectrum 0.1,x", "--spectrum 0.1,x"), (f"{PLAN} -k 2 --spectrum pink", "spectrum='pink'"),
+    (f"{PLAN} -k 11", "exceeds"),
+    # Stores.
     *((f"{command} run.db", "run.db holds no run. Start one with `streampca run FILE ... --store PATH`.")
       for command in ("resume", "status", "export")),
+    *((f"{command} .", ". is a directory") for command in ("status", "verify", "export", "backup . x", "resume . x")),
+    ("ledger show none.db", "there is no ledger none.db"), ("serve .", "pip install 'streampca[serve]'"),
+    *((words.replace("URL", url), f"`{url.partition(':')[0]}://…` is a web address, and streampca reads none. Download "
+       "the file and give its path.") for url in ADDRESSES for words in (
+        "run URL --row-norm 1", "pca URL -k 1", "check URL", "resume run.db URL", "resume URL", "transform r.jsonl URL",
+        "transform URL rows.csv", "show URL", "report URL", "serve URL", "status URL", "verify URL", "export URL",
+        "backup URL copy.db")),
 ]  # fmt: skip
 
 
@@ -148,20 +197,25 @@ def test_the_shell_refuses_in_one_line_and_leaves_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = tables(tmp_path)
-    if ".parquet" in words or "--serve" in words:
+    if "needs pyarrow" in message or "--serve" in words or words == "serve .":
         for name in ("streampca.views.server", "streampca.cli.page"):
             monkeypatch.delitem(sys.modules, name, raising=False)
         for name in ("pyarrow", "uvicorn"):
             monkeypatch.setitem(sys.modules, name, None)
+    elif words.startswith("serve"):
+        pytest.importorskip("starlette", reason="needs the extra serve")
     assert sp.cli.main(words.split()) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"streampca: {message}")
+    out, err = capsys.readouterr()
+    *warnings, last = err.splitlines()
+    assert all(line.startswith("warning: ") for line in warnings)
+    assert (out, last.startswith("streampca: "), message in last, "secret" in err) == ("", True, True, False), err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def tables(folder: Path) -> dict[str, bytes]:
     """Write tables, the second with text in a column of numbers; return their bytes by name."""
     rows = {"rows.csv": "a,b\n1,2\n3,4\n5,6\n", "words.csv": "a,b\nx,2\n3,4\n5,6\n", "rows.tsv": "a\tb\n1\t2\n"}
+    rows |= {"empty.csv": "", "head.csv": "a,b\n", "bare.csv": "1,2\n3,4\n", "open.csv": 'a,"b\n1,2\n'}
     for name, text in (rows | {"rows.jsonl": '{"a": 1}\n', "rows.parquet": "PAR1"}).items():
         (folder / name).write_text(text)
     return {path.name: path.read_bytes() for path in folder.iterdir()}

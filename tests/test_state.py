@@ -65,7 +65,7 @@ DEFAULTS = {
     "adjacency='zero-out', publish_regret=False, solver=Exact(), center=None, max_rows_per_user=None",
     "PrivateOja": "delta=1e-06, horizon=None, batch_size='auto', "
     "learning_rate='adaptive', clip=None, adjacency='zero-out', release_every=None",
-    "SlidingWindowPCA": "delta=1e-06, eta=0.25, method='histogram', adjacency='zero-out', "
+    "SlidingWindowPCA": "delta=1e-06, eta=0.25, method='auto', adjacency='zero-out', "
     "release_every=None, checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=None",
     "SubspacePerturbation": "delta=1e-06, adjacency='zero-out'",
     "Tumbling": "horizon=None, keep_short=False",

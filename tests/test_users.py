@@ -3,6 +3,7 @@
 from copy import deepcopy
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
 import numpy as np
@@ -17,20 +18,8 @@ D, T, CAP = 3, 12, 2
 USERS = ["ann", "bob", "ann", "ann", "cid", "bob", "bob", "ann", "dee", "cid", "cid", "dee"]
 ROWS = np.random.default_rng(0).uniform(0.0, 0.5, size=(T, D))
 LATE = np.array([USERS[:i].count(user) >= CAP for i, user in enumerate(USERS)])
-
-
-def fpl(cap=CAP, **options):
-    return sp.PrivateFPL(
-        **{
-            "n_components": 1,
-            "epsilon": 1.0,
-            "center": False,
-            "release_every": 1,
-            "horizon": T,
-            "max_rows_per_user": cap,
-        }
-        | options
-    )
+ROW_BY_ROW = {"n_components": 1, "epsilon": 1.0, "center": False, "release_every": 1, "horizon": T}
+fpl = partial(sp.PrivateFPL, **ROW_BY_ROW, max_rows_per_user=CAP)
 
 
 def grams(steps):
@@ -64,7 +53,7 @@ def test_all_ways_to_feed_are_one_and_rows_past_the_cap_are_zero_rows(bounds):
 
 
 def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
-    users, rows = fpl(), fpl(None)
+    users, rows = fpl(), fpl(max_rows_per_user=None)
     assert users.guarantee.unit == "one user with up to 2 rows"
     assert users.guarantee.mu == rows.guarantee.mu
     factor = user_factor(rows.mechanism, CAP)
@@ -74,7 +63,7 @@ def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
         users.guarantee.compose(rows.guarantee)
 
     for noise in ("tree", sp.Tree(discrete=True)):
-        wide, narrow = fpl(5, noise=noise), fpl(None, noise=noise)
+        wide, narrow = (fpl(max_rows_per_user=cap, noise=noise) for cap in (5, None))
         assert 1.5 < wide.noise_std(T) / narrow.noise_std(T) < 5.0
         sp.UserStream(wide, row_norm=1.0, seed=1).push_many(ROWS, users=USERS)
 
@@ -129,6 +118,6 @@ def test_a_claim_about_users_needs_users():
     with pytest.raises(UsageError, match="Use UserStream"):
         sp.Stream(fpl(), row_norm=1.0)
     with pytest.raises(BadParameterError, match="max_rows_per_user="):
-        sp.UserStream(fpl(None), row_norm=1.0)
+        sp.UserStream(fpl(max_rows_per_user=None), row_norm=1.0)
     with pytest.raises(UsageError, match="is not available for users"):
         sp.UserStream(fpl(), row_norm=1.0, store="here")

@@ -167,14 +167,13 @@ def _row(*, small: bool, **_: Any) -> Iterator[Comparison]:
 
     # Every other algorithm with its defaults, none slower than IncrementalPCA, on the rows of 100 features.
     window = partial(sp.SlidingWindowPCA, window=n // 4, release_every=n // 20, **BUDGET)
+    adaptive, blocks = partial(sp.AdaptiveCovariance, **BUDGET), n // 4
     made: dict[str, Make] = {
         "DPPCA": lambda _: sp.DPPCA(horizon=10**6, **BUDGET),
         "PrivateOja": lambda _: sp.PrivateOja(horizon=10**6, **BUDGET),
         f"SlidingWindowPCA, ring, every {n // 20} rows": lambda _: window(method="ring"),
         f"SlidingWindowPCA, histogram, every {n // 20} rows": lambda _: window(method="histogram"),
-        f"Tumbling(AdaptiveCovariance), every {n // 4} rows": lambda _: sp.Tumbling(
-            sp.AdaptiveCovariance(**BUDGET), release_every=n // 4
-        ),
+        f"Tumbling(AdaptiveCovariance), every {blocks} rows": lambda _: sp.Tumbling(adaptive(), release_every=blocks),
         "Oja": lambda _: sp.Oja(n_components=COMPONENTS),
     }
     contenders = [Contender(INCREMENTAL, n, partial(incremental_pca, rows, 1), "sklearn")]
@@ -219,22 +218,14 @@ def _window(*, small: bool, **_: Any) -> Iterator[Comparison]:
     length, n, every, d, theirs = (500, 1000, 100, 20, 600) if small else (10_000, 20_000, 100, 20, 1500)
     peer = "river Rolling(EmpiricalCovariance) + eigh, window 500, not private"
     follow = partial(partial, push, unit_rows(n, d), scored=False)
+    made = partial(sp.SlidingWindowPCA, window=length, release_every=every, center=False, **BUDGET)
     contenders = [
         Contender(peer, theirs, partial(rolling_covariance, unit_rows(theirs, d), 500, every), "river"),
         *(
-            Contender(f"SlidingWindowPCA, {method}, window {length}", n, follow(make=make))
-            for method, make in (
-                (
-                    "histogram",
-                    lambda _: sp.SlidingWindowPCA(window=length, release_every=every, center=False, **BUDGET),
-                ),
-                (
-                    "ring",
-                    lambda _: sp.SlidingWindowPCA(
-                        window=length, release_every=every, method="ring", center=False, **BUDGET
-                    ),
-                ),
+            Contender(
+                f"SlidingWindowPCA, {method}, window {length}", n, follow(make=lambda _, m=method: made(method=m))
             )
+            for method in ("histogram", "ring")
         ),
     ]
     goals = [Goal(contenders[1].name, peer, ">=", 10.0)]
@@ -264,9 +255,7 @@ def _csv(*, small: bool, full: bool) -> Iterator[Comparison]:
         contenders = [
             Contender(peer, n, partial(pandas_chunks, file, 10_000)),
             Contender(ours, n, run_file),
-            Contender(
-                "its parse alone", n, lambda: sum(len(block) for block in from_csv(file, columns="all").blocks())
-            ),
+            Contender("its parse alone", n, lambda: sum(map(len, from_csv(file, columns="all").blocks()))),
             Contender(f"{ours}, with numpy", n, partial(run_file, False), "native"),
         ]
         title = f"csv: {n} rows x {d} columns, {file.stat().st_size / 1e6:.0f} MB"
@@ -320,7 +309,9 @@ def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
         return push(rows[:count] if d == 20 else unit_rows(count, d), lambda _: algorithm, scored=False)
 
     def window(size: int) -> sp.Stream:
-        algorithm = sp.SlidingWindowPCA(center=False, **BUDGET | {"n_components": 2}, window=size, release_every=20)
+        algorithm = sp.SlidingWindowPCA(
+            center=False, **BUDGET | {"n_components": 2}, window=size, method="histogram", release_every=20
+        )
         return push(rows, lambda _: algorithm, scored=False)
 
     def blocks(size: int) -> sp.Stream:
@@ -329,9 +320,8 @@ def _scale(*, small: bool, full: bool) -> Iterator[Growth]:
         for _ in range((count // 1000).bit_length() - 1):
             gram = gram.add_high_low(*gram.high_low())
         block = sp.BlockGram(*gram.high_low(), count=count)
-        stream = sp.Stream(
-            sp.PrivateFPL(center=False, **BUDGET, horizon=size, release_every=count), row_norm=1.0, regret=None
-        )
+        algorithm = sp.PrivateFPL(center=False, **BUDGET, horizon=size, release_every=count)
+        stream = sp.Stream(algorithm, row_norm=1.0, regret=None)
         for _ in range(100):
             stream.push_block(block)
         return stream

@@ -55,7 +55,6 @@ _REASONS = {
         rows/admission.py Admission.block: reasons >= 0
         rows/admission.py Admission.block: marks <= _ABSENT
         rows/admission.py Admission.row: square <= 1.0
-        rows/admission.py Admission.row: float(np.vdot(row, row)) * self.factor < _SAFE
         mechanisms/histogram.py _above: noisy > threshold + 0.5 * GRID
         mechanisms/norm_maps.py NormEstimate.of: \
             hidden > max(_ALARM * math.hypot(lost_std, shown_std), noise_norm)

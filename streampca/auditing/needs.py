@@ -135,9 +135,9 @@ def centered(subject: Any, d: int) -> Pairs:
     # At this angle square and sum together move most.
     first, other = np.eye(d)[0], np.zeros(d)
     other[:2] = (-0.125, math.sqrt(1.0 - 0.125**2)) if d > 1 else -1.0
-    found: Pairs = {"the largest move": (first, other[:d]), "opposite rows": (first, -first)}
-    # A mechanism refuses bad rows.
-    return found | ({"a bad row in its place": (bad, first)} if isinstance(subject, Algorithm) else {})
+    return {
+        "the largest move": (first, other[:d]), "opposite rows": (first, -first), "a bad row in its place": (bad, first)
+    }  # fmt: skip
 
 
 def boxed(subject: Any, d: int) -> Pairs:
@@ -277,7 +277,7 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
     "DoublingFPL": ({"n_components": 2}, {"d": 8, "slack": DOUBLING}),
     "Tumbling": _tumbling,
     "GaussianCovariance": lambda options, rows: (
-        {}, {"d": 20, "changes": centered if options["center"] and options["adjacency"] == "replace" else changes},
+        {}, {"d": 20, "changes": centered if options["center"] else changes},
     ),
     "LaplaceCovariance": ({"epsilon": 1.0}, {"changes": entries}),
     "MatrixLaplaceCovariance": ({"epsilon": 1.0}, {"d": 3}),

@@ -37,24 +37,12 @@ def make_algorithm(
     name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = (),
     count: Callable[[], int | None] | None = None,
 ) -> Algorithm:  # fmt: skip
-    """Create an algorithm from command-line options.
+    """Create an algorithm by its short or public name.
 
-    Parameters
-    ----------
-    name : key of `NAMES`, or name of a public algorithm.
-    common : options that many algorithms share; None if not given.
-    extra : texts of further parameters: JSON values or bare words; yes, no, on, off, true or false in any case for
-        truth values. ``mechanism``, of `Tumbling`, is a key of `MECHANISMS` or the name of a public
-        mechanism, which gets the parameters that `Tumbling` does not accept.
-    missing : parameters of the command itself that are not given, to be named in the same error.
-    count : returns the number of rows, or None. Called for a horizon that is not given, after all else was checked.
-
-    Raises
-    ------
-    UsageError
-        If there is no such algorithm, or it does not accept an option given.
-    MissingParametersError
-        If it needs parameters that are not given, or ``missing`` names one.
+    ``common`` are options that are None if not given, and ``extra`` the texts of ``--set``: JSON values or bare words.
+    The ``mechanism`` of `Tumbling` gets the parameters that `Tumbling` does not accept. ``missing`` are parameters of
+    the command that the error for missing ones names, too. ``count`` returns the number of rows, or None; it is called
+    for a horizon that is not given, after all else was checked.
     """
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
     accepted = inspect.signature(kind).parameters

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from streampca.cli.options import Address, PrivateOptions, ReadSettings, RunOptions, Settings
+from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
 from streampca.errors import UsageError
 from streampca.linalg.scale import check_scale
 from streampca.rows.bounds import Ranges, read_bounds
@@ -31,28 +31,21 @@ def open_source(
     if columns is None and features is not None and has_names(reading):
         chosen = list(features)
     common: dict[str, Any] = {"columns": chosen, "bounds": bounds}
-    query, cursor = given.pop("query", None), given.pop("cursor", None)
-    parts = urlsplit(source) if isinstance(source, Address) else None
-    is_topic = parts is not None and parts.scheme == "kafka"
-    waits = {"connect_timeout": given.pop("connect_timeout")} if is_topic and "connect_timeout" in given else {}
-    if (query, cursor) != (None, None) and (parts is None or is_topic):
-        raise UsageError("query and cursor are of databases, such as sqlite:///FILE; a file or a topic has neither")
-    if "connect_timeout" in given:
-        raise UsageError("--read connect_timeout is of topics, such as kafka://BROKER/TOPIC")
-    if parts is None:
+    parts = urlsplit(source if isinstance(source, Address) else "")
+    kind = {"": "file", "kafka": "topic"}.get(parts.scheme, "database")
+    # Topics and databases have names and types of their own: settings of text files do not apply.
+    theirs = {"topic": {"follow", "connect_timeout"}, "database": {"follow", "query", "cursor"}}
+    applying = theirs.get(kind, given.keys() - (theirs["topic"] ^ theirs["database"]))
+    if others := sorted(given.keys() - applying):
+        raise UsageError(f"--read {others[0]} does not apply to {source.name}, a {kind}")
+    if kind == "file":
         return open_rows("-" if str(source) == "-" else source, **common, **given)
-
-    # Topics and databases have names and types of their own: other settings of text files do not apply.
-    common["follow"] = given.pop("follow", False)
     if chosen is not None:
         common["columns"] = [str(name) for name in chosen]
-    for name, value in given.items():
-        if value is not None:
-            raise UsageError(f"--read {name} does not apply to {source.name}")
-    if not is_topic:
-        if query is None or cursor is None:
+    if kind == "database":
+        if not {"query", "cursor"} <= given.keys():
             raise UsageError("a database needs a query and a cursor: --read 'query=SELECT * FROM t' --read cursor=id")
-        return from_query(str(source), query, cursor, **common)
+        return from_query(str(source), **common, **given)
     features = common.pop("columns")
     if features is None:
         raise UsageError("a topic has no header line; name the numbers of a message with --columns")
@@ -60,13 +53,13 @@ def open_source(
     # Readers of one group share the messages of a topic: another group reads all of them.
     group = config.pop("group", "streampca")
     return from_kafka(
-        parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common, **waits
+        parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common, **given
     )
 
 
 def text_options(reading: ReadSettings) -> dict[str, Any]:
     """Return the settings that are given, as keywords of `open_rows`."""
-    given = {name: value for name, value in asdict(reading).items() if value not in (None, False) or name == "header"}
+    given = {name: value for name, value in asdict(reading).items() if value != getattr(ReadSettings, name)}
     if reading.delimiter is not None:
         given["delimiter"] = _MARKS.get(reading.delimiter, reading.delimiter)
     if reading.names is not None:
@@ -95,15 +88,6 @@ def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
     check_scale(options.bounds, options.row_norm)
     bounds = None if options.bounds in (None, "private") else read_bounds(options.bounds)
     return open_source(source, options.reading(), options.columns, bounds=bounds)
-
-
-def is_counted(source: Path | Address, options: RunOptions) -> bool:
-    """Return whether the rows of a source are counted for the horizon, if it is a regular file.
-
-    Files that are followed are not, nor are runs in a store, which other files may continue.
-    """
-    is_path = not isinstance(source, Address) and str(source) != "-"
-    return is_path and options.store is None and not options.reading().follow
 
 
 def missing_scale(options: PrivateOptions) -> tuple[str, ...]:

@@ -68,8 +68,7 @@ def terminal_width() -> int:
 def say(line: str) -> None:
     """Print a line on standard error; in a terminal, broken between words."""
     if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        line = textwrap.fill(line, terminal_width(), break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
 
 

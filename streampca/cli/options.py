@@ -6,7 +6,7 @@ Cyclopts makes options from the fields of these classes, and their help from the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from inspect import cleandoc
 from pathlib import Path
@@ -16,11 +16,14 @@ from cyclopts import Parameter
 from msgspec import ValidationError, convert
 
 from streampca.errors import UsageError, refuse_web
+from streampca.linalg.scale import close_names
 from streampca.privacy.budget import DELTA, Adjacency
 
 T = TypeVar("T")
 #: JSON and YAML write true, people write yes, and configuration files on or 1.
 _WORDS = dict.fromkeys(("yes", "true", "on", "1"), True) | dict.fromkeys(("no", "false", "off", "0"), False)
+#: Beginning of the keys of the units of columns.
+_UNITS = "units."
 _EXTERNAL = ("kafka://", "postgres://", "postgresql://", "sqlite://", "duckdb://")
 
 
@@ -60,6 +63,7 @@ def about(text: str, *names: str, **more: Any) -> Parameter:
 
 NEIGHBORS = "Neighbors differ in one row: in place of the zero row or of none (zero-out), or of another row (replace)."
 DELTA_HELP = "Privacy parameter, at most a tenth of one over the number of rows."
+UNITS = "the unit of a column for the card, such as units.distance=mi"
 LIVE = "Live view in the terminal. On by default, where standard error is one."
 #: A database, which a directory cannot stand for.
 StorePath = Annotated[Path, about("Database of the run.", validator=_no_directory, converter=_input)]
@@ -73,8 +77,6 @@ At = Annotated[int | None, about("Use the current release after this number of r
 HyphenPath = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 #: A source of rows: a file, a pattern of files, - for standard input, or an address.
 SourceAddress = Annotated[Path | Address, Parameter(allow_leading_hyphen=True, converter=_source)]
-#: An option that is given or not, without a negative form.
-Switch = Annotated[bool, Parameter(negative="")]
 Force = Annotated[bool, about("Overwrite existing files.", negative="")]
 
 
@@ -152,10 +154,20 @@ def pairs(texts: Iterable[str], flag: str = "--set") -> dict[str, str]:
     given = {}
     for text in texts:
         key, sign, value = text.partition("=")
-        if not (sign and key.replace(".", "_").isidentifier()):
+        # Names of columns are any text.
+        if not (sign and (key.startswith(_UNITS) or key.replace(".", "_").isidentifier())):
             raise UsageError(f"{flag} {text}: expected KEY=VALUE")
         given[key] = value
     return given
+
+
+def units_of(given: dict[str, str], columns: Callable[[], Sequence[str]]) -> dict[str, str]:
+    """Remove the units of columns, ``units.NAME=UNIT``, from the texts; return them by name. Refuses other names."""
+    units = {key.removeprefix(_UNITS): given.pop(key) for key in [*given] if key.startswith(_UNITS)}
+    for name in units:
+        if name not in columns():
+            raise UsageError(f"--set {_UNITS}{name}: there is no such column; {close_names(name, columns())}")
+    return units
 
 
 def yes_or_no(text: str, option: str) -> bool:
@@ -238,6 +250,9 @@ class PrivateOptions(ReadOptions):
     """Ledger whose account of --data-set pays, or refuses. See streampca ledger budget."""
     data_set: Annotated[str | None, about("Name of the data set in the ledger.")] = None
     force: Force = False
+    quiet: Annotated[
+        bool, about("Leave out of standard error what was done to the rows, which is for the curator.", negative="")
+    ] = False
 
 
 @Parameter(name="*")
@@ -253,7 +268,8 @@ class PcaOptions(PrivateOptions):
     adaptive-laplace for few features, else adaptive; exact-subspace for rows on a subspace (integers; --row-norm is a
     power of two that no row exceeds), which finds -k itself; or a class name."""
     set_: Annotated[
-        tuple[str, ...], _key_option("--set", "Any further parameter of the mechanism", Settings, "bounds", "out")
+        tuple[str, ...],
+        _key_option("--set", f"Any further parameter of the mechanism, or {UNITS}", Settings, "bounds", "out"),
     ] = ()
     out: HyphenPath = Path("release.jsonl")
     """File of the release, or - for standard output. Publishable; the format is that of streampca run."""
@@ -286,7 +302,8 @@ class RunOptions(PrivateOptions):
     set_: Annotated[
         tuple[str, ...],
         _key_option(
-            "--set", "Any further parameter of the algorithm, such as noise=tree or, of tumbling, mechanism=adaptive",
+            "--set",
+            f"Any further parameter of the algorithm, such as noise=tree, of tumbling mechanism=adaptive, or {UNITS}",
             Settings, "bounds", "out", "regret", "store", "serve",
         ),
     ] = ()  # fmt: skip
@@ -300,7 +317,7 @@ class RunOptions(PrivateOptions):
     live: Annotated[bool | None, about(LIVE)] = None
     store: Annotated[Path | None, Parameter(validator=_no_directory)] = None
     """Database that makes the run durable: continue it with streampca resume. Curator only."""
-    serve: Switch = False
+    serve: Annotated[bool, Parameter(negative="")] = False
     """Show the run as a page in the browser, on this machine only, until Ctrl-C. Curator only, behind a token."""
 
 

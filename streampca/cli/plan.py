@@ -17,7 +17,7 @@ from streampca.privacy.budget import DELTA, Adjacency
 
 def plan(
     *,
-    n_rows: Annotated[int, about("Number of rows to come.")],
+    n_rows: Annotated[int, about("Number of rows to come.", "--n-rows", "-n")],
     n_features: Annotated[int, about("Number of features.", "--n-features", "-d")],
     n_components: Annotated[int, about("Dimension of the subspace.", "--n-components", "-k")],
     epsilon: Annotated[float, about("Privacy parameter of all releases together.")],
@@ -70,15 +70,8 @@ def plan(
         if prediction in shown:
             table.add_row(*row, style="bold" if prediction is plan.best else None)
     out.print(table)
-    for name, texts, style in (
-        ("assumed", [plan.question.assumed], None),
-        ("use", [plan.best.code], None),
-        ("run", [f"{command_of(plan.algorithm, row_norm=row_norm)} --columns NAMES"], None),
-        ("why", [plan.reason], None),
-        ("warning", plan.warnings, "yellow"),
-        ("advice", plan.advice, "dim"),
-        ("note", [f"{p.label}: {p.note}" for p in shown if p.note], "dim"),
-    ):
-        for text in texts:
-            out.print(f"{name:<8} {text}", style=style)
+    notes, styles = plan.notes(), {"warning": "yellow", "advice": "dim", "note": "dim"}
+    notes.insert(2, ("run", f"{command_of(plan.algorithm, row_norm=row_norm)} --columns NAMES"))
+    for name, text in [*notes, *(("note", f"{p.label}: {p.note}") for p in shown if p.note)]:
+        out.print(f"{name:<8} {text}", style=styles.get(name))
     return 0

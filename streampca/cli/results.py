@@ -6,13 +6,14 @@ import json
 import sys
 import textwrap
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
 from streampca.cli.messages import terminal_width
-from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, TablePath, about
+from streampca.cli.options import UNITS, At, Force, HyphenPath, ReadOptions, RunPath, TablePath, about, pairs, units_of
 from streampca.errors import NoReleaseError, UsageError
 from streampca.release.release import Release
 from streampca.views.card import card
@@ -28,6 +29,7 @@ def show(
     /,
     *,
     at: At = None,
+    set_: Annotated[tuple[str, ...], about(f"{UNITS[0].upper()}{UNITS[1:]}.", "--set", negative="")] = (),
     guarantee: Annotated[bool, about("Print the guarantee in words, too.", negative="")] = False,
     json_: Annotated[
         bool, about("Print one JSON object, with every feature and every digit.", "--json", negative="")
@@ -41,6 +43,10 @@ def show(
     most = release.n_features if json_ else 40
     marks = Marks.of(release, run=count > 1 or at is not None)
     shown = card(release, title=path.name, releases=count, most=most, components=release.n_components, marks=marks)
+    given = pairs(set_)
+    units = units_of(given, lambda: [row["feature"] for row in shown.loadings["rows"]])
+    if given:
+        raise UsageError(f"--set {next(iter(given))}: show takes units.NAME=UNIT only")
     words = in_words(release.guarantee)
     if json_:
         values = [] if release.packed is None else release.explained_variance[: marks.clear or 0].tolist()
@@ -55,7 +61,7 @@ def show(
         print(json.dumps(facts, allow_nan=False))
         return 0
     width = terminal_width()
-    print(shown.text(width))
+    print(replace(shown, units=units).text(width))
     for head, text in words if guarantee else ():
         print(f"\n{head}", *textwrap.wrap(text, width), sep="\n")
     return 0
@@ -97,15 +103,14 @@ def transform(
 
 def release_at(path: Path, at: int | None) -> tuple[Release, int]:
     """Return the latest release of a run, or the current one after ``at`` rows, and the number of releases up to it."""
-    run, chosen, count, first = RunFiles(path), None, 0, None
+    run, chosen, count = RunFiles(path), None, 0
     # One pass over parts of the file, which may be larger than memory.
     while releases := run.new_releases():
         for release in releases:
-            first = first or release
             if at is None or release.t <= at:
                 chosen, count = release, count + 1
-    if chosen is None and first is not None:
-        raise NoReleaseError(f"--at {at}: the first release is at row {first.t}")
+            elif chosen is None:
+                raise NoReleaseError(f"--at {at}: the first release is at row {release.t}")
     if chosen is None:
         raise NoReleaseError(f"{path}: there is no release yet; continue the run until one is due")
     return chosen, count
@@ -124,12 +129,8 @@ def report(
     It holds the algorithm, the guarantee in words, curves, eigenvalues with error
     bars, and loadings. It is publishable unless --regret is given.
     """
-    if out.exists() and not force:
-        raise UsageError(f"{out} exists; pass another --out, or --force to overwrite it")
     page, releases = read_run(path, regret)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # A report with exact figures has its mode before it has a line.
-    out.touch(mode=0o666 if page.is_publishable else 0o600)
-    out.write_text(html(page, releases), encoding="utf-8")
+    with closing(OutputFile(out, force=force, curator=not page.is_publishable)) as written:
+        written.write(html(page, releases))
     print(f"{'publishable:' if page.is_publishable else 'curator only:'} {out}", file=sys.stderr)
     return 0

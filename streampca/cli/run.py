@@ -29,6 +29,7 @@ from streampca.cli.options import (
     about,
     pairs,
     take,
+    units_of,
 )  # fmt: skip
 from streampca.cli.session import NEVER, Session, card_lines
 from streampca.errors import BadParameterError, SourceError, UsageError
@@ -70,11 +71,15 @@ def run(
             raise UsageError(f"--set {key}: it goes with --{part}")
     settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
+    opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
+    units = units_of(given, lambda: opened_rows().features)
     common = {name: getattr(options, name) for name in COMMON}
     # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
     opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
-    count = (lambda: opened_rows().count_rows()) if inputs.is_counted(source, options) else None
+    # Not counted: pipes and files that are followed, and runs in a store, which other files may continue.
+    counts = isinstance(source, Path) and str(source) != "-" and options.store is None and not options.reading().follow
+    count = (lambda: opened_rows().count_rows()) if counts else None
     algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
@@ -97,10 +102,11 @@ def run(
     warned = advice.settings_warnings(algorithm.guarantee, n_rows)
     warned += advice.size_warnings(k, d, algorithm.square_bytes)
     if options.bounds == "private":
-        wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None)
+        warmup = settings.bounds_warmup
+        wanted = PrivateBounds.of(algorithm.guarantee, warmup, horizon if warmup is None else None)
         counted = rows.count_rows() if count is not None and options.horizon is None else None
         if counted is not None:
-            replace(wanted, horizon=horizon if wanted.warmup is None else None).check(d, counted, source.name)
+            wanted.check(d, counted, source.name)
         warned += wanted.warnings(d, n_rows)
 
     if isinstance(source, Path):
@@ -125,7 +131,8 @@ def run(
             views.append(served)
         caution(warned)
         session = Session(
-            stream, rows, files, views, every=settings.regret_every, store=database, name=source.name,
+            stream, rows, files, views, every=settings.regret_every, store=database, name=source.name, units=units,
+            quiet=options.quiet,
             # A file that has grown since it was counted is read up to the count.
             limit=horizon if options.horizon is None else None, page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
@@ -213,6 +220,8 @@ def pca(
     """
     given = pairs(options.set_)
     settings = take(Settings, given, "bounds", "out", others=True)
+    opened_rows = cache(lambda: inputs.rows_of(file, options))
+    units = units_of(given, lambda: opened_rows().features)
     # A share of the variance is chosen from the release, whose matrix does not depend on the number of components.
     k, share = (None, None) if options.n_components is None else components_or_share(options.n_components)
     common = {name: getattr(options, name, None) for name in COMMON} | {"n_components": k}
@@ -225,7 +234,7 @@ def pca(
         mechanism = make_mechanism(
             "adaptive" if options.mechanism == "auto" else options.mechanism, common, given, missing=missing
         )
-    source = inputs.rows_of(file, options)
+    source = opened_rows()
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
@@ -248,15 +257,15 @@ def pca(
         warned = advice.settings_warnings(algorithm.guarantee, n)
         warned += advice.size_warnings(None if share is not None else algorithm.n_components, d)
         if private:
-            wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None)
-            wanted = replace(wanted, horizon=n if wanted.warmup is None else None)
+            warmup = settings.bounds_warmup
+            wanted = PrivateBounds.of(algorithm.guarantee, warmup, n if warmup is None else None)
             wanted.check(d, n, file.name)
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
         caution(warned)
         stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), account=account, regret=None)
         table = Table(source.features, source.bounds, lambda: iter(blocks))
-        session = Session(stream, table, files, [], name=file.name, share=share).run()
+        session = Session(stream, table, files, [], name=file.name, share=share, units=units, quiet=options.quiet).run()
         lines = session.conclude("", "" if account is None else account.remaining(), brief=True)
     print(*lines, sep="\n", file=sys.stderr)
     return session.exit_code()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from textwrap import indent
 from types import FrameType
 from typing import Any
 
@@ -41,35 +41,11 @@ _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all;
 
 
 @dataclass(eq=False)
-class Interrupts:
-    """Handler of Ctrl-C and SIGTERM: the first stops a run between two batches, the second immediately."""
-
-    asked: int = 0  #: number of the latest signal; 0 before the first
-    #: The run waits for rows. Nothing is lost then, and the first signal stops it immediately.
-    is_waiting: bool = False
-
-    @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Handle the signals in the ``with`` block."""
-        before: dict[int, Any] = {}
-        try:
-            if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    before[number] = signal.signal(number, self._handle)
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        again, self.asked = bool(self.asked), number
-        if self.is_waiting or again:
-            raise KeyboardInterrupt
-
-
-@dataclass(eq=False)
 class Session:
-    """One run of a source through a stream. Its files are complete wherever it ends."""
+    """One run of a source through a stream. Its files are complete wherever it ends.
+
+    The first Ctrl-C or SIGTERM stops it between two batches, the second immediately.
+    """
 
     stream: Stream
     source: RowSource
@@ -85,11 +61,14 @@ class Session:
     store: Store | None = None
     page: Page | None = None  #: shows the releases too
     name: str = ""  #: of the source, for the card
+    units: Mapping[str, str] = field(default_factory=dict)  #: of columns by name, for the card
+    quiet: bool = False  #: whether the card on standard error lacks the curator's line
     share: float | None = None  #: of the variance, which the components of each release are to hold
 
     def __post_init__(self) -> None:
         self.progress = Progress(0, 0.0, 0, None)  #: the last state, after the run
-        self.signal = 0  #: number of the signal that stopped the run; 0 if none did
+        self.signal = 0  #: number of the latest signal, which stops the run; 0 before the first
+        self._is_waiting = False  # for rows: nothing is lost then, and the first signal stops it immediately
         self.problem: StreamPCAError | OSError | MemoryError | None = None  #: the error that stopped the run, if any
         self._written = self._durable = 0  # rows of the last release in its file, and rows of the store
         self._waiting: deque[Steps] = deque()  # steps whose rows are not durable yet
@@ -102,10 +81,13 @@ class Session:
 
     def run(self) -> Session:
         """Run to the end of the rows, or until interrupted; return this session."""
-        interrupts = Interrupts()
-        with interrupts.handled():
+        before: dict[int, Any] = {}
+        try:
+            if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    before[number] = signal.signal(number, self._interrupt)
             try:
-                self._loop(interrupts)
+                self._loop()
             except KeyboardInterrupt:  # while waiting for rows, or the second one: the stream is before or after a push
                 pass
             except BrokenPipeError:  # the reader of the output has all that it wants
@@ -122,10 +104,18 @@ class Session:
                     self._try(finish)
                 if self._release is not None:
                     self._looks.last(self._release)
-                self.progress, self.signal = self._progress(self._record), interrupts.asked
+                self.progress = self._progress(self._record)
                 for view in self.views:
                     view.end(self.progress)
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
         return self
+
+    def _interrupt(self, number: int, _frame: FrameType | None) -> None:
+        again, self.signal = bool(self.signal), number
+        if self._is_waiting or again:
+            raise KeyboardInterrupt
 
     def exit_code(self) -> int:
         """Return the exit code of the command; raise the error that stopped the run."""
@@ -158,15 +148,15 @@ class Session:
         kept = f"{rows} rows are in {where}" if rows else "no file was written"
         return f"Stopped after {self.stream.t} rows by the problem below: {spent}{kept}."
 
-    def _loop(self, interrupts: Interrupts) -> None:
+    def _loop(self) -> None:
         rows = batches(
             self.stream.engine, self.source, new_source=self.new_source, limit=self.limit, rest=self._rest,
             every=self.every if self.followed else None,
         )  # fmt: skip
-        while not interrupts.asked:
-            interrupts.is_waiting = True
+        while not self.signal:
+            self._is_waiting = True
             batch = next(rows, None)
-            interrupts.is_waiting = False
+            self._is_waiting = False
             if batch is None:
                 self._is_complete = True
                 return
@@ -297,10 +287,11 @@ class Session:
         # The only release of a run is one release.
         marks = Marks.of(progress.release) if progress.releases == 1 else progress.marks
         title = f"{self.name} → {self.files.releases.path}" if self.files.releases.is_written else self.name
-        return curator_card(
+        made = curator_card(
             progress.release, progress.record, progress.admitted, budget,
             title=title, releases=progress.releases, marks=marks,
         )  # fmt: skip
+        return replace(made, units=self.units)
 
     def conclude(self, title: str, budget: str = "", *, brief: bool = False) -> list[str]:
         """Write the summary of the run, and return its last lines: files with their readers, and its card or cost.
@@ -312,7 +303,7 @@ class Session:
         if self.problem is not None and not progress.t:
             return []
         if card is not None:
-            text = f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{indent(card.text(100), '    ')}\n"
+            text = f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{textwrap.indent(card.text(100), '    ')}\n"
             self._try(lambda: files.summary.write(text))
             self._try(files.summary.close)
         if self.signal:
@@ -335,17 +326,20 @@ class Session:
         if progress.private is not None:
             lines.append(f"publishable:  {publishable(progress.private)}")
         if card is not None:
-            return [*lines, *[""] * (not brief), *card_lines(card, "" if brief else ", or in a file by --summary")]
+            elsewhere = "" if brief else ", or in a file by --summary"
+            return [*lines, *[""] * (not brief), *card_lines(card, elsewhere, quiet=self.quiet)]
         lines.append(f"privacy:      {summary(self.stream.guarantee)}")
         return [*lines, f"budget:       {budget}"] if budget else lines
 
 
-def card_lines(card: Card, elsewhere: str = "") -> list[str]:
-    """Return the card of a run for standard error. Without the curator's figures unless that is a terminal."""
+def card_lines(card: Card, elsewhere: str = "", *, quiet: bool = False) -> list[str]:
+    """Return the card of a run for standard error. The curator's figures are only for a terminal that is not quiet."""
     width = terminal_width()
-    if card.is_publishable or sys.stderr.isatty():
-        return [card.text(width)]
-    # Standard error may be a log that others read.
-    hint = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
-    public = replace(card, facts=[fact for fact in card.facts if not fact.curator])
-    return [public.text(width), hint]
+    public = replace(card, facts=[fact for fact in card.facts if not fact.curator]).text(width)
+    if quiet or card.is_publishable:
+        return [public]
+    if not sys.stderr.isatty():  # it may be a log that others read
+        return [public, f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."]
+    told = textwrap.wrap(card.curator, width)
+    # Where many rows were clipped, the components are those of the clipped rows: read this line first, in bold.
+    return [*(f"\033[1m{line}\033[0m" for line in told), public] if card.is_clipped else [public, *told]

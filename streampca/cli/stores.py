@@ -69,8 +69,8 @@ def export(
         guarantee = Guarantee.from_dict(database.fact("run")["guarantee"])
         database.db.execute("BEGIN")  # one snapshot of a run that may proceed
         parameters = reading.published_parameters(database)
-        for i, release in enumerate(database.releases()):
-            if i == 0:
+        for release in database.releases():
+            if not file.count:
                 file.header(release.terms, parameters)
             file.add([release])
         if not file.count:

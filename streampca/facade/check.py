@@ -22,6 +22,7 @@ from streampca.sources.profile import Profile
 from streampca.sources.reading import Reading
 from streampca.sources.tables import CellTable, open_cells
 from streampca.views.check import Check
+from streampca.views.facts import percent
 
 #: Most features for which the captured share is predicted: the prediction simulates d x d matrices.
 _PREDICTED = 200
@@ -85,7 +86,8 @@ def check(
         if d <= _PREDICTED:
             question = Question(**settings, n_rows=n, n_features=d, release_every=n)
             captured = next(covariances(question, Curve(question.spectrum, n_components))).captured
-            text += f"; the planner expects {captured:.1%} of what {n_components} components can capture, from n and d"
+            text += f"; the planner expects {percent(captured, 1)} of what {n_components} components can capture, "
+            text += "from n and d"
         notes += [f"{text}.", *settings_warnings(mechanism.guarantee, n)]
         notes += size_warnings(n_components, d, mechanism.square_bytes)
         if is_private:

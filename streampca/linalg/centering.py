@@ -76,15 +76,10 @@ def sum_variance(std: float) -> float:
 def counted(corner: float, rows: float, std: float) -> tuple[float, float]:
     """Return the estimated number of rows that are present, and the number to divide by. Post-processing.
 
-    The first is the released corner over c**2, unbiased and possibly negative. The second is ``min(rows, max(first, 16
-    std))``: not above the public number of rows, and at least two standard deviations of the first, so that a matrix
-    about the mean never has more than a multiple of the noise of the sums.
-
-    Parameters
-    ----------
-    corner : last entry of the released matrix of longer rows.
-    rows : public number of all rows without those of a warm-up; the sum of their weights in a decayed sum.
-    std : standard deviation of a diagonal entry of the noise; 0 for none.
+    The first is the released ``corner`` over c**2, unbiased and possibly negative. The second is ``min(rows, max(first,
+    16 std))``: not above the public number of ``rows``, those of a warm-up excluded (in a decayed sum, the sum of their
+    weights), and at least two standard deviations of the first, so that a matrix about the mean never has more than a
+    multiple of the noise of the sums. ``std`` is that of a diagonal entry of the noise; 0 for none.
     """
     noisy = corner / CONSTANT**2
     # Without rows and without noise there is nothing to divide.
@@ -156,14 +151,9 @@ class Centered(NamedTuple):
 
 
 def centered(packed: FloatArray, rows: float, std: float, *, debias: bool = True) -> Centered:
-    """Center a private Gram matrix of longer rows, packed, for d + 1 features. Post-processing.
+    """Center a private Gram matrix of longer rows, packed, with its corner. Post-processing; parameters of `counted`.
 
-    Parameters
-    ----------
-    packed : the released matrix, with its corner.
-    rows, std : as for `counted`.
-    debias : subtract what the noise of the sums adds to the square of the mean. False for an estimate that is already
-        shrunk.
+    ``debias`` subtracts what the noise of the sums adds to the square of the mean; not for a shrunk estimate.
     """
     d = (math.isqrt(8 * packed.size + 1) - 1) // 2 - 1
     inner, last, diagonal = _places(d)
@@ -189,7 +179,7 @@ def longer_matrix(gram: FloatArray, sums: FloatArray, noisy: float, divisor: flo
     """
     d = len(gram)
     longer = np.empty((d + 1, d + 1))
-    longer[:d, :d] = gram + (np.multiply.outer(sums, sums) - sum_variance(std) * np.eye(d)) / divisor
+    longer[:d, :d] = gram + np.outer(sums, sums) / divisor - sum_variance(std) / divisor * np.eye(d)
     longer[d, :d] = longer[:d, d] = CONSTANT * sums
     longer[d, d] = CONSTANT**2 * noisy
     return longer

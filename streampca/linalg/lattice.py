@@ -80,13 +80,6 @@ def _truncate(rows: FloatArray, out: FloatArray) -> None:
     out += 0.0  # -0.0 becomes 0.0, so equal rows have equal bits
 
 
-def truncated(row: FloatArray, factor: FloatArray | float, out: FloatArray) -> float:
-    """Scale a row and truncate it to the lattice, into ``out``, (1, d); return the squared norm of the result."""
-    np.multiply(row, factor, out=out[0])
-    _truncate(out, out)
-    return float(np.vdot(out, out))
-
-
 def _shortened(rows: FloatArray) -> FloatArray:
     """Scale a copy of some rows to norm 1, up to rounding, and truncate it; raise if a number is not finite."""
     if not np.isfinite(rows).all():
@@ -115,9 +108,6 @@ def is_admitted(rows: FloatArray) -> bool:
     kernels = _native.compiled
     if kernels is not None and rows.flags.c_contiguous:
         return bool(kernels.is_admitted(rows))
-    if rows.shape[0] == 1:
-        row = rows[0]
-        return float(row @ row) <= 1.0 and bool(((row + _TO_ROWS) - _TO_ROWS == row).all())
     norms = np.einsum("ij,ij->i", rows, rows)
     return bool((norms <= 1.0).all()) and bool(((rows + _TO_ROWS) - _TO_ROWS == rows).all())
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from streampca.conversion import as_block, as_floats, is_frame
-from streampca.errors import BadParameterError, BadRowError, UsageError, reason
-from streampca.linalg.centering import with_constant
+from streampca.conversion import as_block
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
-from streampca.linalg.lattice import onto_ball
-from streampca.linalg.scale import Bounds, check_row_norm, check_scale, column_bounds, in_bounds, in_norm
+from streampca.linalg.scale import Bounds, check_row_norm, check_scale, in_norm
 from streampca.linalg.types import FloatArray
 from streampca.privacy.configuration import Configuration
 from streampca.privacy.guarantee import Account, check_account
@@ -24,6 +22,8 @@ from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
+from streampca.rows.admission import Admission
+from streampca.rows.report import AdmissionReport, tell_curator
 from streampca.state import label_of
 
 
@@ -65,7 +65,9 @@ class Mechanism(Configuration):
 
         Parameters
         ----------
-        rows : (n, d) array of finite numbers, or a table of them.
+        rows : (n, d) array, or a table. A row with a cell that is missing, infinite or no number is absent: a zero
+            vector, without the constant of the mean (`linalg.centering`). It is counted for the curator, in a record of
+            the logger ``streampca.curator``.
         bounds, row_norm : the scale of the rows, exactly one of them, public and not computed from the rows. Values are
             clamped to their ``(lower, upper)``, and ranges mapped to ``[-1, 1] / sqrt(d)``; or rows longer than
             ``row_norm`` are scaled onto that norm. A `SubspaceFinder` divides by ``row_norm``, without a limit on
@@ -81,14 +83,15 @@ class Mechanism(Configuration):
         Returns
         -------
         Release
-            Publishable under its `guarantee`.
+            Publishable under its `guarantee`, which covers bad rows: the zero vector is in the domain of every
+            mechanism, and the sensitivity of a centered one is that against an absent row.
 
         Raises
         ------
         UsageError
             If the shape does not fit the parameters, or another argument is outside its domain.
         BadRowError
-            If a row is not finite. Nothing was drawn or released.
+            If a row has another number of cells. Nothing was drawn or released.
         BudgetExhaustedError
             If the account does not cover the guarantee. Nothing was drawn or released.
         """
@@ -96,32 +99,44 @@ class Mechanism(Configuration):
         check_scale(bounds, row_norm)
         if self.is_exact and bounds is not None:
             raise UsageError(f"bounds: {type(self).__name__} keeps the values of rows. Pass row_norm=1.0")
-        block = as_block(rows)
-        names = [str(name) for name in block.columns] if is_frame(block) else None
-        rows = _checked(block)
-        self.check(rows.shape[1])
-        if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
-            raise BadParameterError("t", t, f"an integer of at least the number of rows, {rows.shape[0]}")
+        admission, rows = _values(rows, bounds, row_norm, center=self.center)
+        n, d = rows.shape
+        self.check(d)
+        if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < n):
+            raise BadParameterError("t", t, f"an integer of at least the number of rows, {n}")
         if randomness is None:
             randomness = Randomness() if seed is None else Randomness.from_seed(seed)
         elif seed is not None or not isinstance(randomness, Randomness):
             raise UsageError(f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, a seed, or neither")
-        d = rows.shape[1]  # before a constant is appended
-        # Each row depends on itself only. Minus zero becomes zero, so that equal rows have equal bits.
-        rows, scale = _scaled(rows, bounds, row_norm, names)
-        rows = rows + 0.0 if self.is_exact else onto_ball(rows)
-        if self.center:
-            rows = with_constant(rows)
+        # Each row depends on itself only.
+        rows, report = self._admitted(rows, admission)
         guarantee = self.guarantee_for(d)
         # Debit before any noise exists: a failure in between loses budget, never privacy.
         if account is not None:
             account.debit(guarantee, os.urandom(NAME_BYTES))
-        terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee, **scale, noise=self.noise_law(d))
-        t = rows.shape[0] if t is None else int(t)
+        middle, factor = admission.ranges()
+        scale: dict[str, Any] = (
+            {"middle": middle, "scale": factor} if bounds is not None else {"row_norm": admission.row_norm}
+        )
+        guarantee = guarantee.seeded() if randomness.is_seeded else guarantee
+        terms = Terms(guarantee, features=admission.features, **scale, noise=self.noise_law(d))
+        t = n if t is None else int(t)
         # Privacy: releases that differ in a public number share no noise.
         public = tuple((name, tuple(np.reshape(part, -1).tolist())) for name, part in scale.items())
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d), public)
-        return self.released(rows, Outlet(source, source.first), terms, t)
+        release = self.released(rows, Outlet(source, source.first), terms, t)
+        tell_curator(report)
+        return release
+
+    def _admitted(self, values: FloatArray, admission: Admission) -> tuple[FloatArray, AdmissionReport]:
+        """Return rows as the mechanism absorbs them, and the report on them."""
+        rows, marks = admission.block(values, 1)
+        report = AdmissionReport.of(admission, marks.counts(), len(rows))
+        if not self.is_exact:
+            return rows, report
+        present = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
+        # Minus zero becomes zero, so that equal rows have equal bits.
+        return in_norm(present, admission.row_norm) + 0.0, replace(report, share_scaled=0.0, ball_used=1.0)
 
 
 class SubspaceFinder(Mechanism):
@@ -151,30 +166,15 @@ class SubspaceFinder(Mechanism):
             raise BadParameterError("block_rows", self.block_rows, f"at least {self._largest}, the dimension")
 
 
-def _scaled(
-    rows: FloatArray, bounds: Bounds | None, row_norm: float | None, names: Sequence[str] | None
-) -> tuple[FloatArray, dict[str, Any]]:
-    """Return rows in the units of the noise, not shortened, and the public scale as fields of `Terms`."""
-    if bounds is None:
-        norm = check_row_norm(row_norm)
-        return in_norm(rows, norm), {"row_norm": norm}
-    lower, upper = column_bounds(bounds, rows.shape[1], names)
-    middle, factor = 0.5 * lower + 0.5 * upper, 1.0 / (0.5 * upper - 0.5 * lower)
-    scale = factor * (1.0 / math.sqrt(rows.shape[1]))
-    return in_bounds(rows, middle, factor, math.inf)[0], {"middle": middle, "scale": scale}
-
-
-def _checked(block: Any) -> FloatArray:
-    """Return a block of rows as a 2-D float array, or raise one clear error."""
-    try:
-        checked = as_floats(block)
-    except (TypeError, ValueError, OverflowError) as problem:
-        raise BadRowError(
-            None, f"rows are not all numbers ({reason(problem)}). Pass an (n, d) array or a table of finite numbers"
-        ) from None
-    if checked.ndim != 2 or 0 in checked.shape:
-        raise BadParameterError("rows", checked, "(n, d) with n >= 1 and d >= 1")
-    bad = np.flatnonzero(~np.isfinite(checked).all(axis=1))
-    if bad.size:
-        raise BadRowError(int(bad[0]), "not finite. Correct or drop it before the release")
-    return checked
+def _values(rows: Any, bounds: Bounds | None, row_norm: float | None, *, center: bool) -> tuple[Admission, FloatArray]:
+    """Return the admission of a data set and its numbers, (n, d), with nan in rows of other cells."""
+    block, features = as_block(rows), None
+    shape = np.shape(block) if hasattr(block, "shape") else (len(block), 1)
+    if len(shape) != 2 or 0 in shape:
+        raise BadParameterError("rows", block, "(n, d) with n >= 1 and d >= 1")
+    # Rows that are mappings have the names of the bounds: an absent name is a missing value.
+    if isinstance(bounds, Mapping) and isinstance(block, (list, tuple)) and isinstance(block[0], Mapping):
+        features = tuple(bounds)
+    norm = 1.0 if bounds is not None else check_row_norm(row_norm)
+    admission = Admission(row_norm=norm, bounds=bounds, features=features, center=center).fixed_by_block(block)
+    return admission, admission.all_values(block, 1)

@@ -61,11 +61,10 @@ class StabilityHistogram:
             raise BadParameterError("epsilon", self.epsilon, "a positive finite number, e.g. 1.0")
         if not 0.0 < self.delta < 0.5:
             raise BadParameterError("delta", self.delta, "a number in (0, 0.5), e.g. 1e-6")
-        object.__setattr__(self, "scale", 2.0 / self.epsilon)
-        object.__setattr__(self, "threshold", 1.0 + self.scale * math.log(0.5 / self.delta))
+        scale = 2.0 / self.epsilon
         theorem = "Laplace counts above 1 + b ln(1/2delta), tight"
         claim = Guarantee(self.epsilon, self.delta, "replace", "one histogram", theorem, CITATION, unit="one vote")
-        object.__setattr__(self, "guarantee", claim)
+        vars(self).update(scale=scale, threshold=1.0 + scale * math.log(0.5 / self.delta), guarantee=claim)
 
     def count_needed(self, failure: float) -> float:
         """Return the count at which a bin is released with probability at least 1 - failure, for failure up to 1/2."""

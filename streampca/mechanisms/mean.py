@@ -65,18 +65,11 @@ class ClippedMean:
 
     *Guarantee.* mu-GDP for one release. One row moves the sum by at most ``radius`` (zero-out) or twice that (replace).
     Sums and noise are on a lattice of step radius * 2**-26 or less, which the sensitivity allows for.
-
-    Parameters
-    ----------
-    mu : Gaussian-DP parameter of the release.
-    size : numbers in a product.
-    radius : public bound on the norm; longer products are scaled to it.
-    adjacency : ``"zero-out"`` or ``"replace"``.
     """
 
     mu: float
-    size: int
-    radius: float
+    size: int  # numbers in a product
+    radius: float  # public bound on the norm; longer products are scaled to it
     adjacency: Adjacency
     grid: float = field(init=False)  # step of the lattice of sums
     #: Standard deviation of each number of the noise in the sum; that in the mean is this over the count.
@@ -87,8 +80,7 @@ class ClippedMean:
         grid = 2.0 ** (math.floor(math.log2(self.radius)) - _BITS)
         # Rounding the sum moves each of its numbers by at most half a step, in either neighbor.
         std = (moved * (1.0 + 1e-9) + math.sqrt(self.size) * grid) / self.mu
-        object.__setattr__(self, "grid", grid)
-        object.__setattr__(self, "std", std)
+        vars(self).update(grid=grid, std=std)
 
     def products(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Return the exact (d, k) sum of the clipped products of rows of (n, d) and (n, k). Curator only."""

@@ -128,11 +128,9 @@ class NormEstimate(NamedTuple):
     ) -> NormEstimate:  # fmt: skip
         """Release the histogram of norms and, where rows of the unit ball may be clipped, the lost energy.
 
-        Parameters
-        ----------
-        release : adds noise to values, of a kind "norms" or "lost", of standard deviation ``norms_std``, ``lost_std``.
-        clipped_norm : spectral norm of the noise in the Gram matrix of rows clipped and scaled to norm 1.
-        noise_norm : the same without clipping.
+        ``release`` adds noise to values of a kind, "norms" or "lost", of standard deviation ``norms_std`` or
+        ``lost_std``. ``clipped_norm`` is the spectral norm of the noise in the Gram matrix of rows clipped and scaled
+        to norm 1, and ``noise_norm`` that without clipping.
         """
         norms = Norms.read(release("norms", norm_counts(rows)), norms_std, len(rows))
         radius = 1.0 if norms is None else norms.best_radius(clipped_norm)
@@ -183,20 +181,9 @@ class Choice(NamedTuple):
 class Model:
     """A model of the rows, from the release of stage one.
 
-    Parameters
-    ----------
-    values : (d,) array, eigenvalues of the first stage's estimate over the number of rows, descending.
-    n_components : k, below d.
-    radius : clipping radius of stage one.
-    norms : the histogram of norms.
-    noise : standard deviations of a diagonal entry of the noise in the two stages, for unit radius, over the number of
-        rows. Public.
-    hidden : energy per row that may be in long rows that the histogram does not show.
-
-    Attributes
-    ----------
-    spectrum : (d,) array, estimated eigenvalues per row before clipping, positive.
-    resolved : number of the first k eigenvalues that exceed the noise.
+    ``values``, (d,), are the eigenvalues of the estimate of rows clipped to ``radius``, over the number of rows,
+    descending. ``noise`` are the public standard deviations of a diagonal entry of the noise in the two stages, for
+    unit radius, over the number of rows; ``hidden`` is the energy per row that the histogram may not show.
     """
 
     def __init__(
@@ -210,7 +197,7 @@ class Model:
         tau = self._std * math.sqrt(d / 2.0)
         tail = max(float(values[k:].mean()), 0.0)
         floor = max(0.25 * tail, tau / math.sqrt(2.0 * d))
-        self.resolved = int((values[:k] - tail > 2.4 * tau).sum())
+        self.resolved = int((values[:k] - tail > 2.4 * tau).sum())  # first eigenvalues that exceed the noise
 
         # Eigenvalues without the spread that the noise gives them: GOE noise moves an eigenvalue x above the tail to
         # x + tau**2 / x, and gives equal ones the variance tau**2.
@@ -225,7 +212,7 @@ class Model:
         # Rows with this spectrum show the share that clipping kept of each direction; dividing by it undoes clipping.
         self._model_rows(clipped)
         unclipped = clipped / np.maximum(self._first_kept, 0.1)
-        self.spectrum = np.maximum(np.minimum.accumulate(unclipped), floor)
+        self.spectrum = np.maximum(np.minimum.accumulate(unclipped), floor)  # eigenvalues per row before clipping
         self._model_rows(self.spectrum)
 
         # The posterior: possible covariances of the rows given stage one, (d, d) in its eigenbasis.

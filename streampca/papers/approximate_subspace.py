@@ -80,8 +80,7 @@ class ApproximateSubspace(SubspaceFinder):
                 raise BadParameterError("widths", self.widths, "positive finite numbers, at least one")
         count = WIDTHS if self.widths is None else len(self.widths)
         histogram = StabilityHistogram(self.epsilon / count, self.delta / count)
-        object.__setattr__(self, "histogram", histogram)
-        object.__setattr__(self, "blocks_needed", math.ceil(1.25 * histogram.count_needed(0.05)))
+        vars(self).update(histogram=histogram, blocks_needed=math.ceil(1.25 * histogram.count_needed(0.05)))
 
     def rows_needed(self) -> int:
         """Return the rows of `blocks_needed` blocks of the least size."""

@@ -64,8 +64,7 @@ class DoublingFPL(Leader):
     def __post_init__(self) -> None:
         super().__post_init__()
         mechanism = GeometricBLT(self.leaves(self.horizon), self.mu, self.budget.sensitivity())
-        object.__setattr__(self, "mechanism", mechanism)
-        object.__setattr__(self, "scope", f"all releases of a stream of up to {self.horizon} rows")
+        vars(self).update(mechanism=mechanism, scope=f"all releases of a stream of up to {self.horizon} rows")
 
     def first_epoch(self, n_features: int) -> Doubling:
         """Return the first epoch of a run."""

@@ -40,8 +40,8 @@ class PerturbedLeader(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "sigma", self.budget.sensitivity(center=self.center) / self.mu)
-        object.__setattr__(self, "is_bounded", not self.center)
+        sigma = self.budget.sensitivity(center=self.center) / self.mu
+        vars(self).update(sigma=sigma, is_bounded=not self.center)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -84,12 +84,8 @@ class SubspacePerturbation(Mechanism):
         slack = self.delta * FAILURE_SHARE
         mu = Budget(self.epsilon, self.delta * (1.0 - FAILURE_SHARE), self.adjacency).mu
         mu2 = mu * math.sqrt(1.0 - GAP_SHARE)
-        derived = {
-            "mu": mu, "slack": slack, "gap_std": _MOVES[self.adjacency] / (mu * math.sqrt(GAP_SHARE)),
-            "_mu2": mu2, "_gram_std": self.budget.sensitivity() / mu2,
-        }  # fmt: skip
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        gap_std = _MOVES[self.adjacency] / (mu * math.sqrt(GAP_SHARE))
+        vars(self).update(mu=mu, slack=slack, gap_std=gap_std, _mu2=mu2, _gram_std=self.budget.sensitivity() / mu2)
 
     def check(self, n_features: int) -> None:
         super().check(n_features)

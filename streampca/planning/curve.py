@@ -26,17 +26,9 @@ _TINY = 1e-15
 
 
 class Curve:
-    """Captured variance under GOE noise.
+    """Captured variance under GOE noise, for (d,) eigenvalues of the mean of a a^T, descending.
 
-    Parameters
-    ----------
-    spectrum : (d,) eigenvalues of the mean of a a^T, descending.
-    n_components : k.
-
-    Attributes
-    ----------
-    norm : float
-        Mean spectral norm of GOE noise with standard deviation 1 on the diagonal.
+    ``norm`` is the mean spectral norm of GOE noise with standard deviation 1 on the diagonal.
     """
 
     def __init__(self, spectrum: FloatArray, n_components: int) -> None:
@@ -71,11 +63,8 @@ class Curve:
         return np.asarray(1.0 - np.exp(logs), dtype=np.float64)
 
     def share_of(self, kept: float, noise_std: float, scatter_std: float) -> float:
-        """Return the mean share captured by ``kept`` times a mean Gram matrix, with GOE noise and scatter.
-
-        As for Gaussian rows, entry (i, j) of the scatter has the standard deviation
-        scatter_std * sqrt(lambda_i * lambda_j).
-        """
+        """Return the mean share captured by ``kept`` times a mean Gram matrix, with GOE noise and scatter."""
+        # As for Gaussian rows, entry (i, j) of the scatter has the deviation scatter_std * sqrt(lambda_i lambda_j).
         roots, few = np.sqrt(self._spectrum), self._goe[:_FEW]
         scatter = roots[:, None] * np.roll(few, 1, axis=0) * roots
         return self._mean_share(kept * np.diag(self._spectrum) + noise_std * few + scatter_std * scatter)

@@ -82,23 +82,18 @@ class Plan:
             for p in self.predictions
         ])  # fmt: skip
 
-    def notes(self) -> list[str]:
-        """Return the assumption, the recommendation with its reason, warnings and advice, a line each."""
-        return [
-            f"assumed: {self.question.assumed}",
-            f"use: {self.best.code}",
-            f"why: {self.reason}",
-            *(f"warning: {text}" for text in self.warnings),
-            *(f"advice: {text}" for text in self.advice),
-        ]
+    def notes(self) -> list[tuple[str, str]]:
+        """Return the assumption, the recommendation with its reason, warnings and advice, each with its name."""
+        notes = [("assumed", self.question.assumed), ("use", self.best.code), ("why", self.reason)]
+        return [*notes, *(("warning", text) for text in self.warnings), *(("advice", text) for text in self.advice)]
 
     def _repr_html_(self) -> str:
-        table, use = self.to_frame(), f"Use {self.best.code}"
-        return html_table(list(table.columns), table.itertuples(index=False), warning=use, note=". ".join(self.notes()))
+        table, use, notes = self.to_frame(), f"Use {self.best.code}", ". ".join(map(": ".join, self.notes()))
+        return html_table(list(table.columns), table.itertuples(index=False), warning=use, note=notes)
 
     def __str__(self) -> str:
         limits = [f"{p.label}: {p.note}" for p in self.predictions if p.note]
-        return "\n".join([self.to_frame().to_string(index=False), *limits, "", *self.notes()])
+        return "\n".join([self.to_frame().to_string(index=False), *limits, "", *map(": ".join, self.notes())])
 
 
 @answered

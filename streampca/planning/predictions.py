@@ -104,10 +104,9 @@ class Prediction:
         which = settings.get("noise") or settings.get("method") or ""
         solver = "smoothed" if settings.get("solver") == "smoothed" else ""
         endless = "endless" if "noise" in settings and settings["horizon"] is None else ""
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "label", " ".join(filter(None, (name, which, solver, endless))))
         given = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-        object.__setattr__(self, "code", f"{name}({given})")
+        label = " ".join(filter(None, (name, which, solver, endless)))
+        vars(self).update(name=name, label=label, code=f"{name}({given})")
 
 
 # -- one release of all rows, or of each window ----------------------------------------

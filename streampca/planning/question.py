@@ -47,24 +47,6 @@ class Question:
     typical_norm : float or None, default=None
         Public guess of the norm of a typical row. It is used for advice on `row_norm` and for the scale of a named
         spectrum. If eigenvalues are given, it determines the length of the mean.
-
-    Attributes
-    ----------
-    spectrum : (d,) array
-        Guessed eigenvalues of the mean of a a^T, descending, in units of row_norm**2.
-    assumed : str
-        Origin of the spectrum, in words.
-    purpose : {"stream", "window", "once"}
-        A subspace of all rows after each release, of the last rows, or of all rows once.
-    rows : int
-        Rows from which a subspace is estimated: those of the window, or all.
-    best : float
-        Reward a row of the best subspace, in units of row_norm**2.
-    mean_square : float
-        Squared norm of the subtracted mean, in units of row_norm**2: the energy that the spectrum lacks. 0 if
-        unknown; it is known if eigenvalues and a typical norm are given.
-    settings, centered_settings : dict
-        Keywords of every private algorithm, and of those that can subtract a mean.
     """
 
     n_rows: int
@@ -79,14 +61,16 @@ class Question:
     guess: str | Sequence[float] | FloatArray = "decaying"
     row_norm: float = 1.0
     typical_norm: float | None = None
-    spectrum: FloatArray = field(init=False)
-    assumed: str = field(init=False)
+    spectrum: FloatArray = field(init=False)  #: (d,) guessed eigenvalues of the mean of a a^T, descending
+    assumed: str = field(init=False)  #: origin of the spectrum, in words
+    #: A subspace of all rows after each release, of the last rows, or of all rows once.
     purpose: Literal["stream", "window", "once"] = field(init=False)
-    rows: int = field(init=False)
-    best: float = field(init=False)
+    rows: int = field(init=False)  #: from which a subspace is estimated: those of the window, or all
+    best: float = field(init=False)  #: reward a row of the best subspace, in units of row_norm**2
+    #: Squared norm of the subtracted mean, in the same units: the energy that the spectrum lacks. 0 if unknown.
     mean_square: float = field(init=False)
-    settings: dict[str, Any] = field(init=False)
-    centered_settings: dict[str, Any] = field(init=False)
+    settings: dict[str, Any] = field(init=False)  #: keywords of every private algorithm
+    centered_settings: dict[str, Any] = field(init=False)  #: and of those that can subtract a mean
 
     def __post_init__(self) -> None:
         for name in ("n_rows", "n_features"):
@@ -104,19 +88,14 @@ class Question:
         every = None if self.release_every is None else min(self.release_every, self.n_rows)
         is_known = self.center and typical is not None and not isinstance(self.guess, str)
         settings = {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
-        derived = {
-            "spectrum": spectrum,
-            "assumed": assumed,
-            "release_every": every,
-            "purpose": "window" if self.window is not None else "once" if every == self.n_rows else "stream",
-            "rows": min(self.window or self.n_rows, self.n_rows),
-            "best": float(spectrum[: self.n_components].sum()),
-            "mean_square": max(0.0, square - float(spectrum.sum())) if is_known else 0.0,
-            "settings": settings,
-            "centered_settings": {**settings, "center": self.center},
-        }
-        for name in derived:
-            object.__setattr__(self, name, derived[name])
+        # The fields of a frozen class are entries of its dictionary.
+        vars(self).update(
+            spectrum=spectrum, assumed=assumed, release_every=every, rows=min(self.window or self.n_rows, self.n_rows),
+            purpose="window" if self.window is not None else "once" if every == self.n_rows else "stream",
+            best=float(spectrum[: self.n_components].sum()), settings=settings,
+            mean_square=max(0.0, square - float(spectrum.sum())) if is_known else 0.0,
+            centered_settings={**settings, "center": self.center},
+        )  # fmt: skip
 
     def spread(self, std: float | FloatArray, count: float | FloatArray) -> FloatArray:
         """Return the standard deviation of the noise about the mean of `count` rows, averaged over directions of it.

@@ -100,6 +100,11 @@ class Guarantee:
         return math.isfinite(self.epsilon)
 
     @property
+    def brief(self) -> str:
+        """Epsilon, delta and unit in a few words."""
+        return f"({self.epsilon:g}, {self.delta:g})-DP for {self.unit}" if self.is_private else "not private"
+
+    @property
     def rho(self) -> float | None:
         """Parameter of zero-concentrated DP, mu**2 / 2; None without mu, or with a slack."""
         return None if self.mu is None or self.slack else 0.5 * self.mu**2

@@ -65,13 +65,7 @@ def orthonormalise(matrix: FloatArray) -> FloatArray:
 
 
 def set_schedule(configuration: Any) -> None:
-    """Set ``schedule`` of a frozen configuration to (c, offset) of steps of c / (offset + t), or None if adaptive.
-
-    Raises
-    ------
-    BadParameterError
-        If ``learning_rate`` is neither "adaptive", nor c > 0, nor a pair of c > 0 and offset >= 0.
-    """
+    """Set ``schedule`` of a frozen configuration to (c, offset) of steps of c / (offset + t), or None if adaptive."""
     rate = configuration.learning_rate
     if isinstance(rate, list):  # configurations are hashable
         object.__setattr__(configuration, "learning_rate", tuple(rate))

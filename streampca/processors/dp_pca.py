@@ -212,20 +212,7 @@ def _minibatches(horizon: int, smallest: int, *, growing: bool) -> Iterator[tupl
 
 
 class DPPCAProcessor(Processor, of=DPPCA):
-    """State of a run of `DPPCA`. All but the tally and the rows that wait is computed from released values.
-
-    Attributes
-    ----------
-    at : number of the current segment.
-    tally : exact statistic of the segment's rows so far. Curator only.
-    waiting : rows of the segment that are not in it yet. Curator only.
-    basis : (d, k) orthonormal, W.
-    values : (k,) latest private mean rewards, largest first.
-    inside : (k, k) latest private mean of (W^T a)(a^T W).
-    floor : standard deviation of the noise in ``inside``. Smaller eigenvalues are noise.
-    radius : bound that the next moving parts are clipped to.
-    fallbacks : number of norms without an answer. Publishable.
-    """
+    """State of a run of `DPPCA`. All but the tally and the rows that wait is computed from released values."""
 
     __slots__ = ("at", "basis", "fallbacks", "floor", "inside", "plan", "radius", "tally", "values", "waiting")
     kept = ("at", "tally", "waiting", "basis", "values", "inside", "floor", "radius", "fallbacks")
@@ -236,11 +223,13 @@ class DPPCAProcessor(Processor, of=DPPCA):
         super().__init__(algorithm, n_features, source, terms)
         k = algorithm.n_components
         self.plan = algorithm.plan(n_features)
-        self.at = self.fallbacks = 0
+        self.at = self.fallbacks = 0  # number of the current segment, and of norms without an answer
+        # The exact statistic of the segment's rows so far, and those that are not in it yet.
         self.tally, self.waiting = np.zeros(0), Rows(n_features)
-        self.basis = start_basis(n_features, k, source.start)
-        self.values, self.inside = np.zeros(k), np.eye(k)
-        self.floor, self.radius = 1.0, _LARGEST
+        self.basis = start_basis(n_features, k, source.start)  # W
+        # The latest private mean rewards, largest first, and mean of (W^T a)(a^T W), with the std of its noise.
+        self.values, self.inside, self.floor = np.zeros(k), np.eye(k), 1.0
+        self.radius = _LARGEST  # that the next moving parts are clipped to
 
     @property
     def rows_until_release(self) -> int:

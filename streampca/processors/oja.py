@@ -61,14 +61,7 @@ class Oja(Algorithm):
 
 
 class OjaProcessor(Processor, of=Oja):
-    """State of a run of `Oja`.
-
-    Attributes
-    ----------
-    basis : (d, k) orthonormal array, columns in any order.
-    squares, energy : (k,) arrays: sums of squared norms of gradients, and of squared projections, by column.
-    waiting : rows of the current step.
-    """
+    """State of a run of `Oja`: (d, k) basis, its columns in any order, sums by column, and rows of the current step."""
 
     __slots__ = ("basis", "energy", "squares", "waiting")
     kept = __slots__
@@ -78,6 +71,7 @@ class OjaProcessor(Processor, of=Oja):
     def __init__(self, algorithm: Oja, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         self.basis = start_basis(n_features, algorithm.n_components, source.start)
+        # Sums of squared norms of gradients, and of squared projections.
         self.squares = self.energy = np.zeros(algorithm.n_components)
         self.waiting = Rows(n_features)
 

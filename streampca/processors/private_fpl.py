@@ -122,7 +122,7 @@ class PrivateFPL(Leader):
             mechanism = self.noise.mechanism(leaves, mu, sensitivity * factor)
             object.__setattr__(self, "unit", f"one user with up to {users} rows")
             object.__setattr__(self, "contribution", f"{users} rows")
-        derived = {
+        vars(self).update({
             # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
             "absorbs_grams": not self.publish_regret and users is None,
             "is_bounded": self.solver.bounded and self.noise.smooth and not self.center,
@@ -132,9 +132,7 @@ class PrivateFPL(Leader):
             + (", with the noisy sums of rows" if self.center else ""),
             "theorem": RUNNING_GRAMS + self.noise.remark,
             "citation": f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        })  # fmt: skip
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()

@@ -180,16 +180,7 @@ class PrivateOja(Algorithm):
 
 
 class PrivateOjaProcessor(Processor, of=PrivateOja):
-    """State of a run of `PrivateOja`.
-
-    Attributes
-    ----------
-    basis, rates : (d, k) orthonormal array, and step sizes. Functions of released sums.
-    total : (d, k) array: the exact sum of gradients of the current step. Curator only.
-    waiting : rows that are not in it yet. Curator only.
-    end : last row of the current step. Public.
-    std : standard deviation of each entry of the noise in the sum of a step.
-    """
+    """State of a run of `PrivateOja`: basis and step sizes are functions of released sums; sum and rows are exact."""
 
     __slots__ = ("basis", "end", "rates", "std", "total", "waiting")
     kept = ("basis", "rates", "total", "waiting", "end")
@@ -201,6 +192,7 @@ class PrivateOjaProcessor(Processor, of=PrivateOja):
         k = algorithm.n_components
         self.basis = start_basis(n_features, k, source.start)
         self.rates = PrivateStepSizes(algorithm.schedule, np.zeros(k))
+        # The exact sum of gradients of the current step, and the rows that are not in it yet.
         self.total: FloatArray = np.zeros((n_features, k), order="F")
         self.waiting = Rows(n_features)
         self.end, self.std = algorithm.step_end(0), algorithm.noise_std(n_features)

@@ -43,6 +43,8 @@ class SlidingWindowPCA(Algorithm):
     eta : for ``"histogram"``: checkpoints are dropped when they agree within a factor 1 - eta/2.
     method : the method that follows the window.
 
+        * ``"auto"``: ``"smoothed"`` if the window is at most 100 whole groups of ``release_every`` rows and
+          ``checkpoint_every`` is None, ``"histogram"`` otherwise. The attribute holds which of the two.
         * ``"histogram"``: private running sums and a spectral histogram of them. Memory grows with log W. Covers the
           window and a few rows more (``release.details["window"]``).
         * ``"ring"``: exactly the window, with the same noise. Holds W rows, or the Gram matrices of their leaves.
@@ -53,7 +55,7 @@ class SlidingWindowPCA(Algorithm):
           but old rows keep some weight.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     release_every : rows between releases, b. Noise and running time decrease as b increases. If None, 100, or the next
-        number of rows that the window and the method allow.
+        number of rows that the window and the method allow; with ``"auto"`` at most 100.
     checkpoint_every : for ``"histogram"``: rows between checkpoints, a multiple of ``release_every``. None uses the
         number of rows that move the Gram matrix by less than its noise.
     overhang : for ``"histogram"``: largest number of rows before the window that a release covers, as a share of the
@@ -91,7 +93,7 @@ class SlidingWindowPCA(Algorithm):
     epsilon: float
     delta: float = DELTA
     eta: float = 0.25
-    method: Literal["histogram", "ring", "smoothed", "forgetting"] = "histogram"
+    method: Literal["auto", "histogram", "ring", "smoothed", "forgetting"] = "auto"
     adjacency: Adjacency = "zero-out"
     release_every: int = None  # type: ignore[assignment]  # None is resolved by `__post_init__`
     checkpoint_every: int | None = None
@@ -114,21 +116,24 @@ class SlidingWindowPCA(Algorithm):
         check_share("failure_rate", self.failure_rate)
         if self.overhang != 1.0:
             check_share("overhang", self.overhang)
-        if self.method not in METHODS:
-            raise BadParameterError("method", self.method, f"one of {', '.join(map(repr, METHODS))}")
+        if self.method not in ("auto", *METHODS):
+            raise BadParameterError("method", self.method, f"'auto' or one of {', '.join(map(repr, METHODS))}")
+        if self.method == "auto":
+            # Resolved once, like `center`: the attribute is the method that runs.
+            method = _method_of(self.window, vars(self)["release_every"], self.checkpoint_every)
+            object.__setattr__(self, "method", method)
         if vars(self)["release_every"] is None:
             object.__setattr__(self, "release_every", _rows_between(self.window, self.method))
         object.__setattr__(self, "leaves", -(-self.window // self.release_every))
         processor = METHODS[self.method]
         processor.check_parameters(self)
         sensitivity = self.budget.sensitivity(center=self.center) + processor.rounding
-        derived = {
-            "processor": processor, "theorem": processor.theorem, "citation": processor.citation,
-            "mechanism": processor.factorization(self.leaves, self.mu, sensitivity),
-            "multiplicative_error": 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0,
-        }  # fmt: skip
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            processor=processor, theorem=processor.theorem, citation=processor.citation,
+            mechanism=processor.factorization(self.leaves, self.mu, sensitivity),
+            multiplicative_error=1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0,
+            square_bytes=150.0 + 25.0 * self.leaves if self.method == "smoothed" else self.square_bytes,
+        )  # fmt: skip
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -184,6 +189,14 @@ def _rows_between(window: int, method: str) -> int:
     least = -(-window // MOST_LEAVES) if method == "smoothed" else 1
     fitting = [every for every in range(least, RELEASE_EVERY + 1) if window % every == 0]
     return fitting[-1] if fitting else next(every for every in range(least, window + 1) if window % every == 0)
+
+
+def _method_of(window: int, every: int | None, checkpoint_every: int | None) -> str:
+    """Return the method that ``"auto"`` stands for, by public parameters alone."""
+    most = every or RELEASE_EVERY
+    every = every or _rows_between(window, "smoothed")
+    fits = every <= most and window % every == 0 and window <= every * MOST_LEAVES
+    return "smoothed" if fits and checkpoint_every is None else "histogram"
 
 
 class View(NamedTuple):
@@ -283,14 +296,7 @@ class WindowProcessor(Processor):
 
 
 class RingProcessor(WindowProcessor):
-    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise.
-
-    Attributes
-    ----------
-    window : at the end of a leaf, the exact sum of the window.
-    ring : what is subtracted later: exact sums of leaves, or rows.
-    leaf : the exact sum of the open leaf; None in a ring of rows.
-    """
+    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise."""
 
     __slots__ = ("leaf", "ring", "window")
     kept: ClassVar[tuple[str, ...]] = ("window", "ring", "leaf")
@@ -298,9 +304,9 @@ class RingProcessor(WindowProcessor):
     factorization = WindowDifference
     theorem = "Gaussian matrix mechanism on window Gram matrices, adaptive rows; subspaces are post-processing"
 
-    ring: Recent
-    window: GramSum
-    leaf: GramSum | None
+    ring: Recent  # what is subtracted later: exact sums of leaves, or rows
+    window: GramSum  # at the end of a leaf, the exact sum of the window
+    leaf: GramSum | None  # the exact sum of the open leaf; None in a ring of rows
 
     def begin(self) -> None:
         algorithm, d = self.algorithm, self.n_features

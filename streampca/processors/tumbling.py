@@ -65,8 +65,7 @@ class Tumbling(Algorithm):
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
         super().__post_init__()
-        object.__setattr__(self, "center", mechanism.center)
-        object.__setattr__(self, "square_bytes", mechanism.square_bytes)
+        vars(self).update(center=mechanism.center, square_bytes=mechanism.square_bytes)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -67,13 +67,10 @@ def best_less_reward(
 
     Parameters
     ----------
-    gram : (d, d) released Gram matrix, with svec-GOE noise.
-    std : sd of a diagonal entry of that noise.
-    n_components : k.
+    gram, std : (d, d) released Gram matrix, and the sd of a diagonal entry of its svec-GOE noise.
     split : public randomness, independent of the noise.
     confidence : minimum probability that the interval covers.
-    reward : noisy sum of rewards.
-    reward_std : sd of its noise, which is independent of the matrix's.
+    reward, reward_std : noisy sum of rewards, and the sd of its noise, which is independent of the matrix's.
     adaptive : whether rows may depend on earlier releases.
     sums : (d,) released sum of the rows, for centered streams; its noise has sd ``std / lambda``.
     count : released number of these rows, unbiased (`linalg.centering.counted`); its noise has sd ``std / c**2``.

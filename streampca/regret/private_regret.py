@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import sum_variance
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
 from streampca.linalg.svec import unpack_entries
@@ -20,6 +19,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
 from streampca.regret.intervals import best_less_reward
 from streampca.release.release import Release
+from streampca.release.terms import before_centering
 from streampca.state import State
 from streampca.tables import record_frame
 
@@ -63,13 +63,7 @@ class PrivateRegretRecord:
 
     @classmethod
     def of(cls, release: Release, *, confidence: float = 0.95, rows: Rows = "fixed") -> PrivateRegretRecord:
-        """Compute the record from a release with rewards.
-
-        Raises
-        ------
-        UsageError
-            If the release has no rewards, or a parameter is outside its domain.
-        """
+        """Compute the record from a release. Raises `UsageError` if it has no rewards."""
         check_rows(rows)
         # Privacy: only released numbers are read below, so that a record is post-processing.
         rewards = release.details.get("rewards")
@@ -91,8 +85,8 @@ class PrivateRegretRecord:
             details = release.details
             noise = float(details["joint_noise_std"]) / unit
             sums, divisor = np.asarray(details["sums"]) / release.row_norm, float(details["count"])
-            gram = gram + np.outer(sums, sums) / divisor - sum_variance(noise) / divisor * np.eye(len(gram))
             common |= {"sums": sums, "count": float(details["noisy_count"])}
+            gram = before_centering(release.packed, release.terms, details)[:-1, :-1]
             # A centered reward is ||a||^2 less a squared distance, of at most (1 + 1)^2 where ||a|| is 1.
             least = -3.0 * most
         # One split serves both intervals: each holds with its own probability, not both jointly.
@@ -151,21 +145,13 @@ class PrivateRegret:
 
 @dataclass(frozen=True, eq=False)
 class PrivateRegretRecords(State):
-    """Publishable regret of a stream after some releases: an immutable value.
-
-    Parameters
-    ----------
-    config : its settings.
-    seen : number of releases so far.
-    latest : the latest one, which is not part of a snapshot.
-    sample : the records.
-    """
+    """Publishable regret of a stream after some releases: an immutable value."""
 
     kept = ("seen", "sample")
 
     config: PrivateRegret
-    seen: int
-    latest: Release | None
+    seen: int  # releases so far
+    latest: Release | None  # not part of a snapshot
     sample: History
 
     @property

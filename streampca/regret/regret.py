@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from streampca import _native
 from streampca.errors import NoReleaseError, UsageError
 from streampca.linalg.centering import CONSTANT, about_mean
 from streampca.linalg.counts import check_count
@@ -153,42 +150,26 @@ class RegretLog:
 
 @dataclass(eq=False, repr=False)
 class RegretSums(State):
-    """State of the regret of a stream after t rows: an immutable value. Curator only.
-
-    Attributes
-    ----------
-    log : its settings.
-    t, reward : number of rows, and the sum of their rewards in units of row_norm**2 = 1.
-    history : the records.
-    next : row of the next record.
-    own : exact Gram matrix of all rows, or a sketch of it; None if the processor holds the matrix.
-    center : whether rows end with the constant of `linalg.centering`.
-    """
+    """State of the regret of a stream after t rows: an immutable value. Curator only."""
 
     __slots__ = ("center", "history", "log", "next", "own", "reward", "t")
     kept = ("t", "reward", "next", "own", "history")
 
     log: RegretLog
     t: int
-    reward: float
+    reward: float  # sum of those of the rows, in units of row_norm**2 = 1
     history: History
-    next: int
-    own: GramSum | FrequentDirections | None
-    center: bool
+    next: int  # row of the next record
+    own: GramSum | FrequentDirections | None  # of all rows; None if the processor holds their Gram matrix
+    center: bool  # rows end with the constant of `linalg.centering`
 
     def observe(self, rows: FloatArray, scoring: Scoring) -> tuple[RegretSums, FloatArray]:
         """Return the regret after admitted rows, up to row `next` at most, and their rewards.
 
         ``scoring`` is that of the subspace before them.
         """
-        reward, own, kernels = self.reward, self.own, _native.compiled
-        if kernels is not None and scoring.linear is None:  # inlined `rewarded`
-            rewards: FloatArray = np.empty(rows.shape[0])
-            reward = kernels.score(rows, scoring.basis, reward, rewards)
-        else:
-            rewards, reward = rewarded(rows, scoring, reward)
-        if own is not None:
-            own = own.add(rows)
+        rewards, reward = rewarded(rows, scoring, self.reward)
+        own = None if self.own is None else self.own.add(rows)
         after = RegretSums(self.log, self.t + rewards.size, reward, self.history, self.next, own, self.center)
         return after, rewards
 
@@ -209,13 +190,9 @@ class RegretSums(State):
     def record(
         self, processor: Processor, subspace: Subspace, unit: float, waiting: GramSum | None = None
     ) -> RegretRecord:
-        """Return the record at this moment.
+        """Return the record at this moment, for the processor and the current subspace after these rows.
 
-        Parameters
-        ----------
-        processor, subspace : state of the algorithm and current subspace after these rows.
-        unit : row_norm**2.
-        waiting : Gram matrix of the rows of these sums that the processor has not absorbed.
+        ``unit`` is row_norm**2, and ``waiting`` the Gram matrix of the rows that the processor has not absorbed.
         """
         gram, k = self.gram(processor, waiting), processor.algorithm.n_components
         slack = of_mean = present = 0.0
@@ -267,12 +244,7 @@ class Moment(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Regret:
-    """Live view of the exact regret of a stream. Curator only.
-
-    Parameters
-    ----------
-    log : its settings.
-    """
+    """Live view of the exact regret of a stream. Curator only."""
 
     log: RegretLog
     _moment: Callable[[], Moment | None]
@@ -284,13 +256,7 @@ class Regret:
         return [] if moment is None else moment.sums.history.records
 
     def now(self) -> RegretRecord:
-        """Return the record at this moment.
-
-        Raises
-        ------
-        NoReleaseError
-            If there is no row.
-        """
+        """Return the record at this moment. Raises `NoReleaseError` if there is no row."""
         moment = self._moment()
         if moment is None:
             raise NoReleaseError("no row has been seen, so there is no regret yet")
@@ -303,21 +269,17 @@ class Regret:
     def _repr_html_(self) -> str:
         history = self.history
         head = ("rows", "regret per row", "regret", "bound", "captured")
-        # nan differs from itself
-        shown = (f"{r.captured:.1%}" if r.captured == r.captured else "" for r in history[-_SHOWN:])
-        rows = [(r.t, r.average, r.regret, r.bound, text) for r, text in zip(history[-_SHOWN:], shown, strict=True)]
+        rows = [
+            (r.t, r.average, r.regret, r.bound, "" if math.isnan(r.captured) else f"{r.captured:.1%}")
+            for r in history[-_SHOWN:]
+        ]
         note = f"the last {len(rows)} of {len(history)} records; to_frame() has all of them"
         return html_table(head, rows, warning=CURATOR_ONLY, note=note)
 
     def exact_gram(self) -> FloatArray:
         """Return the exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1; about their mean if centered.
 
-        Raises
-        ------
-        NoReleaseError
-            If there is no row.
-        UsageError
-            If the stream keeps a sketch of the matrix (`RegretLog`).
+        Raises `NoReleaseError` if there is no row, and `UsageError` if the stream keeps a sketch only (`RegretLog`).
         """
         moment = self._moment()
         if moment is None:

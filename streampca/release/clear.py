@@ -120,14 +120,8 @@ def leading(
 ) -> int:
     """Return the number r of leading components that stand out from the noise, as the module states.
 
-    Parameters
-    ----------
-    matrix : (d, d) released matrix; (d + 1, d + 1) for a centered release.
-    basis : (d, k) orthonormal array, the released components in order.
-    quality : (k,) estimated cos**2 of the angle of each to the exact one.
-    law : of the noise in ``matrix``.
-    alpha : probability of r > rho.
-    adaptive : whether rows may depend on earlier releases.
+    ``matrix`` has side d, or d + 1 for a centered release; ``quality``, (k,), are estimated cos**2 of the angles of the
+    components in ``basis`` to the exact ones.
     """
     d, k = int(basis.shape[0]), int(basis.shape[1])
     joint = len(matrix) - d  # 1 with the constant of centered rows, which comes first here

@@ -32,7 +32,6 @@ It grows with the length of the part of u in the space, which is at most the len
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -56,7 +55,6 @@ WIDE = 1.959963984540054
 _WIDE = 1.1 * WIDE
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Estimates:
     """Estimates of exact variances and directions from one private Gram matrix.
 
@@ -86,69 +84,40 @@ class Estimates:
         intervals of 1.96 of these cover slightly less than 95 %.
     """
 
-    gram: FloatArray
-    noise_std: float
-    n_components: int
-    rows: int
-    row_norm: float = 1.0
-    mean: MeanNoise | None = None
-    variances: FloatArray = field(init=False, repr=False)
-    std: FloatArray = field(init=False, repr=False)
-    eigenvalues: FloatArray = field(init=False, repr=False)
-    direction_quality: FloatArray = field(init=False, repr=False)
-    loading_std: FloatArray = field(init=False, repr=False)
-    _spectrum: tuple[FloatArray, FloatArray] = field(init=False, repr=False)
-    _variances: FloatArray = field(init=False, repr=False)  # along all eigenvectors, (d,); their sum is the trace
-    _along: FloatArray = field(init=False, repr=False)  # 2 (u . v_i)**2, (d,)
-
-    def __post_init__(self) -> None:
-        shape = self.gram.shape
-        if len(shape) != 2 or shape[0] != shape[1] or not np.isfinite(self.gram).all():
-            raise BadParameterError("gram", self.gram, "a finite (d, d) matrix")
-        check_components(self.n_components, shape[0])
-        check_count("rows", self.rows)
-        if not 0.0 <= self.noise_std < math.inf:
-            raise BadParameterError("noise_std", self.noise_std, "a finite number of at least 0")
-        if not 0.0 < self.row_norm < math.inf:
-            raise BadParameterError("row_norm", self.row_norm, "a positive finite number")
-        values, vectors = np.linalg.eigh(self.gram)
-        values, vectors, k = values[::-1], vectors[:, ::-1], self.n_components
-        pushed, blurred, loading_std = np.zeros(values.size), np.zeros(values.size), np.zeros((values.size, k))
+    def __init__(
+        self, *, gram: FloatArray, noise_std: float, n_components: int, rows: int, row_norm: float = 1.0,
+        mean: MeanNoise | None = None,
+    ) -> None:  # fmt: skip
+        shape, k = gram.shape, n_components
+        if len(shape) != 2 or shape[0] != shape[1] or not np.isfinite(gram).all():
+            raise BadParameterError("gram", gram, "a finite (d, d) matrix")
+        check_components(k, shape[0])
+        check_count("rows", rows)
+        if not 0.0 <= noise_std < math.inf:
+            raise BadParameterError("noise_std", noise_std, "a finite number of at least 0")
+        if not 0.0 < row_norm < math.inf:
+            raise BadParameterError("row_norm", row_norm, "a positive finite number")
+        self.gram, self.noise_std, self.n_components = gram, noise_std, k
+        self.rows, self.row_norm, self.mean = rows, row_norm, mean
+        values, vectors = (part[..., ::-1] for part in np.linalg.eigh(gram))
         # 2 p_i**2 for each eigenvector: relative increase of the std of the noise along it, by mean and count.
-        along = pushed if self.mean is None else 2.0 * (vectors.T @ self.mean.ratio) ** 2
-        if self.noise_std > 0.0:
-            # Noise between two eigenvalues, its standard deviation times sqrt(2), over sqrt(Delta**2 + its variance).
-            # The ratio is at most sqrt(2), so that no square overflows or vanishes.
-            sigma = self.noise_std * np.sqrt(1.0 + along[:, None] + along + 2.0 * along[:, None] * along)
-            difference = values[:, None] - values
-            distance = np.hypot(difference, sigma * math.sqrt(0.5))
-            ratio = sigma / distance
-            np.fill_diagonal(ratio, 0.0)
-            pushed = (sigma * ratio * (difference / distance)).sum(axis=1)
-            blurred = (ratio**2).sum(axis=1)
-        quality = np.clip(1.0 - 0.5 * blurred[:k], 0.0, 1.0)
-        if self.noise_std > 0.0:
-            turned, short = 0.5 * ratio[:k] ** 2, 1.0 - np.sqrt(quality)
-            loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))
-        results = {
-            "_along": along, "_spectrum": (values, vectors), "_variances": values - pushed,
-            "variances": (values - pushed)[:k],
-            "std": self.noise_std * (1.0 + along[:k]), "eigenvalues": (values - 0.5 * pushed)[:k],
-            "direction_quality": quality, "loading_std": loading_std,
-        }  # fmt: skip
-        for name, result in results.items():
-            object.__setattr__(self, name, result)
-
-    @property
-    def predicted_captured(self) -> float:
-        """Predicted share of the best subspace's variance that the released subspace captures, from 0 to 1.
-
-        Sum of `variances` over sum of `eigenvalues`; 0 where no variance is left after debiasing.
-        """
-        if self.n_components == self.gram.shape[0]:
-            return 1.0
-        best = float(self.eigenvalues.sum())
-        return min(1.0, max(0.0, float(self.variances.sum())) / best) if best > 0.0 else 0.0
+        along = np.zeros(values.size) if mean is None else 2.0 * (vectors.T @ mean.ratio) ** 2
+        # Noise between two eigenvalues, its standard deviation times sqrt(2), over sqrt(Delta**2 + its variance).
+        # The ratio is at most sqrt(2), so that no square overflows or vanishes.
+        sigma = noise_std * np.sqrt(1.0 + along[:, None] + along + 2.0 * along[:, None] * along)
+        difference = values[:, None] - values
+        distance = np.hypot(difference, sigma * math.sqrt(0.5))
+        distance[distance == 0.0] = 1.0  # equal values, without noise
+        ratio = sigma / distance
+        np.fill_diagonal(ratio, 0.0)
+        pushed = (sigma * ratio * (difference / distance)).sum(axis=1)
+        self._spectrum, self._along = (values, vectors), along
+        self._variances: FloatArray = values - pushed  # along all eigenvectors, (d,); their sum is the trace
+        self.variances: FloatArray = self._variances[:k]
+        self.eigenvalues, self.std = (values - 0.5 * pushed)[:k], noise_std * (1.0 + along[:k])
+        self.direction_quality = np.clip(1.0 - 0.5 * (ratio[:k] ** 2).sum(axis=1), 0.0, 1.0)
+        turned, short = 0.5 * ratio[:k] ** 2, 1.0 - np.sqrt(self.direction_quality)
+        self.loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
@@ -232,18 +201,12 @@ class Estimates:
 
 
 def goe_quantile(size: int, tail: float, mean: float = 0.0, *, norm: bool = False) -> float:
-    """Return an upper quantile of the largest eigenvalue of a GOE matrix, exceeded with probability ``tail``.
+    """Return an upper quantile of the largest eigenvalue of a GOE matrix of side ``size``, or of its spectral norm.
 
-    Parameters
-    ----------
-    size : side m of the matrix; its diagonal entries have standard deviation 1, the others sqrt(1/2).
-    tail : the probability.
-    mean : length of u, for ``N - u e^T - e u^T + 2 g u u^T`` with e and g standard normal instead of the GOE matrix N.
-        Rounded up to a multiple of a quarter, so that few laws are simulated.
-    norm : return the quantile of the spectral norm instead.
+    It is exceeded with probability ``tail``. Diagonal entries have standard deviation 1, the others sqrt(1/2). With
+    ``mean``, the length of u, it is of ``N - u e^T - e u^T + 2 g u u^T``, e and g standard normal, instead of the GOE
+    matrix N. That length is rounded up to a multiple of a quarter, so that few laws are simulated.
 
-    Notes
-    -----
     Simulated, once for each size, with a fixed seed. If fewer than 20 runs are beyond the quantile, the simulated
     median plus the normal quantile is an upper bound: the eigenvalue is a Lipschitz function of independent normals
     with constant 1 (Gaussian isoperimetry). Sizes over 16 are interpolated, linearly in sqrt(m).

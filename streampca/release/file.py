@@ -94,12 +94,8 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
 def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
     """Yield the releases in a file from ``streampca run`` or ``streampca export``, or in lines of `Release.to_json`.
 
-    Lines are read lazily. An incomplete last line, of a file that is still being written, is ignored.
-
-    Raises
-    ------
-    UsageError
-        If a line is not a release. The message names its number.
+    Lines are read lazily. An incomplete last line, of a file that is still being written, is ignored. Any other line
+    that is not a release raises `UsageError` with its number.
     """
     lines = ReleaseLines(path)
     with Path(path).open(encoding="utf-8", errors="replace") as file:

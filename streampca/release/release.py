@@ -199,10 +199,7 @@ class Release(Answered):
     def gram(self) -> FloatArray:
         """Private Gram matrix (d, d), in units of row_norm**2. Symmetric, not always PSD.
 
-        Raises
-        ------
-        NoReleaseError
-            If the mechanism releases a subspace only.
+        Raises `NoReleaseError` if the mechanism releases a subspace only.
         """
         gram = self._gram
         if gram is None:
@@ -298,12 +295,8 @@ class Release(Answered):
         """Debiased variances, quality of directions, shares, intervals and a shrunk matrix, from `gram`.
 
         They refer to the leading eigenvectors of `gram`, which span `subspace` unless a solver computes it otherwise.
-        Each access computes in O(d^3).
-
-        Raises
-        ------
-        NoReleaseError
-            If there is no Gram matrix, or the law of its noise is not stated.
+        Each access computes in O(d^3). Raises `NoReleaseError` if there is no Gram matrix, or the law of its noise is
+        not stated.
         """
         if self.packed is not None and self.own_noise_std is None:
             raise NoReleaseError(
@@ -316,12 +309,8 @@ class Release(Answered):
     def component_estimates(self) -> Estimates:
         """Estimates for the components in `subspace`: of `smoothed` if there is one, else of `gram`.
 
-        Those of a smoothed matrix cover its noise only: the bias of smoothing cannot be computed from releases.
-
-        Raises
-        ------
-        NoReleaseError
-            If there is no Gram matrix, or the law of its noise is not stated.
+        Those of a smoothed matrix cover its noise only: the bias of smoothing cannot be computed from releases. Raises
+        as `estimates` does.
         """
         # Without smoothing the subspace is that of `gram`, and so are its components.
         if self.own_smoothed is None:
@@ -395,12 +384,8 @@ class Release(Answered):
         Parameters
         ----------
         rows : (n, d) array in the units and order of the features, or a table with a column for each of them. Rows are
-            neither clamped nor clipped. If the release is centered, its private mean is subtracted.
-
-        Raises
-        ------
-        BadRowError
-            If the rows do not fit the features.
+            neither clamped nor clipped. If the release is centered, its private mean is subtracted. `BadRowError` if
+            they do not fit the features.
         """
         rows = as_block(rows)
         if is_frame(rows) and self.features is not None:
@@ -448,18 +433,13 @@ class Release(Answered):
         return pd.DataFrame(columns, index=pd.Index(names, name="feature"))
 
     def to_json(self, *, gram: bool = True, terms: bool = True) -> str:
-        """Return one line of JSON that `from_json` reads back with the same floats.
+        """Return one line of JSON that `from_json` reads back with the same floats. `ValueError` if one is not finite.
 
         Parameters
         ----------
         gram : write the Gram matrix.
         terms : write guarantee, features and units. Without them the line refers to a header that holds them
             (`streampca.read_releases`).
-
-        Raises
-        ------
-        ValueError
-            If a number is not finite, which JSON cannot express.
         """
         out: dict[str, Any] = {
             "t": self.t, "n_components": self.n_components, "basis": self.subspace.basis,
@@ -558,16 +538,11 @@ class Release(Answered):
         return str(render("card", self))
 
     def __repr__(self) -> str:
-        k, promised = self.subspace.basis.shape[1], self.guarantee
+        k = self.subspace.basis.shape[1]
         # The test is an eigendecomposition, which a debugger does not want of a thousand features.
         clear = self.n_clear if self.n_features <= 200 else None
         stands = f"{k} components" if clear is None else f"{clear} of {k} components stand out"
-        spent = (
-            f"({promised.epsilon:g}, {promised.delta:g})-DP for {promised.unit}"
-            if promised.is_private
-            else "not private"
-        )
-        return f"Release: {self.t:,} rows, {self.n_features:,} features, {stands}; {spent}"
+        return f"Release: {self.t:,} rows, {self.n_features:,} features, {stands}; {self.guarantee.brief}"
 
 
 def rows_summed(release: Release) -> float:

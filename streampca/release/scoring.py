@@ -73,7 +73,5 @@ def rewarded(rows: FloatArray, scoring: Scoring, reward: float = 0.0) -> tuple[F
         scores = np.empty(rows.shape[0])
         return scores, kernels.score(rows, scoring.basis, reward, scores)
     scores = score(rows, scoring)
-    if scores.size == 1:
-        return scores, reward + float(scores[0])
     # Add one by one: a pairwise sum would depend on the size of the block.
     return scores, float(np.add.accumulate(np.concatenate(([reward], scores)))[-1])

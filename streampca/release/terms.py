@@ -54,20 +54,16 @@ class Terms:
     @cached_property
     def encoded(self) -> dict[str, bytes]:
         """JSON of each value by name."""
-        features = None if self.features is None else list(self.features)
-        values: dict[str, Any] = {
-            "row_norm": self.row_norm,
-            "features": features,
-            "guarantee": self.guarantee.to_dict(),
-        }
+        values: dict[str, Any] = {"row_norm": self.row_norm, "features": self.features}
+        values["guarantee"] = self.guarantee.to_dict()
         if self.middle is not None and self.scale is not None:
             values |= {"middle": self.middle.tolist(), "scale": self.scale.tolist()}
         if self.warmup:
             values["warmup"] = self.warmup
         if self.noise is not None:
-            values["noise"] = list(self.noise)
+            values["noise"] = self.noise
         if self.run is not None:
-            values["run"] = dict(self.run)
+            values["run"] = self.run
         return {name: JSON.encode(value).encode() for name, value in values.items()}
 
     @cached_property
@@ -80,7 +76,7 @@ class Terms:
         """Read the terms among the JSON values of a release or of a header."""
         features, row_norm = data["features"], float(data["row_norm"])
         # Hazard: the square of a larger norm overflows, and gives an infinite matrix with a finite guarantee.
-        if not 1e-150 < row_norm < 1e150:  # so that its square is finite, as in `Admission`
+        if not 1e-150 < row_norm < 1e150:  # as `check_row_norm`
             raise ValueError(f"row_norm={row_norm}: expected a positive finite number.")
         map_ = (data.get("middle"), data.get("scale"))
         middle, scale = (None if each is None else numbers(each, 1.0, *np.shape(each)) for each in map_)
@@ -95,16 +91,11 @@ class Terms:
 def centered_fields(
     packed: FloatArray, rows: float, std: float, terms: Terms, details: Mapping[str, Any], smoothed: FloatArray | None
 ) -> dict[str, Any]:
-    """Return the fields of a `Release` about the mean, from a private Gram matrix of longer rows.
+    """Return the fields of a `Release` about the mean, from a private Gram matrix as for `linalg.centering.centered`.
 
-    Parameters
-    ----------
-    packed, rows, std : as for `linalg.centering.centered`.
-    terms, details : of the release. The details gain ``"centered"``; ``"mean"`` and ``"count"``, the number of rows
-        that it is of; ``"sums"`` and ``"noisy_count"``, the private sum of the rows and their estimated number, with
-        which the matrix before centering can be computed again; and ``"joint_noise_std"``, the standard deviation of a
-        diagonal entry of its noise, which determines `Release.noise_law`.
-    smoothed : packed estimate of the exact matrix of longer rows. Its noise is ``details["smoothed_noise_std"]``.
+    Its details gain the private ``"mean"``, ``"count"``, ``"sums"`` and ``"noisy_count"`` (`Centered`), with which the
+    matrix before centering can be computed again, and ``"joint_noise_std"``, the standard deviation of a diagonal entry
+    of its noise, which determines `Release.noise_law`. ``smoothed`` is an estimate of the exact matrix of longer rows.
     """
     about, unit = centered(packed, rows, std), terms.row_norm
     if smoothed is not None:

@@ -24,15 +24,13 @@ from streampca import _native
 from streampca.conversion import WARNED_OF, as_floats, frame_values, is_frame, table_columns
 from streampca.errors import BadParameterError, BadRowError, UsageError, listed
 from streampca.linalg.centering import CONSTANT, with_constant
-from streampca.linalg.lattice import STEP, UNIT, admitted_rows, truncated
+from streampca.linalg.lattice import STEP, UNIT, admitted_rows
 from streampca.linalg.scale import Bounds as Bounds, check_row_norm, column_bounds, in_bounds, in_norm
 from streampca.linalg.types import FloatArray, Mask
 from streampca.rows.bounds import Bins, PrivateBounds
 from streampca.rows.names import NAME_THEM, refuse_values, repeated
 from streampca.state import label_of
 
-#: Scaled squares below which a row can be put on the lattice without an overflow.
-_SAFE = 1e200
 #: Version of the map: it changes with any bit of an admitted row.
 VERSION = 1
 # The same of the map with the constant: bad rows had it in version 1.
@@ -50,25 +48,12 @@ _NO_NUMBER = (TypeError, ValueError, ArithmeticError, RuntimeError)
 _SEQUENCES = (list, tuple)
 
 
-def bad_values(reason: str, n_features: int) -> FloatArray:
-    """Return a row of nan that admission counts under one of `REASONS`."""
-    return _marked(REASONS.index(reason), n_features)
-
-
-def absent_values(n_features: int) -> FloatArray:
-    """Return a row of nan that admission admits as an absent row and does not count as bad."""
-    return _marked(_ABSENT, n_features)
-
-
-def _marked(number: int, n_features: int) -> FloatArray:
+def bad_values(reason: str | None, n_features: int) -> FloatArray:
+    """Return a row of nan that admission counts under one of `REASONS`; not as bad if None, for an absent row."""
     row = np.full(n_features, np.nan)
+    number = _ABSENT if reason is None else REASONS.index(reason)
     row[0] = np.array(_NAN + number, dtype=np.uint64).view(np.float64)
     return row
-
-
-def _marks(rows: FloatArray) -> npt.NDArray[np.uint64]:
-    """Return the number in the mark of each row that has one, (n,), and larger numbers of the others."""
-    return np.ascontiguousarray(rows[:, 0]).view(np.uint64) - np.uint64(_NAN)
 
 
 class Counts(NamedTuple):
@@ -145,7 +130,7 @@ class Marks(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Admission:
-    """Map from raw rows into the unit ball: an immutable value.
+    """Map from raw rows into the unit ball: an immutable value. Raises `UsageError` unless the parameters fit together.
 
     Parameters
     ----------
@@ -156,20 +141,8 @@ class Admission:
     features : names of the features, in order. If None, those of the first row (`fixed_by`).
     n_features : number of features, if known.
     center : append the constant of `linalg.centering` to every row that is present. Bad rows, rows past the cap of a
-        user (`absent_values`) and rows of a warm-up are zero vectors with or without it.
+        user (`bad_values`) and rows of a warm-up are zero vectors with or without it.
     found : the estimated private bounds, (lower, upper). Until then every row is admitted as an absent row, and votes.
-
-    Attributes
-    ----------
-    is_warming_up : whether private bounds are still unknown.
-    middle, factor : parameters of the map ``(row - middle) * factor`` before clamping.
-    admitted_features : length of admitted rows, if known.
-    warmup : number of first rows that serve for private bounds; 0 for other bounds, or without a number of features.
-
-    Raises
-    ------
-    UsageError
-        If a parameter is outside its domain, or bounds do not fit the features.
     """
 
     row_norm: float = 1.0
@@ -178,11 +151,11 @@ class Admission:
     n_features: int | None = None
     center: bool = False
     found: tuple[FloatArray, FloatArray] | None = None
-    is_warming_up: bool = field(init=False, default=False)
-    middle: FloatArray | float = field(init=False, default=0.0)
+    is_warming_up: bool = field(init=False, default=False)  #: private bounds are still unknown
+    middle: FloatArray | float = field(init=False, default=0.0)  #: of the map (row - middle) * factor before clamping
     factor: FloatArray | float = field(init=False, default=1.0)
-    admitted_features: int | None = field(init=False, default=None)
-    warmup: int = field(init=False, default=0)
+    admitted_features: int | None = field(init=False, default=None)  #: length of admitted rows, if known
+    warmup: int = field(init=False, default=0)  #: first rows that serve for private bounds, if d is known
 
     def __post_init__(self) -> None:
         row_norm, names, count = check_row_norm(self.row_norm), self.features, self.n_features
@@ -203,8 +176,6 @@ class Admission:
         put(self, "factor", 1.0 / row_norm)
         if isinstance(self.bounds, Mapping):
             put(self, "bounds", dict(self.bounds))
-        elif isinstance(self.bounds, list):
-            put(self, "bounds", column_bounds(self.bounds, len(self.bounds), None))
         bounds = self.found if isinstance(self.bounds, PrivateBounds) else self.bounds
         if isinstance(self.bounds, PrivateBounds) and count is not None:
             put(self, "warmup", self.bounds.rows(count))
@@ -278,7 +249,8 @@ class Admission:
         """
         kernels = _native.compiled
         if (
-            not self.center
+            kernels is not None
+            and not self.center
             and type(row) is np.ndarray
             and row.shape == (self.n_features,)
             and row.dtype == np.float64
@@ -286,14 +258,10 @@ class Admission:
             and not self.is_warming_up
         ):  # most rows, with few calls
             admitted = np.empty((1, row.size))
-            if kernels is not None and self.bounds is not None:
-                square = kernels.admit_bounded(row, self.middle, self.factor, admitted)
-            elif kernels is not None:
+            if self.bounds is None:
                 square = kernels.admit(row, self.factor, admitted)
-            elif self.bounds is None and float(np.vdot(row, row)) * self.factor < _SAFE:
-                square = truncated(row, self.factor, admitted)
             else:
-                square = math.inf
+                square = kernels.admit_bounded(row, self.middle, self.factor, admitted)
             if square <= 1.0:
                 return admitted, tuple.__new__(Counts, (NO_COUNTS.zeroed, 0, None, int(square * UNIT), 0, ()))
         admitted, marks = self.block(self.values(row, number)[None, :], number)
@@ -346,7 +314,8 @@ class Admission:
             bad: Mask = np.asarray(~np.isfinite(rows).all(axis=1))
             if bad.any():
                 reasons = np.full(len(rows), -1)
-                marks = _marks(rows[bad])
+                # The number in the mark of a row that has one; those of the others are larger.
+                marks = rows[bad, 0].view(np.uint64) - np.uint64(_NAN)
                 missing = np.isnan(rows[bad]).any(axis=1)
                 reasons[bad] = np.where(marks <= _ABSENT, marks, np.where(missing, 0, 1))
                 # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
@@ -354,7 +323,10 @@ class Admission:
         if self.is_warming_up and isinstance(self.bounds, PrivateBounds):
             zeros = np.zeros((len(rows), self.admitted_features or 0))
             return zeros, Marks(np.zeros(len(rows)), reasons, None, None, self.bounds.votes(rows))
-        scaled, clamped = self._scaled(rows)
+        scaled, clamped = (
+            (in_norm(rows, self.row_norm), None) if self.bounds is None
+            else in_bounds(rows, self.middle, self.factor, _OUTSIDE)
+        )  # fmt: skip
         admitted, squares, shortened = admitted_rows(scaled)
         long = None
         if shortened.size and self.bounds is None:
@@ -401,16 +373,6 @@ class Admission:
             return None, None
         scale: FloatArray = np.asarray(self.factor * (self.row_norm / math.sqrt(self.n_features)))
         return np.asarray(self.middle), scale
-
-    def neutral(self, count: int) -> FloatArray:
-        """Return the raw row of ``count`` features in the middle of all ranges, whose admitted form is zero."""
-        return np.broadcast_to(np.asarray(self.middle, dtype=np.float64), (count,)).copy()
-
-    def _scaled(self, rows: FloatArray) -> tuple[FloatArray, Mask | None]:
-        """Return rows in units of row_norm, clamped to the bounds, and the mask of values outside, if any."""
-        if self.bounds is None:
-            return in_norm(rows, self.row_norm), None
-        return in_bounds(rows, self.middle, self.factor, _OUTSIDE)
 
     def _by_name(self, row: Mapping[Any, Any], number: int) -> list[Any]:
         """Return the cells of a mapping in order: nan for an absent name; those of unknown names are ignored."""

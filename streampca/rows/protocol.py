@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -75,38 +75,11 @@ class RowSource(ABC):
         return f"<{type(self).__name__}{name} {len(self.features)} features: {features}{bounds}>"
 
 
-@dataclass(eq=False, repr=False)
-class Reader:
-    """Reader of blocks, any number of rows at a time."""
-
-    _blocks: Iterator[FloatArray]
-    _left: FloatArray | None = field(default=None, init=False)
-
-    def take(self, count: int) -> FloatArray:
-        """Return the next ``count`` rows; fewer at the end."""
-        found: list[FloatArray] = []
-        while count > 0:
-            if self._left is None or not len(self._left):
-                self._left = next(self._blocks, None)
-                if self._left is None:
-                    break
-            found.append(self._left[:count])
-            self._left = self._left[count:]
-            count -= len(found[-1])
-        return np.concatenate(found) if found else np.empty((0, 0))
-
-
 class Position(NamedTuple):
-    """Position of a source. Curator only: it may hold values of raw rows, such as a cursor.
+    """Position of a source. Curator only: it may hold values of raw rows, such as a cursor."""
 
-    Attributes
-    ----------
-    source : name of the source, the same in every process.
-    at : plain values that determine where it continues.
-    """
-
-    source: str
-    at: Any
+    source: str  #: its name, the same in every process
+    at: Any  #: plain values that determine where it continues
 
 
 class PositionedBlock(NamedTuple):
@@ -217,8 +190,8 @@ def is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
-def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int = 0) -> Iterator[FloatArray]:
-    """Yield columns of an Arrow batch as (n, d) blocks, n <= size, from row ``skip`` on; nan for missing values."""
+def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK) -> Iterator[FloatArray]:
+    """Yield columns of an Arrow batch as (n, d) blocks, n <= size; nan for missing values."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -239,7 +212,7 @@ def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int =
         columns.append(floats)
     # Transpose a tile at a time, which fits the cache.
     tile = max(_LEAST_TILE, _TILE_NUMBERS // max(1, len(columns)))
-    for start in range(skip, batch.num_rows, size):
+    for start in range(0, batch.num_rows, size):
         rows = np.empty((min(size, batch.num_rows - start), len(columns)))
         for at in range(0, len(rows), tile):
             part = rows[at : at + tile]

@@ -18,7 +18,7 @@ logger = logging.getLogger("streampca.curator")
 def tell_curator(report: AdmissionReport) -> None:
     """Log what happened to the rows, as one record if there is advice. Not a warning, which could become an error."""
     if texts := report.warnings():
-        logger.warning("%s (curator only)", " ".join(texts))
+        logger.warning("%s (curator only)", " ".join(texts).removesuffix("."))
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class AdmissionReport:
     share_scaled : share of the rows that were longer than row_norm and were scaled onto it.
     share_clamped : share of the values of each feature that were outside its bounds, by name.
     ball_used : mean squared norm of the admitted rows, in units of row_norm**2. The noise is calibrated for 1.
+    row_norm : the norm, which is public.
     bad_rows : number of bad rows.
 
     Notes
@@ -44,6 +45,7 @@ class AdmissionReport:
     share_scaled: float
     share_clamped: dict[str, float]
     ball_used: float
+    row_norm: float = 1.0
     bad_rows: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -57,7 +59,12 @@ class AdmissionReport:
         clamped = np.zeros(len(names)) if counts.clamped is None else counts.clamped
         shares = {} if admission.bounds is None else dict(zip(names, (clamped / used).tolist(), strict=True))
         zeroed = {reason: count for reason, count in zip(REASONS, counts.zeroed, strict=True) if count}
-        return cls(rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used)
+        return cls(rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used, admission.row_norm)
+
+    @property
+    def is_clipped(self) -> bool:
+        """True if more than 1 % of the rows were scaled, or of the values of a feature clamped."""
+        return max([self.share_scaled, *self.share_clamped.values()]) > 0.01
 
     def warnings(self) -> list[str]:
         """Return sentences of advice. Curator only: they depend on raw rows."""
@@ -73,10 +80,10 @@ class AdmissionReport:
                 f"Values outside their bounds were clamped ({named}{others}): the components show the bounds more than "
                 "the rows. Give these features wider public bounds."
             )
-        if self.share_scaled > 0.05:
+        if self.share_scaled > 0.01:
             found.append(
-                f"{self.share_scaled:.1%} of the rows were longer than row_norm and were scaled onto it, which keeps "
-                "their direction only. Give public bounds of the features, or a larger row_norm."
+                f"{100.0 * self.share_scaled:.3g} % of rows are longer than row_norm={self.row_norm:g} and were "
+                "scaled; the components are those of the scaled rows."
             )
         if self.ball_used < 0.1:
             remedy = "tighter public bounds" if self.share_clamped else "a smaller row_norm"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -46,13 +45,6 @@ class NumberedRows(PositionedSource):
             raise SourceError(
                 self.name, f"{done} rows, fewer than the {before} of the run; pass all rows from the first"
             )
-
-
-def in_blocks(rows: Iterable[list[float]], size: int) -> Iterator[FloatArray]:
-    """Yield rows in blocks of at most ``size``."""
-    rows = iter(rows)
-    while block := list(islice(rows, size)):
-        yield np.array(block)
 
 
 class NameOrPosition(str):

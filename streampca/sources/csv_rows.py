@@ -15,7 +15,7 @@ from streampca.rows.names import NO_TYPES
 from streampca.sources.base import BoundsLike, choose, choose_named, feature_names, source_bounds
 from streampca.sources.csv_cells import CellParser, numbers
 from streampca.sources.reading import Reading
-from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, CellSplitter, split_records
+from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, split_cells, split_records
 from streampca.sources.text_files import Readable, TextRows
 
 #: Bytes read at a time.
@@ -76,7 +76,6 @@ class CsvRows(TextRows):
         super().__init__(path, options, has_header=bool(header) or (header is None and names is None))
         self._longest = LONGEST_RECORD if names is None else max(LONGEST_RECORD, 64 * len(names))
         self._delimiter, self._quotes = options.delimiter, options.quoting == "csv"
-        self._split: CellSplitter
         first, pieces = self._opened()
         if first is None:
             raise SourceError(self.name, "no rows, the file is empty; check the path")
@@ -86,14 +85,15 @@ class CsvRows(TextRows):
         cells = self._cells(first)
         if names is None:
             if cells is None:
-                problem = f"a record of more than {LONGEST_RECORD} bytes" if first is OVERLONG else _AFTER_QUOTE
+                is_long = first is OVERLONG
+                problem = f"a record of more than {LONGEST_RECORD} bytes" if is_long else "text after a closing quote"
                 raise SourceError(self.name, f"{problem}; mend the line", line=1)
             names = [cell.strip() for cell in cells] if self._has_header else [f"x{at}" for at in range(len(cells))]
             # Bytes that are not UTF-8 are lone surrogates.
             if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
                 raise SourceError(self.name, f"the header is not {options.encoding} text; pass another encoding=")
         # A pipe cannot be opened again: `blocks` continues with these pieces.
-        self._begun = pieces if self._file.once else None
+        self._begun = pieces if self._once else None
         self._width = len(names)
         # Which columns hold numbers must not be found from the rows: one cell would decide.
         if columns is None:
@@ -109,21 +109,25 @@ class CsvRows(TextRows):
         )
         self.features = feature_names(names, self._places)
         self.bounds = source_bounds(bounds, self.features, names)
-
-    def blocks(self) -> Iterator[FloatArray]:
-        parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
-        for piece in self._readable(self._start(self._pieces)):
-            rows = parser.parse(piece)
-            records = [] if rows is not None else split_records(piece, self._delimiter if self._quotes else None)
-            for part in self._in_groups(records, parser) if rows is None else [rows]:
-                for start in range(0, part.shape[0], self._chunk_rows):
-                    yield part[start : start + self._chunk_rows]
+        self._parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
 
     def records(self) -> Iterator[list[list[str] | None]]:
         """Yield the chosen cells of every record, in blocks; None for an unreadable record."""
-        for piece in self._readable(self._start(self._pieces)):
-            rows = [self._cells(record) for record in split_records(piece, self._delimiter if self._quotes else None)]
-            yield [[row[at] for at in self._places] if row and len(row) == self._width else None for row in rows]
+        for piece in self._start():
+            yield [self._chosen(record) for record in split_records(piece, self._mark)]
+
+    def _parsed(self, piece: bytes) -> Iterator[FloatArray]:
+        if (rows := self._parser.parse(piece)) is not None:
+            yield rows
+            return
+        records = split_records(piece, self._mark)
+        for start in range(0, len(records), _GROUP):
+            group = records[start : start + _GROUP]
+            rows = self._parser.parse(b"".join(group)) if len(group) < len(records) else None
+            yield np.array([self._row(record) for record in group]) if rows is None else rows
+
+    def _start(self) -> Iterator[bytes]:
+        return self._readable(super()._start())
 
     def _readable(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the pieces; raise `SourceError` at a last record whose quotes are not closed."""
@@ -142,7 +146,7 @@ class CsvRows(TextRows):
 
     def _opened(self) -> tuple[bytes | None, Iterator[bytes]]:
         """Return the first record, and pieces of all records but the header. Find the delimiter if it is unknown."""
-        blocks = self._file.blocks(_BLOCK)
+        blocks = self._text(_BLOCK)
         if self._delimiter is None:
             head = b""
             for block in blocks:
@@ -153,13 +157,12 @@ class CsvRows(TextRows):
             line = head.partition(b"\n")[0] if self._has_header else b","
             self._delimiter = "," if b"," in line else max(",;\t|", key=lambda mark: line.count(mark.encode()))
             blocks = chain([head], blocks)
-        self._split = CellSplitter(self._delimiter, quotes=self._quotes)
-        mark = self._delimiter if self._quotes else None
-        pieces = self._file.pieces(blocks, mark, longest=self._longest, header=self._has_header)
+        self._mark = self._delimiter if self._quotes else None
+        pieces = self.whole_records(blocks, self._mark, longest=self._longest, header=self._has_header)
         piece = next(pieces, None)
         if piece is None:
             return None, pieces
-        first = split_records(piece, mark)[0]
+        first = split_records(piece, self._mark)[0]
         if first is UNCLOSED or not self._has_header:
             return first, chain([piece], pieces)
         if b"\r" in first.replace(b"\r\n", b"").strip() and b"\0" not in first:
@@ -169,25 +172,19 @@ class CsvRows(TextRows):
             raise SourceError(self.name, "no rows after the header; if that is a row, pass names=[...]")
         return first, chain([rest], pieces)
 
-    def _in_groups(self, records: list[bytes], parser: CellParser) -> Iterator[FloatArray]:
-        """Yield the rows of records; of groups with an unusual one, singly."""
-        for start in range(0, len(records), _GROUP):
-            group = records[start : start + _GROUP]
-            rows = parser.parse(b"".join(group)) if len(group) < len(records) else None
-            yield np.array([self._row(record) for record in group]) if rows is None else rows
-
     def _row(self, record: bytes) -> list[float]:
         """Return the row of a record; `bad_values` of a bad one, because its position is public."""
-        cells, d = self._cells(record), len(self._places)
-        if cells is None or len(cells) != self._width:
-            return bad_values("unreadable record", d).tolist()  # type: ignore[no-any-return]
-        row = numbers([cells[place] for place in self._places], self._missing)
-        return row or bad_values("not a number", d).tolist()
+        cells = self._chosen(record)
+        row = None if cells is None else numbers(cells, self._missing)
+        return row or bad_values("unreadable record" if cells is None else "not a number", len(self._places)).tolist()
+
+    def _chosen(self, record: bytes) -> list[str] | None:
+        """Return the chosen cells of a record; None if it cannot be read, or has another number of cells."""
+        cells = self._cells(record)
+        return [cells[at] for at in self._places] if cells is not None and len(cells) == self._width else None
 
     def _cells(self, record: bytes) -> list[str] | None:
-        """Return the cells of a record; None if it is too long, or text follows a closing quote."""
-        return None if record is OVERLONG else self._split(record)
+        return split_cells(record, self._delimiter or ",", quotes=self._quotes)
 
 
-_AFTER_QUOTE = "text after a closing quote"
 from_csv = CsvRows

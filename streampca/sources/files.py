@@ -111,7 +111,7 @@ def open_rows(
     sources = []
     for name in paths:
         kind = format_of(name, format)
-        options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
+        options = reading if kind != "tsv" or reading.get("delimiter") else reading | {"delimiter": "\t"}
         chosen = None if columns == "all" and kind == "parquet" else columns
         sources.append(FORMATS[kind][0](name, columns=chosen, bounds=bounds, **options))
     is_plain = len(sources) == 1 and rate is None

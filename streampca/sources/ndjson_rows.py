@@ -16,7 +16,7 @@ from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
 from streampca.rows.names import NO_TYPES
-from streampca.sources.base import BoundsLike, choose, in_blocks, source_bounds
+from streampca.sources.base import BoundsLike, choose, source_bounds
 from streampca.sources.reading import Reading
 from streampca.sources.records import OVERLONG, split_records
 from streampca.sources.text_files import Readable, TextRows
@@ -52,7 +52,7 @@ class NdjsonRows(TextRows):
         first = next(pieces, None)
         if first is None:
             raise SourceError(self.name, "no rows, the file is empty; check the path")
-        self._begun = chain([first], pieces) if self._file.once else None
+        self._begun = chain([first], pieces) if self._once else None
         if columns is None:
             raise UsageError(f"{self.name} {NO_TYPES}")
         if isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in columns):
@@ -62,13 +62,12 @@ class NdjsonRows(TextRows):
             raise BadParameterError("columns", [], "at least one column")
         self.bounds = source_bounds(bounds, self.features)
 
-    def blocks(self) -> Iterator[FloatArray]:
-        for piece in self._start(self._pieces):
-            yield from in_blocks(map(self._row, split_records(piece, None)), self._chunk_rows)
+    def _parsed(self, piece: bytes) -> list[FloatArray]:
+        return [np.array([self._row(line) for line in split_records(piece, None)])]
 
     def records(self) -> Iterator[list[list[Any] | None]]:
         """Yield the entries of every record, in blocks; None for an unreadable record."""
-        for piece in self._start(self._pieces):
+        for piece in self._start():
             found = map(self._record, split_records(piece, None))
             yield [None if record is None else [*map(record.get, self.features)] for record in found]
 
@@ -80,7 +79,7 @@ class NdjsonRows(TextRows):
         return [*first]
 
     def _pieces(self) -> Iterator[bytes]:
-        return self._file.pieces(self._file.blocks())
+        return self.whole_records(self._text())
 
     def _record(self, line: bytes) -> dict[str, Any] | None:
         """Return the object in a line; None if there is none."""

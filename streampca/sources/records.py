@@ -25,27 +25,6 @@ OVERLONG, UNCLOSED = b"\0\n", b"\0\0\n"
 _LF, QUOTE = b'\n"'
 
 Places = npt.NDArray[np.intp]
-Letters = npt.NDArray[np.uint8]
-
-
-def quote_places(letters: Letters, delimiter: int) -> Places:
-    """Return the quotes that open and close quoted cells, in turn, in a text that begins with a record.
-
-    Two quotes that represent one close the cell and open it again.
-    """
-    places = np.flatnonzero(letters == QUOTE)
-    before = letters[places - 1]
-    at_start = (before == delimiter) | (before == _LF) | (places == 0)
-    adjacent = np.diff(places, prepend=-2) == 1
-    # Text of a CSV writer needs no loop: every second quote opens a cell or continues it.
-    if (at_start | adjacent)[::2].all():
-        return places
-    # Invariant: an even length (with the sentinel -2, an odd number of quotes) means inside a quoted cell.
-    quotes = [-2]
-    for place, starts, follows in zip(places.tolist(), at_start.tolist(), adjacent.tolist(), strict=True):
-        if len(quotes) % 2 == 0 or starts or (follows and quotes[-1] == place - 1):
-            quotes.append(place)
-    return np.array(quotes[1:], dtype=np.intp)
 
 
 def are_plain_quotes(text: bytes, delimiter: str) -> bool:
@@ -64,7 +43,19 @@ def record_ends(text: bytes, delimiter: str) -> tuple[Places, bytes]:
     The text begins with a record, or with the short text that the previous call returned.
     """
     letters = np.frombuffer(text, dtype=np.uint8)
-    quotes, ends = quote_places(letters, ord(delimiter)), np.flatnonzero(letters == _LF)
+    ends, quotes = np.flatnonzero(letters == _LF), np.flatnonzero(letters == QUOTE)
+    before = letters[quotes - 1]
+    at_start = (before == ord(delimiter)) | (before == _LF) | (quotes == 0)
+    adjacent = np.diff(quotes, prepend=-2) == 1
+    # Quotes open and close cells in turn; two that represent one close the cell and open it again. Text of a CSV writer
+    # needs no loop: every second quote opens a cell or continues it.
+    if not (at_start | adjacent)[::2].all():
+        # Invariant: an even length (with the sentinel -2, an odd number of quotes) means inside a quoted cell.
+        kept = [-2]
+        for place, starts, follows in zip(quotes.tolist(), at_start.tolist(), adjacent.tolist(), strict=True):
+            if len(kept) % 2 == 0 or starts or (follows and kept[-1] == place - 1):
+                kept.append(place)
+        quotes = np.array(kept[1:], dtype=np.intp)
     # A line end lies outside quotes if an even number of quotes precedes it.
     ends = ends[np.searchsorted(quotes, ends) % 2 == 0] + 1
     if quotes.size % 2:
@@ -84,24 +75,23 @@ def split_records(text: bytes, delimiter: str | None) -> list[bytes]:
     return [text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end]
 
 
-class CellSplitter:
-    """Function from a record to its cells; ``quotes`` is whether quotes enclose cells."""
+def split_cells(record: bytes, delimiter: str, *, quotes: bool) -> list[str] | None:
+    """Return the cells of a record; None if it is too long, or text follows a closing quote.
 
-    def __init__(self, delimiter: str, *, quotes: bool) -> None:
-        self._delimiter, self._quotes = delimiter, quotes
-        mark = re.escape(delimiter)
-        # Possessive quantifiers: time is linear in the length of a cell, for any content.
-        self._cell = re.compile(rf'(?:"([^"]*+(?:""[^"]*+)*+)"|((?!")[^{mark}]*+))({mark}|\Z)')
-
-    def __call__(self, record: bytes) -> list[str] | None:
-        """Return the cells, or None if text follows a closing quote. Bytes that are not UTF-8 become surrogates."""
-        text = record.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
-        if not self._quotes or '"' not in text:
-            return text.split(self._delimiter)
-        cells, at = [], 0
-        while cell := self._cell.match(text, at):
-            cells.append(cell[2] if cell[1] is None else cell[1].replace('""', '"'))
-            if not cell[3]:
-                return cells
-            at = cell.end()
+    ``quotes`` is whether quotes enclose cells. Bytes that are not UTF-8 become surrogates.
+    """
+    if record is OVERLONG:
         return None
+    text = record.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
+    if not quotes or '"' not in text:
+        return text.split(delimiter)
+    mark = re.escape(delimiter)
+    # Possessive quantifiers: time is linear in the length of a cell, for any content.
+    pattern = re.compile(rf'(?:"([^"]*+(?:""[^"]*+)*+)"|((?!")[^{mark}]*+))({mark}|\Z)')
+    cells, at = [], 0
+    while cell := pattern.match(text, at):
+        cells.append(cell[2] if cell[1] is None else cell[1].replace('""', '"'))
+        if not cell[3]:
+            return cells
+        at = cell.end()
+    return None

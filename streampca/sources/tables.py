@@ -17,7 +17,7 @@ from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.rows.names import MISSING, NO_TYPES, refuse_values
 from streampca.rows.protocol import sparse_blocks
 from streampca.sources.base import BLOCK_ROWS, NAME_THEM, choose, choose_named
-from streampca.sources.files import FORMATS, format_of, matching
+from streampca.sources.files import format_of, matching, open_rows
 from streampca.sources.ndjson_rows import NdjsonRows
 from streampca.sources.parquet import ParquetRows
 from streampca.sources.reading import Reading
@@ -35,16 +35,16 @@ class CellTable(NamedTuple):
 
 
 def options_of(data: Any, read: Reading | None) -> dict[str, Any] | None:
-    """Return the options that are set for reading ``data``, the path of a regular file; None for rows in memory."""
+    """Return the options for reading ``data``, the path of a regular file; None for rows in memory."""
     if not isinstance(read, Reading | None):
         raise BadParameterError("read", read, "a Reading")
     if not isinstance(data, (str, os.PathLike)):
         if read is not None:
             raise UsageError("read= holds options for files. Omit it for rows in memory")
         return None
-    options = {} if read is None else {key: one for key, one in vars(read).items() if one != getattr(Reading, key)}
+    options = vars(read or Reading())
     # A pipe would be empty for a second reading. A path that is not there is refused by its reader.
-    if "follow" in options or str(data) == "-" or (os.path.exists(data) and not os.path.isfile(data)):
+    if options["follow"] or str(data) == "-" or (os.path.exists(data) and not os.path.isfile(data)):
         raise _not_whole(str(data))
     return options
 
@@ -92,7 +92,14 @@ def open_cells(
 ) -> CellTable:  # fmt: skip
     """Open the cells of a table in memory, or of the files of a path or pattern."""
     if (options := options_of(data, read)) is not None:
-        files = [_open_file(path, columns, options, format) for path in matching(data)]
+        files = []
+        for path in matching(data):
+            kind, chosen = format_of(path, format), "all" if columns is None else columns
+            if kind == "ndjson" and columns is None:
+                chosen = NdjsonRows(path, columns=["x"], **options).first_keys()
+                refuse_values(chosen, str(path), NAME_THEM)
+            own = options | ({"any_type": True} if kind == "parquet" else {})
+            files.append(open_rows(path, format=kind, columns=chosen, **own))
         if any(file.features != files[0].features for file in files):
             raise SourceError(None, "the files of the pattern have different columns; choose with columns=")
         missing = getattr(files[0], "_missing", MISSING)
@@ -122,17 +129,6 @@ def _listed(row: Any, names: Sequence[str]) -> Any:
         by_name = {str(name): cell for name, cell in row.items()}
         return [by_name.get(name) for name in names]
     return as_floats(row) if isinstance(row, np.ma.MaskedArray) else row  # numpy would drop the mask
-
-
-def _open_file(path: Any, columns: Sequence[str | int] | None, options: dict[str, Any], format: str | None) -> Any:  # noqa: A002
-    kind = format_of(path, format)
-    if kind == "parquet":
-        return ParquetRows(path, columns=columns, any_type=True, **options)
-    if kind == "ndjson" and columns is None:
-        columns = NdjsonRows(path, columns=["x"], **options).first_keys()
-        refuse_values(columns, str(path), NAME_THEM)
-    options = {"delimiter": "\t", **options} if kind == "tsv" else options
-    return FORMATS[kind][0](path, columns="all" if columns is None else columns, **options)
 
 
 def _of_file(file: Any) -> Iterator[tuple[Sequence[Any], int]]:

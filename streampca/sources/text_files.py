@@ -15,13 +15,14 @@ import time
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason, short
+from streampca.linalg.types import FloatArray
 from streampca.rows.names import MISSING
 from streampca.rows.protocol import RowSource
 from streampca.sources.reading import Reading
@@ -35,43 +36,34 @@ _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, No
 
 #: The path of a file, ``"-"`` for standard input, or a binary stream.
 Readable = str | os.PathLike[str] | IO[bytes]
-T = TypeVar("T")
 
 
-class TextFile:
-    """The bytes of a text file, plain, gzip or zip (one member), as UTF-8 without a byte order mark.
+class TextRows(RowSource):
+    """Rows of a text file or stream, plain, gzip or zip (one member): the base class of `CsvRows` and `NdjsonRows`.
 
-    ``name`` is that of the file or stream, for messages; ``once`` is whether the bytes can be read only once.
-
-    Parameters
-    ----------
-    source : a file, a named pipe, standard input (``"-"``) or a binary stream, which stays open. If the options say to
-        follow it, reading waits for more at its end. Compressed text cannot be followed.
-    reading : encoding and limit. U+FFFD replaces bytes that are not text in the encoding, UTF-8 is passed on unchecked,
-        and encodings whose lines depend on each other are refused.
-    has_header : whether the first bytes belong to no record, so that they may identify gzip, zip and UTF-16. If not,
-        the end of the name identifies gzip and zip, because no record may decide.
-
-    Raises
-    ------
-    UsageError
-        If the source cannot be read, or the encoding is unknown.
+    ``has_header`` is whether the first bytes belong to no record, so that they may identify gzip, zip and UTF-16. If
+    not, the end of the name identifies gzip and zip, because no record may decide. A binary stream stays open. U+FFFD
+    replaces bytes that are not text in the encoding, and UTF-8 is passed on unchecked.
     """
 
-    def __init__(self, source: Readable, reading: Reading, *, has_header: bool) -> None:
-        self._source: Any = sys.stdin.buffer if source == "-" else source
-        self._follow = reading.follow
-        self.once = True
+    def __init__(self, path: Readable, reading: Reading, *, has_header: bool) -> None:
+        self.path, self._has_header = path, has_header
+        self._chunk_rows, self._follow = reading.chunk_rows, reading.follow
+        texts = reading.na.split(",") if isinstance(reading.na, str) else reading.na
+        self._missing = MISSING | {text.strip(" \t\n\r\v\f") for text in texts}
+        self._begun: Iterator[bytes] | None = None
+        self._source: Any = sys.stdin.buffer if path == "-" else path
+        self._once = True  # the bytes can be read only once
         if isinstance(self._source, (str, os.PathLike)):
             self.name = str(self._source)
             with contextlib.suppress(OSError):  # opening the path raises the error that explains this one
                 mode = os.stat(self._source).st_mode
-                self.once = reading.follow or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+                self._once = reading.follow or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
         elif hasattr(self._source, "readinto"):
             self.name = str(getattr(self._source, "name", "the stream"))
         else:
-            raise BadParameterError("path", source, "the path of a file or a binary stream")
-        encoding, by_name = reading.encoding, not has_header
+            raise BadParameterError("path", path, "the path of a file or a binary stream")
+        encoding = reading.encoding
         try:
             known = codecs.lookup(encoding).name
             "".encode(encoding)  # refuses codecs from bytes to bytes, such as base64
@@ -82,22 +74,57 @@ class TextFile:
                 f"encoding={short(encoding)}: one damaged line could change others; convert the "
                 f"text, as with iconv -f {known} -t utf-8"
             )
-        if by_name and known in ("utf-16", "utf-32"):
+        if not has_header and known in ("utf-16", "utf-32"):
             raise UsageError(
                 f"encoding={short(encoding)}: the first record would decide the byte order; pass '{known}-le'"
             )
         self._is_utf8 = known in ("utf-8", "utf-8-sig", "ascii")
-        self._encoding, self._max_bytes, self._by_name = encoding, reading.max_bytes, by_name
-        self.records, self.share = 0, 0.0  # records read, and their share of the bytes of the file
+        self._encoding, self._max_bytes = encoding, reading.max_bytes
+        self._count, self._share = 0, 0.0  # records read, and their share of the bytes of the file
 
-    def blocks(self, size: int = 2**20) -> Iterator[bytes]:
+    def _start(self) -> Iterator[bytes]:
+        """Return the pieces that the constructor began to read of a stream, or all of a file."""
+        begun, self._begun = self._begun, None
+        if begun is None and self._once:
+            raise SourceError(self.name, "was read before, and can be read once only; save it to a file")
+        return self._pieces() if begun is None else begun
+
+    def count_rows(self) -> int | None:
+        # The reader's own splitting counts: a line end within quotes ends no record.
+        if self._once:
+            return None
+        for _ in self._pieces():
+            pass
+        return self._count - int(self._has_header)
+
+    def blocks(self) -> Iterator[FloatArray]:
+        for rows in chain.from_iterable(map(self._parsed, self._start())):
+            for start in range(0, rows.shape[0], self._chunk_rows):
+                yield rows[start : start + self._chunk_rows]
+
+    @abstractmethod
+    def _parsed(self, piece: bytes) -> Iterable[FloatArray]:
+        """Return the rows of a piece of whole records, in arrays of any length."""
+
+    @abstractmethod
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield the text from the start as pieces of whole records."""
+
+    @property
+    def expected_rows(self) -> int | None:
+        if not self._share:  # a pipe or stream of unknown length
+            return None
+        # Three digits: the estimate is that of the records read so far, divided by their share of the bytes.
+        return int(float(f"{max(0.0, self._count / self._share - self._has_header):.3g}"))
+
+    def _text(self, size: int = 2**20) -> Iterator[bytes]:
         """Yield the text from the start, about ``size`` bytes at a time; `SourceError` at damage or the limit."""
         blocks = self._decompressed(size if self._is_utf8 else size // 4)  # a byte becomes at most 4 of UTF-8
         first = b""
         while len(first) < 4 and (block := next(blocks, b"")):
             first += block
         marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE
-        if self._is_utf8 and not self._by_name and first.startswith(marks):
+        if self._is_utf8 and self._has_header and first.startswith(marks):
             raise SourceError(self.name, "this is UTF-16 text; pass encoding='utf-16'")
         texts: Iterator[bytes] = chain([first], blocks)
         if not self._is_utf8:
@@ -117,10 +144,10 @@ class TextFile:
                 is_path = isinstance(self._source, (str, os.PathLike))
                 kind: Any = _Unclosed if not is_path else _Followed if self._follow else io.FileIO
                 raw: Any = stack.enter_context(io.BufferedReader(kind(self._source)))
-                length = 0 if self.once else os.fstat(raw.fileno()).st_size
+                length = 0 if self._once else os.fstat(raw.fileno()).st_size
                 # Privacy: without a header line, the first bytes belong to a record, which must not decide how all
                 # are read.
-                if self._by_name:
+                if not self._has_header:
                     packed = Path(self.name).suffix.lower()
                 else:
                     magic = raw.peek(4)[:4]
@@ -144,12 +171,12 @@ class TextFile:
                     stream = counted = stack.enter_context(archive.open(names[0]))
                     length = archive.getinfo(names[0]).file_size
                 # `read1` of a pipe returns the bytes that are there, so that rows of a live stream do not wait.
-                read, total = stream.read1 if self.once else stream.read, 0
+                read, total = stream.read1 if self._once else stream.read, 0
                 if length and limit is None:  # full-size buffers for many small files would fragment the heap
                     size = min(size, length + 1)
                 while block := read(size):
                     total += len(block)
-                    self.share = counted.tell() / length if length else 0.0
+                    self._share = counted.tell() / length if length else 0.0
                     if limit is not None and total > limit:
                         raise SourceError(self.name, f"expands to more than {limit} bytes; pass a larger max_bytes=")
                     yield block
@@ -157,33 +184,32 @@ class TextFile:
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise SourceError(self.name, f"cannot be read: {problem}; check the path or the file") from error
 
-    def pieces(
+    def whole_records(
         self, blocks: Iterable[bytes], delimiter: str | None = None, *, longest: int = LONGEST_RECORD,
         header: bool = False,
     ) -> Iterator[bytes]:  # fmt: skip
         """Yield the text as non-empty pieces that end where records end; the last record may lack its line end.
 
-        `OVERLONG` replaces each record of more than ``longest`` bytes without its line end, and `UNCLOSED` the last one
-        if the text ends in its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times
-        its length. ``delimiter`` is that of cells that may be quoted; None if quotes are characters. A block has at
-        most ``longest`` bytes behind its first line end.
+        `OVERLONG` replaces each record of more than ``longest`` bytes, and `UNCLOSED` the last one if the text ends in
+        its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times its length.
+        ``delimiter`` is None if quotes are characters. A block has at most ``longest`` bytes behind its first line end.
         """
         limit = LONGEST_HEADER if header else longest
         buffer: list[bytes | memoryview] = []
         length, state = 0, b""  # bytes of the unfinished record, and a text that ends in the same state of its cell
-        self.records = 0
+        self._count = 0
         # Only the first record of a block can be too long: the others lie within the block.
         for block in blocks:
             if delimiter is None or (b'"' not in block and state != b'"'):
                 first, last = block.find(b"\n") + 1, block.rfind(b"\n") + 1
-                self.records += block.count(b"\n")
+                self._count += block.count(b"\n")
                 state = b"x" if delimiter is not None and not block.endswith((b"\n", delimiter.encode())) else b""
             else:
                 # `state` replaces all the text before, so that a record may span any number of blocks.
                 ends, after = record_ends(state + block, delimiter)
                 first, last = (int(ends[at]) - len(state) for at in (0, -1)) if ends.size else (0, 0)
                 state = after
-                self.records += ends.size
+                self._count += ends.size
             length += first - 1 if first else len(block)
             if length <= limit:
                 buffer.append(block[:first] if first else block)
@@ -203,47 +229,8 @@ class TextFile:
         if state == b'"':
             yield UNCLOSED
         elif length:
-            self.records += 1
+            self._count += 1
             yield b"".join(buffer) if length <= limit else OVERLONG
-
-
-class TextRows(RowSource):
-    """Rows of the text file or stream ``path``: the base class of `CsvRows` and `NdjsonRows`."""
-
-    def __init__(self, path: Readable, reading: Reading, *, has_header: bool) -> None:
-        self.path, self._has_header = path, has_header
-        self._chunk_rows = reading.chunk_rows
-        texts = reading.na.split(",") if isinstance(reading.na, str) else reading.na
-        self._missing = MISSING | {text.strip(" \t\n\r\v\f") for text in texts}
-        self._file = TextFile(path, reading, has_header=has_header)
-        self.name = self._file.name
-        self._begun: Iterator[Any] | None = None
-
-    def _start(self, opened: Callable[[], Iterator[T]]) -> Iterator[T]:
-        """Return what the constructor began to read of a stream, or open it; `SourceError` at a second reading."""
-        begun, self._begun = self._begun, None
-        if begun is None and self._file.once:
-            raise SourceError(self.name, "was read before, and can be read once only; save it to a file")
-        return opened() if begun is None else begun
-
-    def count_rows(self) -> int | None:
-        # The reader's own splitting counts: a line end within quotes ends no record.
-        if self._file.once:
-            return None
-        for _ in self._pieces():
-            pass
-        return self._file.records - int(self._has_header)
-
-    @abstractmethod
-    def _pieces(self) -> Iterator[bytes]:
-        """Yield the text from the start as pieces of whole records."""
-
-    @property
-    def expected_rows(self) -> int | None:
-        if not self._file.share:  # a pipe or stream of unknown length
-            return None
-        # Three digits: the estimate is that of the records read so far, divided by their share of the bytes.
-        return int(float(f"{max(0.0, self._file.records / self._file.share - self._has_header):.3g}"))
 
 
 class _Followed(io.FileIO):

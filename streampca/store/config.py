@@ -109,10 +109,8 @@ def config_of(engine: Engine) -> bytes:
 
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
     """Return a stream before its first row from its `config_of`."""
-    if isinstance(config.get("bounds"), list):  # the store has no tuples, and a list would be a pair for each feature
-        config = config | {"bounds": tuple(config["bounds"])}
     try:
-        bounds = config["bounds"]
+        bounds = config["bounds"]  # the store has no tuples, and a list would be a pair for each feature
         stream = kind(**config | {"bounds": tuple(bounds) if isinstance(bounds, list) else bounds}, key=key.key)
         stream.engine.randomness.is_seeded = key.seeded
         stream.engine.start_id = start

@@ -10,8 +10,8 @@ only, behind a token. A report is a page as one HTML file, with its data inside.
 
 from streampca.release.file import save_release
 from streampca.tables import RENDERERS
-from streampca.views.card import card, stream_html
+from streampca.views.card import release_html, stream_html
 from streampca.views.notebook import Watch
 from streampca.views.plots import plot
 
-RENDERERS.update(card=lambda *parts: card(*parts).html(), plot=plot, save=save_release, stream=stream_html, watch=Watch)
+RENDERERS.update(card=release_html, plot=plot, save=save_release, stream=stream_html, watch=Watch)

@@ -6,12 +6,14 @@ Post-processing of releases, but for facts marked ``curator``, which are exact f
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import accumulate
 from typing import Any
 
-from streampca.errors import printable
+from streampca.errors import NoReleaseError, printable
 from streampca.linalg.types import FloatArray
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
@@ -24,14 +26,13 @@ from streampca.views.facts import (
     Fact,
     Marks,
     admission_facts,
-    estimates_of,
     loadings,
     notes_on,
     percent,
     regret_facts,
     summary,
 )
-from streampca.views.plots import LARGE
+from streampca.views.plots import LARGE, eigenvalue_title, spectrum
 
 #: Facts that are notes below the table of a terminal.
 NOTES = ("Rows clipped to", "Error bars")
@@ -49,6 +50,8 @@ class Card:
     shares: Sequence[str]  #: of the variance, of each component shown; empty if the total may be noise
     together: str  #: their share of the variance, "" if it is unknown
     loadings: dict[str, Any]  #: see `loadings`; of the same components, or of all if it is unknown
+    units: Mapping[str, str] = field(default_factory=dict)  #: of some features by name, as the user wrote them
+    is_clipped: bool = False  #: whether over 1 % of the rows were clipped: the curator's line then comes first
 
     @property
     def is_publishable(self) -> bool:
@@ -59,13 +62,16 @@ class Card:
         """Return components and loadings as rows of text, a head first; the last column is the mean, if released."""
         k, rows = self.loadings["components"], self.loadings["rows"]
         has_mean = bool(rows) and rows[0]["mean"] is not None
+        units = [printable(self.units.get(row["feature"], "")) for row in rows]
+        width = 1 + max(map(len, units)) if any(units) else 0
         shown = [["", *(f"component {i}" for i in range(1, k + 1)), *["mean"] * has_mean]]
         if self.shares:
             shown.insert(0, ["share of variance", *self.shares, *[""] * has_mean])
-        for row in rows:
+        for row, unit in zip(rows, units, strict=True):
             cells = [f"{round(value, 2) + 0.0:+.2f}" for value in row["values"]]  # + 0.0 turns -0.00 into +0.00
             if row["changes"]:
-                cells = [f"{cell} {change:>+8.3g}" for cell, change in zip(cells, row["changes"], strict=True)]
+                after = f" {unit}".ljust(width) if width else ""
+                cells = [f"{cell} {change:>+8.3g}{after}" for cell, change in zip(cells, row["changes"], strict=True)]
             shown.append([printable(row["feature"]), *cells, *([f"{row['mean']:.4g}"] if has_mean else [])])
         return shown
 
@@ -94,14 +100,15 @@ class Card:
         lines += [*textwrap.wrap(self.summary, width), *textwrap.wrap(self.hidden, width)]
         table = self.table()
         if self.loadings["components"]:
-            # All cells are as wide as the widest, so that columns align. Components that do not fit are counted.
-            first = min(max(len(row[0]) for row in table), 24)
-            cell = max(len(value) for row in table for value in row[1:]) + 2
-            more = max(0, len(table[0]) - 1 - max(1, (width - first) // cell))
+            # Cells are as wide as the widest of their column. Columns that do not fit are counted.
+            first, *cells = (max(map(len, column)) + 2 for column in zip(*table, strict=True))
+            first = min(first - 2, 24)
+            fit = [total <= width - first for total in accumulate(cells)]
+            more = len(cells) - max(1, sum(fit))
             for row in table:
                 head = row[0] if len(row[0]) <= first else row[0][: first - 1] + "…"
-                cells = row[1 : len(row) - more]
-                lines.append((f"{head:<{first}}" + "".join(f"{value:>{cell}}" for value in cells)).rstrip())
+                values = zip(row[1 : len(row) - more], cells, strict=False)
+                lines.append((f"{head:<{first}}" + "".join(f"{value:>{cell}}" for value, cell in values)).rstrip())
                 if row[0] == "share of variance" and self.together and len(lines[-1]) + len(self.together) + 2 < width:
                     lines[-1] += f"  {self.together}"
             lines += textwrap.wrap(self.note + (f" {more} more columns do not fit." if more else ""), width)
@@ -110,34 +117,32 @@ class Card:
     def html(self) -> str:
         """Return the card as HTML, for notebooks."""
         # Names of features come from the head of a file and may hold markup.
-        head, *rows = self.table()
+        table = self.table()
+        if self.shares:  # the shares stand above the names of the components in text, and below them in HTML
+            table[:2] = table[1::-1]
+        head, *rows = table
         parts = [self.title, self.spent, self.summary, self.hidden, self.together]
         paragraphs = "".join(f"<p>{escape(part)}</p>" for part in parts if part)
         warning = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"
-        table = html_table(head, rows, note=self.note) if self.loadings["components"] else ""
-        return f"<div>{warning}{paragraphs}{table}<p>{escape(self.curator)}</p></div>"
+        shown = html_table(head, rows, note=self.note) if self.loadings["components"] else ""
+        return f"<div>{warning}{paragraphs}{shown}<p>{escape(self.curator)}</p></div>"
 
 
 def card(
     release: Release, *, title: str = "", releases: int | None = None, further: Iterable[Fact] = (), most: int = 12,
     components: int = COMPONENTS, basis: FloatArray | None = None, estimated: int = LARGE, marks: Marks | None = None,
 ) -> Card:  # fmt: skip
-    """Return the card of a run with this latest release.
+    """Return the card of a run with this latest release, of which at most ``most`` features are listed.
 
-    Parameters
-    ----------
-    release : the latest release.
-    title : what was released from what, such as the names of two files.
-    releases : number of releases, if known.
-    further : more figures, such as the exact regret, which is curator only.
-    most, components : features and components listed at most.
-    basis : that of the release, perhaps with other signs.
-    estimated : number of features up to which estimates are computed.
-    marks : which components stand out; None to test this release by itself.
+    ``title`` is what was released from what, and ``further`` are more figures. ``basis`` is that of the release,
+    perhaps with other signs. Beyond ``estimated`` features, there are no estimates. Without ``marks``, the release is
+    tested by itself.
     """
     marks, basis = marks or Marks.of(release), release.subspace.basis if basis is None else basis
-    estimates, count = estimates_of(release, estimated), min(components, marks.shown(release))
-    k, guarantee = release.subspace.basis.shape[1], release.guarantee
+    k, count, estimates = release.subspace.basis.shape[1], min(components, marks.shown(release)), None
+    if release.n_components and release.n_features <= estimated:  # they take O(d^3) time
+        with suppress(NoReleaseError):
+            estimates = release.component_estimates
     window = release.details.get("window")
     rows = f"rows {window[0]:,} to {window[1]:,}" if isinstance(window, list) else f"{release.t:,} rows"
     stand_out = f"{k} components" if marks.clear is None else f"{marks.clear} of {k} components stand out"
@@ -146,22 +151,40 @@ def card(
         "about their mean" if release.is_centered else "about zero", stand_out,
         *([f"{releases:,} releases"] if releases is not None and releases > 1 else []),
     ]  # fmt: skip
-    spent = f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}"
-    facts = [Fact("Latest release", " · ".join(figures)), Fact(SPENT, summary(guarantee))]
+    facts = [Fact("Latest release", " · ".join(figures)), Fact(SPENT, summary(release.guarantee))]
     together, shares = "", list[str]()
     if estimates is not None and marks.clear and (share := estimates.share(marks.clear)) is not None:
         together = f"together {percent(share[0], 1)[:-2]} ±{100.0 * share[1]:.1g} %"
         shares = [percent(one, 1) for one in estimates.explained_variance_ratio[:count].tolist()]
         facts.append(Fact("Share of the variance", together))
     return Card(
-        title,
-        spent if guarantee.is_private else "not private",
-        " · ".join(figures),
-        marks.text(release),
-        [*facts, *notes_on(release), *further],
-        shares,
-        together,
-        loadings(release, basis, estimates, most, count),
+        title, release.guarantee.brief, " · ".join(figures), marks.text(release),
+        [*facts, *notes_on(release), *further], shares, together, loadings(release, basis, estimates, most, count),
+    )  # fmt: skip
+
+
+def release_html(release: Release, *options: Any) -> str:
+    """Return the card of a release as HTML with one figure, for notebooks. Publishable."""
+    return f"<div>{card(release, *options).html()}{scree(release)}</div>"
+
+
+def scree(release: Release) -> str:
+    """Return the leading eigenvalues as bars in inline SVG; hollow where a component does not stand out."""
+    values = None if release.n_features > LARGE else spectrum(release)
+    if values is None or not len(values) or not values[0] > 0.0:
+        return ""
+    values = values[:12]  # bars of a small figure
+    clear, title = Marks.of(release).clear, escape(eigenvalue_title(release))
+    bars = []
+    for i, share in enumerate((values / values[0]).tolist()):
+        height, fill = 80.0 * max(0.0, share), "none" if clear is not None and i >= clear else "currentColor"
+        place = f'x="{24 * i + 4}" y="{88.0 - height:.1f}" width="16" height="{height:.1f}"'
+        bars.append(f'<rect {place} fill="{fill}" stroke="currentColor" opacity="0.7"/>')
+        bars.append(f'<text x="{24 * i + 12}" y="102" font-size="10" text-anchor="middle">{i + 1}</text>')
+    size = f'width="{24 * len(values)}" height="106"'
+    return (
+        f'<figure><svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}" fill="currentColor">'
+        f"{''.join(bars)}</svg><figcaption>{title}; hollow: not more than noise.</figcaption></figure>"
     )
 
 
@@ -173,7 +196,9 @@ def curator_card(
     further = [] if record is None else regret_facts(record)
     further += [] if admitted is None else admission_facts(admitted)
     further += [Fact("Budget in the ledger", balance, curator=True)] if balance else []
-    return card(release, title=title, releases=releases, further=further, marks=marks or Marks.of(release, run=True))
+    marks = marks or Marks.of(release, run=True)
+    made = card(release, title=title, releases=releases, further=further, marks=marks)
+    return replace(made, is_clipped=admitted is not None and admitted.is_clipped)
 
 
 def stream_html(stream: Stream, marks: Marks | None = None) -> str | None:

@@ -65,24 +65,12 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     return [cells.get(name) for name in COLUMNS]
 
 
-def estimates_of(release: Release, most: int = ESTIMATED) -> Estimates | None:
-    """Return estimates for the components of a release; None if it does not state the law of the noise.
-
-    None, too, if there are more than ``most`` features: estimates require O(d^3) time.
-    """
-    # A smoothed release has another law of its noise, which it states apart.
-    std = release.noise_std if release.own_smoothed is None else release.details.get("smoothed_noise_std")
-    has_law = release.packed is not None and std is not None
-    return release.component_estimates if has_law and release.n_features <= most and release.n_components else None
-
-
 def loadings(
     release: Release, basis: FloatArray, estimates: Estimates | None, most: int, components: int
 ) -> dict[str, Any]:
     """Return the ``most`` features with the largest loadings, in their own order, as JSON values.
 
-    ``basis`` is that of the release, (d, k), perhaps with other signs. ``bars`` are half the widths of approximate 95 %
-    intervals, and ``changes`` those of `Release.changes`; None without ``estimates``. ``mean`` is None if not centered.
+    ``basis`` is that of the release, perhaps with other signs. ``bars`` are half approximate 95 % intervals.
     """
     basis = basis[:, :components]
     names, chosen = release.features or [f"feature {i + 1}" for i in range(len(basis))], heaviest(basis, most)
@@ -121,18 +109,11 @@ def grouped(n: int) -> str:
 
 
 class Marks(NamedTuple):
-    """Number of leading components that stand out from the noise, and how it was tested.
+    """Number of leading components that stand out from the noise, and how it was tested."""
 
-    Attributes
-    ----------
-    clear : the number; None if the release cannot tell, or has more than 1000 features.
-    t : number of rows up to the release that was tested.
-    per : what the error rate of 5 % is of: releases, or runs with all of their `LOOKS`.
-    """
-
-    clear: int | None = None
-    t: int = 0
-    per: Literal["releases", "runs"] = "runs"
+    clear: int | None = None  # None if the release cannot tell, or has more than 1000 features
+    t: int = 0  # rows up to the release that was tested
+    per: Literal["releases", "runs"] = "runs"  # of what the error rate of 5 % is; runs with all of their `LOOKS`
 
     @classmethod
     def of(cls, release: Release, *, run: bool = False) -> Marks:
@@ -157,8 +138,8 @@ class Marks(NamedTuple):
         return (
             "No direction stands out from the noise (were there none, one would be shown in at most 5 % of "
             f"{self.per}). The release is valid{spent}. Next time: more rows, fewer columns, tighter public ranges, or "
-            f"a larger \N{GREEK SMALL LETTER EPSILON}; streampca plan -n {release.t} -d {release.n_features} -k {k} "
-            "tells how much."
+            f"a larger \N{GREEK SMALL LETTER EPSILON}. What to expect: streampca plan -n {release.t} -d "
+            f"{release.n_features} -k {k} --epsilon {guarantee.epsilon:g}"
         )
 
 
@@ -166,11 +147,7 @@ class Looks:
     """Marks over a run, whose error rate is 5 % for all of them together.
 
     The components of at most `LOOKS` releases are tested at `IN_RUN`: those of number 1, 2, 3, 4, 6, 9, 13, ... (each
-    about a half more than the one before) and the last one. The marks of the latest one hold for those after it.
-
-    Attributes
-    ----------
-    marks : of the latest look.
+    about a half more than the one before) and the last one. The ``marks`` of the latest one hold for those after it.
     """
 
     def __init__(self) -> None:
@@ -197,8 +174,8 @@ class Looks:
 
 def notes_on(release: Release) -> list[Fact]:
     """Return what error bars leave out: clipping to a norm that the algorithm estimated, and smoothing."""
-    radius, notes = release.details.get("clip_radius", 1.0), []
-    if radius != 1.0:
+    notes = []
+    if (radius := release.details.get("clip_radius", 1.0)) != 1.0:
         text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
         notes.append(Fact("Rows clipped to", text))
     if release.own_smoothed is not None:
@@ -216,11 +193,8 @@ def regret_facts(record: RegretRecord) -> list[Fact]:
     captured = "nothing to capture: every usable row is the same"
     if not math.isnan(record.captured):
         captured = f"{least}{percent(record.captured)} of the best subspace"
-    return [
-        Fact(label, captured, curator=True),
-        Fact("Regret per row", regret, curator=True),
-        Fact("Bound on the regret", bound, curator=True),
-    ]
+    figures = ((label, captured), ("Regret per row", regret), ("Bound on the regret", bound))
+    return [Fact(name, value, curator=True) for name, value in figures]
 
 
 def admission_facts(report: AdmissionReport) -> list[Fact]:
@@ -271,8 +245,7 @@ def summary(guarantee: Guarantee) -> str:
     """Write the guarantee in one line."""
     if not guarantee.is_private:
         return "none"
-    seeded = ", but the noise is seeded" if "seeded" in guarantee.caveat else ""
-    return f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}, {guarantee.adjacency}{seeded}"
+    return f"{guarantee.brief}, {guarantee.adjacency}" + ", but the noise is seeded" * ("seeded" in guarantee.caveat)
 
 
 def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
@@ -280,6 +253,7 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
     if not guarantee.is_private:
         return [("What is promised", f"Nothing: {guarantee.theorem}. Treat everything here like the rows themselves.")]
     e, delta, mu, unit = guarantee.epsilon, guarantee.delta, guarantee.mu, guarantee.unit
+    odds = math.exp(e) if e < 700.0 else math.inf  # exp overflows beyond 709
     unknown = f"neighbors under {guarantee.adjacency!r} are compared", "", "a neighbor in its place"
     how, public, other = _ADJACENCY.get(guarantee.adjacency, unknown)
     one_in = f" (1 in {1.0 / delta:,.0f})".replace(",", " ") if 0.0 < delta < 1.0 else ""
@@ -292,7 +266,7 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
         (
             "What is promised",
             f"For any prior knowledge and any analysis of the releases, any conclusion is at most "
-            f"{_odds(guarantee):.3g} times as likely (e to the power epsilon, epsilon = {e:g}) with the real values as "
+            f"{odds:.3g} times as likely (e to the power epsilon, epsilon = {e:g}) with the real values as "
             f"with {other}, and vice versa, apart from an additional probability of delta = "
             f"{delta:g}{one_in}.",
         ),
@@ -312,8 +286,3 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
     if caveats := guarantee.caveats:
         words.append(("Caveat", f"{caveats[0].upper()}{caveats[1:]}."))
     return words
-
-
-def _odds(guarantee: Guarantee) -> float:
-    # exp overflows beyond 709.
-    return math.exp(guarantee.epsilon) if guarantee.epsilon < 700.0 else math.inf

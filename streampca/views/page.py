@@ -125,15 +125,8 @@ PANELS = (
 class Page:
     """Contents of a page. The thread of the run writes them, and that of the server reads them.
 
-    Parameters
-    ----------
-    curator : whether the page accepts exact functions of raw rows. Such a page is never publishable.
-
-    Attributes
-    ----------
-    is_publishable : whether all of it is computed from private releases.
-    ended : words about the end of the run; "" before.
-    version : number of changes. Readers get the page again when it grows.
+    The page of the ``curator`` accepts exact functions of raw rows and is never publishable. Any other one is, if all
+    releases are private. Readers get the page again when its ``version`` grows.
     """
 
     def __init__(self, *, curator: bool = False) -> None:
@@ -171,10 +164,7 @@ class Page:
     def add(self, events: Sequence[Release | RegretRecord]) -> None:
         """Add releases and, to the curator's page, records of the exact regret, each in order.
 
-        Raises
-        ------
-        UsageError
-            If one is something else, or a release has no guarantee on a page that was published.
+        Raises `UsageError` for anything else, and for a release without a guarantee on a page that was published.
         """
         accepted = (Release, RegretRecord) if self.curator else (Release,)
         with self._lock:
@@ -242,9 +232,7 @@ class Page:
         drawn, titles = [], {} if self.latest is None else {"values": eigenvalue_title(self.latest)}
         for panel in PANELS:
             rows, columns = self.tables[panel.table].items, COLUMNS[panel.table]
-            held = {
-                name for name, *cells in zip(columns, *rows, strict=True) if any(cell is not None for cell in cells)
-            }
+            held = {name for name, *cells in zip(columns, *rows, strict=True) if any(one is not None for one in cells)}
             series = tuple((column, label) for column, label in panel.series if column in held)
             if series or (panel.band and panel.band[0] in held):
                 drawn.append(replace(panel, series=series, title=titles.get(panel.name, panel.title)))

@@ -109,10 +109,6 @@ def plot(
     Components that do not stand out from the noise at this release are drawn hollow or faint. ``clear`` is the number
     of those that do; None to test it.
     """
-    return Picture(_drawn(release, kind, past, clear))
-
-
-def _drawn(release: Release, kind: str, past: Sequence[Release], clear: int | None) -> Figure:
     known = ("loadings", "biplot", "scree", "over-time", "motion")
     if kind not in known:
         raise BadParameterError("kind", kind, f"one of {', '.join(map(repr, known))}")
@@ -125,11 +121,9 @@ def _drawn(release: Release, kind: str, past: Sequence[Release], clear: int | No
     clear = basis.shape[1] if clear is None else clear
     with _styled():
         if kind == "scree":
-            return _scree(release, clear)
-        if kind == "loadings":
-            return _heat_map(basis[:, :_COMPONENTS], names, clear)
-        if kind == "biplot":
-            return _biplot(basis[:, :2], names, clear)
+            return Picture(_scree(release, clear))
+        if kind in ("loadings", "biplot"):
+            return Picture((_heat_map if kind == "loadings" else _biplot)(basis, names, clear))
         same = [one for one in (*past, release) if one.subspace.basis.shape == basis.shape]
         if len(same) < 2:
             raise UsageError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
@@ -137,7 +131,7 @@ def _drawn(release: Release, kind: str, past: Sequence[Release], clear: int | No
         step = -(-len(same) // _RELEASES)
         same = same[(len(same) - 1) % step :: step]
         times, bases = [one.t for one in same], np.array(aligned([one.subspace.basis for one in same]))
-        return (_motion if kind == "motion" else _loadings_over_time)(times, bases, names, clear)
+        return Picture((_motion if kind == "motion" else _loadings_over_time)(times, bases, names, clear))
 
 
 def _hollow(clear: int, k: int) -> str:
@@ -149,6 +143,7 @@ def _hollow(clear: int, k: int) -> str:
 
 
 def _heat_map(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
+    basis = basis[:, :_COMPONENTS]
     chosen = heaviest(basis, _FEATURES)
     shown = np.where(np.arange(basis.shape[1]) < clear, basis[chosen], np.nan)  # nan is an empty cell
     figure, (axes,) = _figure(1.9 + 0.85 * max(3, basis.shape[1]), 1.1 + 0.27 * max(4, len(chosen)))
@@ -169,6 +164,7 @@ def _heat_map(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
 
 def _biplot(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
     """Draw the features as arrows in the plane of the first two components. Rows are private and never drawn."""
+    basis = basis[:, :2]
     two = np.pad(basis, ((0, 0), (0, 2 - basis.shape[1])))
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
     figure, (axes,) = _figure(5.2, 5.0)
@@ -282,15 +278,9 @@ def curves(
     data: Mapping[str, FloatArray], series: Sequence[tuple[str, str]], *, log: bool = False, title: str = "",
     unit: str = "", mark: str = "",
 ) -> Figure:  # fmt: skip
-    """Draw curves over time.
+    """Draw curves over time: each of ``series`` is (column, label), and ``data`` has the columns, ``t`` among them.
 
-    Parameters
-    ----------
-    data : columns of equal length, ``t`` (rows seen) among them; nan if there is no value.
-    series : (column, label) of each curve.
-    log : draw the positive values, on an axis in powers of ten.
-    title, unit : of the picture, and of the y axis.
-    mark : line below the chart, within the picture.
+    ``unit`` is of the y axis, in powers of ten with ``log``; ``mark`` is a line below the chart, within the picture.
     """
     with _styled():
         figure, (axes,) = _figure()

@@ -24,21 +24,11 @@ _MOST = 4096
 
 
 class RunFiles:
-    """Files of a run that may still grow, read in order.
+    """Files of a run that may still grow, read in order. Raises `UsageError` for missing files and other ones.
 
-    Parameters
-    ----------
-    path : ``releases.jsonl``, or a store (``run.db``: read without its key), or a folder that holds either.
-    regret : file of the exact regret, ``regret.csv``. Curator only. If None, no file of the curator is opened.
-
-    Attributes
-    ----------
-    parameters : public parameters of the run; empty until its header was read.
-
-    Raises
-    ------
-    UsageError
-        If a file is not there or, when it is read, is something else.
+    ``path`` is ``releases.jsonl``, a store (``run.db``: read without its key), or a folder that holds either. Only with
+    ``regret``, the file of the exact regret, is a file of the curator opened. The public ``parameters`` of the run are
+    empty until its header was read.
     """
 
     def __init__(self, path: Path, regret: Path | None = None) -> None:

@@ -45,23 +45,10 @@ _CONNECTIONS = 256
 
 
 class Server:
-    """A page in the browser, served within a ``with`` block.
+    """A page in the browser, served within a ``with`` block. Raises `UsageError` if it cannot be, or may not.
 
-    Parameters
-    ----------
-    page : the page. That of the curator is served behind a token.
-    port : port to listen on; 0 for any free one.
-    names : further host names of the page, such as that of a reverse proxy.
-
-    Attributes
-    ----------
-    url : address of the page; holds the token of the curator's page, which is never logged.
-
-    Raises
-    ------
-    UsageError
-        If the server cannot listen on the port, a name is no host name, or the page is neither publishable nor the
-        curator's.
+    ``port`` is 0 for any free one, and ``names`` are further host names, such as that of a reverse proxy. The page of
+    the curator is served behind a token, which is in ``url`` and never logged.
     """
 
     def __init__(self, page: Page, *, port: int = 8765, names: Sequence[str] = ()) -> None:

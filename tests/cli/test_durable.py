@@ -93,18 +93,6 @@ def test_other_rows_than_those_of_the_run_are_refused(table, fails):
     assert main(["verify", str(store)]) == 0
 
 
-@pytest.mark.parametrize("upto", [100, 1000])
-def test_a_run_with_private_bounds_is_resumed_in_and_after_its_warm_up(table, capsys, upto):
-    store = table.with_name("run.db")
-    options = ["-k", "1", "--epsilon", "1", "--delta", "1e-5", "--horizon", "3000", "--bounds", "private"]
-    run = ["run", str(head_of(table, upto)), *options, "--set", "bounds.warmup=200", "--store", str(store), "--no-live"]
-    run += ["--columns", "all"]
-    assert main([*run, "--out", str(table.with_name("o.jsonl"))]) == 0
-    assert resume(store, table) == 0
-    assert "3000 in all" in capsys.readouterr().err
-    assert main(["verify", str(store)]) == 0
-
-
 def test_commits_that_are_gone_are_noticed(table, capsys, fails):
     store = begin(head_of(table, 1000))
     early = store.read_bytes()
@@ -186,7 +174,6 @@ def test_a_witness_elsewhere_and_commits_by_rows(table, fails):
     out = ["--out", table.with_name("out.jsonl")]
     fails("there is no folder", "run", part, *RUN, *out, "--store", store, *options)
     assert not store.exists()
-    fails("goes with --store", "run", part, *RUN, *out, "--set", "store.commit_every=500")
     apart.mkdir()
     begin(part, *options)
     assert (apart / "w").exists()
@@ -217,9 +204,4 @@ def test_a_run_is_paid_from_the_account_of_its_data_set(table, capsys, fails):
         shutil.copy2(f"{store}{end}", f"{copy}{end}")
     longer = part_of(table, table.read_text() + "".join(table.read_text().splitlines(keepends=True)[1:]))
     fails("has spent epsilon=1 of 1", "resume", copy, longer, "--no-live", "--moved")
-    fails("go together", *words("c.jsonl", "--ledger", ledger))
-    fails("budgets are set once", "ledger", "budget", ledger, "pay", "--epsilon", "3", "--delta", "1e-5")
     fails("has no budget", "ledger", "show", ledger, "nobody")
-    none = table.with_name("none.db")
-    fails("there is no ledger", "ledger", "show", none)
-    fails("there is no ledger", *words("d.jsonl", "--ledger", none, "--data-set", "pay"))

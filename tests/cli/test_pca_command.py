@@ -79,6 +79,29 @@ def test_a_bad_row_counts_for_nothing(table, release, terminal):
     assert (said.status, "has spent epsilon=0.6432 of 2" in said.words) == (2, True)
 
 
+def test_the_curators_line_is_last_or_first_and_bold_or_left_out(table, command, terminal):
+    def said(norm, *more):
+        options = ["-k", "1", "--epsilon", "8", "--columns", "all", "--row-norm", norm, "--force"]
+        told = command("pca", table, *options, "--out", table.with_name("r.jsonl"), "--set", "units.a=mi", *more)
+        assert (told.status, told.out) == (0, "")
+        return told.err
+
+    assert " mi" in said("160")
+    assert said("160").index("Second figures") < said("160").index("curator only: ")
+    assert said("20").startswith("\x1b[1mcurator only: shortened 9")
+    assert "curator only" not in said("160", "--quiet") + said("20", "--quiet")
+
+
+def test_a_quiet_log_has_no_hint_either(table, command):
+    options = [*BUDGET, *SCALED, "--release-every", "100", "--force", "--out", table.with_name("r.jsonl")]
+    loud, quiet = (command("run", table, *options, *more).err for more in ((), ("--quiet",)))
+    assert "in a terminal" in loud
+    assert "in a terminal" not in quiet
+    assert "publishable" in quiet
+    refused = command("run", table, *options, "--set", "units.e=mi")
+    assert (refused.status, "--set units.e: there is no such column" in refused.err) == (2, True)
+
+
 def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, release):
     replaced = ["-k", "2", "--epsilon", "0.1", "--delta", "1e-5", "--adjacency", "replace"]
     for options, name in ((BUDGET, "AdaptiveLaplaceCovariance"), (replaced, "AdaptiveCovariance")):
@@ -86,39 +109,6 @@ def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, releas
         assert released(table)[0].details["mechanism"] == name
     said = release("auto", *PURE, "--force")  # delta is 1e-6
     assert (said.status, released(table)[0].details["mechanism"]) == (0, "AdaptiveLaplaceCovariance")
-
-
-GAUSSIAN = ["pca", "--mechanism", "gaussian"]
-TUMBLING = ["run", "--algorithm", "tumbling", "--release-every", "300", "--set"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (["pca", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
-        (["pca", "--mechanism", "matrix-laplace", *BUDGET], "--delta: MatrixLaplaceCovariance takes no such"),
-        ([*GAUSSIAN, *BUDGET, *SCALED, "--ledger", "x.db"], "--ledger and --data-set"),
-        ([*GAUSSIAN, *BUDGET, "--columns", "a", "--row-norm", "-1"], "--row-norm -1"),
-        ([*GAUSSIAN, *BUDGET, *SCALED, "--set", "colour=3"], "colour"),
-        (["pca", "--mechanism", "adaptive", *BUDGET, *SCALED, "--center"], "those that can are GaussianCovariance,"),
-        ([*TUMBLING, "mechanism=adaptive", *BUDGET, *SCALED, "--center"], "AdaptiveCovariance cannot center;"),
-        ([*TUMBLING, "mechanism=gaussian", "-k", "2", *SCALED], "Missing: --epsilon (privacy budget, e.g. 1)."),
-        (["run", "--set", "mechanism=gaussian", *BUDGET], "--set mechanism: PrivateFPL takes no such parameter"),
-        (
-            ["run", "--algorithm", "tumbling", "--set", "mechanism=gaussian", *BUDGET],
-            "Missing: --release-every (rows between releases) and --bounds",
-        ),
-    ],
-)
-def test_bad_options_cost_one_line(asked, message, table, command):
-    said = command(asked[0], table, *asked[1:], "--out", table.with_name("r.jsonl"))
-    assert (said.status, said.err.count("\n")) == (2, 1)
-    assert message in said.err
-
-
-def test_a_table_without_rows(table, release):
-    table.write_text("a,b,c\n")
-    assert "no rows" in release("gaussian", *BUDGET).err
 
 
 def test_private_bounds_come_from_some_of_the_rows(tmp_path, command, terminal):

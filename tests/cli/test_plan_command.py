@@ -47,17 +47,3 @@ def test_the_printed_command_does_what_is_recommended(asked, tmp_path, command):
     assert written["center"] == made.center
     for name, value in made.parameters().items():
         assert written[name] == (value if isinstance(value, (int, float, str, bool, type(None))) else repr(value))
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ([*ASKED, "--spectrum", "0.1,x"], "--spectrum 0.1,x"),
-        ([*ASKED, "--spectrum", "pink"], "spectrum='pink'"),
-        ([*ASKED[:5], "-k", "11", *ASKED[7:]], "exceeds"),
-    ],
-)
-def test_bad_questions_cost_one_line(asked, message, command):
-    said = command(*asked)
-    assert (said.status, said.err.count("\n")) == (2, 1)
-    assert message in said.err

@@ -1,6 +1,7 @@
 """``streampca show`` and ``streampca transform``."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -27,6 +28,17 @@ def test_show_has_components_bars_and_the_guarantee(run, command):
     for words in (*FEATURES, "stand out", "share of variance", "What is protected", "2.98e+03 times", "400"):
         assert words in said.out, words
     assert (said.status, "curator" in said.out) == (0, False)
+
+
+def test_units_of_columns_stand_after_the_changes(run, command):
+    plain, more = (command("show", run[0], *extra).out for extra in ((), ("--set", f"units.{FEATURES[0]}=mi")))
+    first, *others = (line for line in more.splitlines() if line.startswith(tuple(FEATURES)))
+    assert re.search(r"[+-][\d.]+ mi .*[+-][\d.]+ mi  +-?[\d.]+$", first)
+    assert "mi" not in "".join(others)
+    assert more.replace(" mi", "").split() == plain.split()
+    for key in ("units.nothing", "regret.every"):
+        said = command("show", run[0], "--set", f"{key}=mi")
+        assert (said.status, key in said.err) == (2, True)
 
 
 def test_show_gives_the_current_release_as_json(run, command):

@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -102,46 +101,6 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, run, terminal):
     assert len(lines_of(path)) == 4
 
 
-BAD = {
-    "--bounds 1": "--bounds 1", "--bounds a=1:x": "--bounds a=1:x", "--bounds 5:1": "5, 1", "--columns a,zz": "zz",
-    "--algorithm nope": "--algorithm nope", "--set window": "--set window", "--set window=3": "--window",
-    "--horizon 0": "--horizon 0", "--set out.keep_every=0": "keep_every=0",
-    "--set regret.every=0": "every=0", "--set regret.ever=1": "use bounds.warmup",
-    "--set out.gram=maybe": "--set out.gram=maybe: expected yes or no",
-    "--set serve.port=80": "--set serve.port: it goes with --serve",
-    "--read format=xls": "format=xls: expected one of csv, tsv", "--read rate=fast": "rate=fast: expected a number",
-    "--read shape=csv": "--read shape: there is no such key; use format, ", "--row-norm 0": "--row-norm 0",
-    "--read follow": "--read follow: expected KEY=VALUE", "--frobnicate": "--frobnicate", "--release-every x": "x",
-    # after the options that are common to all, the last of two counts
-    "-k 9": "-k 9", "-k 0": "-k 0", "--epsilon -1": "--epsilon -1", "--delta 1": "--delta 1",
-    "--set foo=1": "--set foo: PrivateFPL takes no such",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("more", "words"), BAD.items())
-def test_bad_input_costs_one_line_and_leaves_nothing(table, run, more, words):
-    option = more.split()
-    at = COMMON.index(option[0]) if option[0] in COMMON else len(COMMON)
-    said = run(table, *option, common=[*COMMON[:at], *COMMON[at + 2 :]])
-    assert said.status == 2
-    assert said.err.splitlines()[-1].startswith("streampca: ")
-    assert words in said.err.splitlines()[-1]
-    assert "Traceback" not in said.err
-    assert said.out == ""
-    assert [path.name for path in table.parent.iterdir()] == ["rows.csv"]
-
-
-@pytest.mark.parametrize("text", [None, "", "a,b\n", "1,2\n3,4\n", 'a,"b\n1,2\n'])
-def test_bad_files_cost_one_line_and_leave_nothing(tmp_path, run, text):
-    path = tmp_path / "bad.csv"
-    if text is not None:
-        path.write_text(text)
-    said = run(path)
-    assert said.status == 2
-    assert str(path) in said.err.splitlines()[-1]
-    assert not (tmp_path / "releases.jsonl").exists()
-
-
 def test_damage_keeps_what_was_released_before_it(tmp_path, run):
     path = tmp_path / "late.csv"
     path.write_text("a,b\n" + "1,2\n" * 25 + '1,"open\n')
@@ -210,25 +169,6 @@ def test_files_are_not_overwritten_unasked(table, run):
     assert lines_of(table) != before
 
 
-@pytest.mark.parametrize(
-    ("more", "name"),
-    [
-        (["--algorithm", "window", "--window", "100"], "SlidingWindowPCA"),
-        (["--algorithm", "PrivateOja", "--set", "batch_size=50"], "PrivateOja"),
-        (["--no-center"], "PrivateFPL"),
-    ],
-)
-def test_other_processors_and_centering(table, run, more, name):
-    said = run(table, *more)
-    assert (said.status, " releases, " in said.err) == (0, True)
-    parameters, centered = header_of(table)["parameters"], name == "SlidingWindowPCA"
-    assert (parameters["processor"], parameters["center"]) == (name, centered)
-    assert all("guarantee" not in json.loads(line) for line in lines_of(table)[1:])
-    last = releases_of(table)[-1]
-    assert last.subspace.basis.shape == (4, 2)
-    assert (last.features, last.row_norm, last.is_centered) == (("a", "b", "c", "d"), 1.0, centered)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
     path, out, store = tmp_path / "long.csv", tmp_path / "r.jsonl", tmp_path / "run.db"
@@ -278,16 +218,6 @@ def test_publishable_regret_has_a_file_of_its_own(table, run):
     assert (said.status, "takes no such parameter" in said.err) == (2, True)
 
 
-def test_a_file_of_bounds_with_gaps_is_refused(table, run):
-    bounds = table.parent / "bounds.json"
-    bounds.write_text('{"b": [null, null], "d": [null, null]}')
-    said = run(table, "--columns", "b,d", "--bounds", str(bounds))
-    assert (said.status, "fill in the ranges of 'b', 'd'" in said.err) == (2, True)
-    bounds.write_text(bounds.read_text().replace("null, null", "-9, 9"))
-    assert run(table, "--columns", "b,d", "--bounds", str(bounds)).status == 0
-    assert header_of(table)["parameters"]["bounds"] == [[-9.0, -9.0], [9.0, 9.0]]
-
-
 def test_warnings_follow_from_public_settings(table, run, monkeypatch):
     common = ["-k", "4", "--epsilon", "11", "--delta=.01"]
     said = run(table, "--horizon", "300", "--release-every", "300", common=common)
@@ -321,14 +251,3 @@ def test_the_size_of_a_cell_is_not_in_a_log(tmp_path, run):
         logs.append([line for line in said.err.splitlines() if "too large" in line or " of " in line])
     assert [line for line in logs[0] if "too large" in line] == [line for line in logs[1] if "too large" in line] != []
     assert not any("%) rows" in line for line in (*logs[0], *logs[1]))
-
-
-def test_a_delta_too_large_for_the_rows_of_a_pipe_is_warned_of(table, run):
-    common = ["-k", "2", "--epsilon", "1", "--delta", "0.01"]
-    pipe = table.parent / "pipe.csv"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_bytes(table.read_bytes()))
-    writer.start()
-    said = run(pipe, common=common, out="piped.jsonl")
-    writer.join()
-    assert said.err.splitlines()[-1].startswith("warning: --delta 0.01 is too large for 300")

@@ -29,27 +29,11 @@ def test_every_command_has_a_line_in_the_help(command):
         assert len(lines[name]) > 2, name
 
 
-@pytest.mark.parametrize("name", ["status", "verify", "export", "backup", "resume"])
-def test_a_directory_is_not_a_store(name, tmp_path, command):
-    said = command(name, tmp_path, *["x"] * (name in ("backup", "resume")))
-    assert (said.status, f"{tmp_path} is a directory" in said.err) == (2, True)
-
-
 def test_completion_is_there_for_every_shell():
     for shell in ("bash", "zsh", "fish"):
         script = application().generate_completion(prog_name="streampca", shell=shell)
         for word in ("transform", "release-every", "zero-out"):
             assert word in script, (shell, word)
-
-
-def test_a_missing_extra_names_the_command_that_installs_it(monkeypatch, command, tmp_path):
-    for name in [name for name in sys.modules if name.startswith(("streampca.views.server", "streampca.cli.page"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "starlette.applications", None)
-    monkeypatch.setitem(sys.modules, "starlette.routing", None)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    said = command("serve", tmp_path)
-    assert (said.status, "pip install 'streampca[serve]'" in said.err) == (2, True)
 
 
 def test_words_for_yes_and_no():

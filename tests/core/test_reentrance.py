@@ -31,11 +31,9 @@ from streampca.stream import replay
 D, NAMES = 4, list("abcd")
 ROWS = np.random.default_rng(0).standard_normal((120_000, D)) / 4.0
 
-
-def fpl(**options: Any) -> sp.PrivateFPL:
-    return sp.PrivateFPL(**{"n_components": 2, "epsilon": 1.0, "release_every": 1, "center": False} | options)
-
-
+fpl = partial(sp.PrivateFPL, n_components=2, epsilon=1.0, release_every=1, center=False)
+GAUSSIAN = sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False)
+WINDOW = sp.SlidingWindowPCA(n_components=2, epsilon=1.0, center=False, window=20, release_every=2)
 MAKE: dict[str, Callable[[], Any]] = {
     "fpl": lambda: sp.Stream(fpl(), row_norm=1.0, features=NAMES, seed=3),
     "waiting": lambda: sp.Stream(fpl(release_every=5), row_norm=1.0, features=NAMES, seed=3),
@@ -45,14 +43,8 @@ MAKE: dict[str, Callable[[], Any]] = {
         fpl(horizon=120_000, release_every=4, publish_regret=True), row_norm=1.0, features=NAMES, seed=3
     ),
     "warm-up": lambda: sp.Stream(fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40),
-    "window": lambda: sp.Stream(
-        sp.SlidingWindowPCA(n_components=2, epsilon=1.0, center=False, window=20, release_every=2), row_norm=1.0, seed=3
-    ),
-    "tumbling": lambda: sp.Stream(
-        sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False), release_every=6, keep_short=True),
-        row_norm=1.0,
-        seed=3,
-    ),
+    "window": lambda: sp.Stream(WINDOW, row_norm=1.0, seed=3),
+    "tumbling": lambda: sp.Stream(sp.Tumbling(GAUSSIAN, release_every=6, keep_short=True), row_norm=1.0, seed=3),
     "users": lambda: sp.UserStream(fpl(horizon=30_000, max_rows_per_user=6), row_norm=1.0, features=NAMES, seed=3),
 }
 
@@ -376,14 +368,19 @@ def test_a_push_at_places_inside_what_a_durable_stream_does(commit_every: int | 
         assert feed.refused > 20
 
 
+def uncommitted(every: int) -> tuple[sp.Store, Feed]:
+    """A store and a stream of three rows, of which it knows none."""
+    store = sp.Store(":memory:", commit_every="1h")
+    feed = Feed(sp.Stream(fpl(release_every=every), row_norm=1.0, store=store))
+    feed.push_many()
+    return store, feed
+
+
 def test_a_store_that_is_closed_inside_a_push() -> None:
     """It is refused, and the store stays open; or it is closed before the row, which is refused, or after it."""
     refused = closed = 0
     for place in range(1, 10_000, 11):
-        store = sp.Store(":memory:", commit_every="1h")
-        feed = Feed(sp.Stream(fpl(release_every=2), row_norm=1.0, store=store))
-        feed.push_many()
-
+        store, feed = uncommitted(2)
         close = Counted(store.close)
         try:
             if not within(feed.push, close, place):
@@ -401,10 +398,7 @@ def test_a_store_that_is_closed_inside_a_push() -> None:
 def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
     taken = refused = 0
     for place in range(1, 10_000, 5):
-        store = sp.Store(":memory:", commit_every="1h")
-        feed = Feed(sp.Stream(fpl(release_every=4), row_norm=1.0, store=store))
-        feed.push_many()
-
+        store, feed = uncommitted(4)
         push = Counted(feed.push, StreamBusyError, StoreLockedError)
         if not within(store.close, push, place):
             break

@@ -371,20 +371,13 @@ def test_what_is_refused(data, options, message):
         sp.check(data, **options)
 
 
-def test_what_can_be_read_only_once_is_refused(tmp_path, table):
-    for data in (arrow().to_reader(), sp.sources.open_rows(table, columns=["age"])):
-        with pytest.raises(BadParameterError, match="can be read only once"):
-            sp.check(data)
-
-
-def test_files_that_are_refused(tmp_path):
-    with pytest.raises(SourceError, match="No such file"):
-        sp.check(tmp_path / "none.csv")
-    with pytest.raises(BadParameterError, match="regular file"):
-        sp.check(tmp_path)
-    with pytest.raises(SourceError, match="no column"):
-        sp.check(written(tmp_path, "rows.csv", b"a,b\n1,2\n"), columns=["a", "c"])
-    with pytest.raises(SourceError, match="looks like a value"):
-        sp.check(written(tmp_path, "rows.csv", b"1.5,2.5\n1,2\n"))
-    with pytest.raises(BadParameterError, match="regular file"):
-        sp.check(tmp_path / "rows.csv", read=Reading(follow=True))
+def test_files_that_are_refused_and_what_can_be_read_only_once(tmp_path, table):
+    bare = written(tmp_path, "bare.csv", b"1.5,2.5\n1,2\n")
+    for data, options, message in (
+        (arrow().to_reader(), {}, "can be read only once"), (tmp_path / "none.csv", {}, "No such file"),
+        (sp.sources.open_rows(table, columns=["age"]), {}, "can be read only once"), (tmp_path, {}, "regular file"),
+        (table, {"columns": ["age", "c"]}, "no column"), (bare, {}, "looks like a value"),
+        (table, {"read": Reading(follow=True)}, "regular file"),
+    ):  # fmt: skip
+        with pytest.raises((BadParameterError, SourceError), match=message):
+            sp.check(data, **options)

@@ -97,9 +97,11 @@ stream("users-tree", lambda: FPL(**BUDGET, horizon=400, release_every=5, noise="
 # -- other algorithms -----------------------------------------------------------------------------
 stream("perturbed-leader", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=False))
 stream("perturbed-leader-center", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=True))
-stream("window-histogram", lambda: WINDOW(**BUDGET, window=32, release_every=5))
-stream("window-histogram-center", lambda: WINDOW(**BUDGET, window=32, release_every=5, center=True))
-stream("window-histogram-replace", lambda: WINDOW(**RICH, window=64, release_every=4, adjacency="replace"))
+stream("window-histogram", lambda: WINDOW(**BUDGET, window=32, release_every=5, method="histogram"))
+stream("window-histogram-center", lambda: WINDOW(**BUDGET, window=32, release_every=5, method="histogram",
+       center=True))  # fmt: skip
+stream("window-histogram-replace", lambda: WINDOW(**RICH, window=64, release_every=4, method="histogram",
+       adjacency="replace"))  # fmt: skip
 stream("window-ring", lambda: WINDOW(**BUDGET, window=20, method="ring"))
 stream("window-ring-center", lambda: WINDOW(**BUDGET, window=20, method="ring", center=True, release_every=4))
 stream("window-smoothed", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2))

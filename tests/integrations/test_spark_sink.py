@@ -7,6 +7,7 @@ Drivers that are killed: ``pytest -m long tests/integrations/test_spark_sink.py`
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import shutil
 import signal
@@ -244,18 +245,8 @@ def test_a_killed_driver_or_worker_loses_and_repeats_nothing(
     made = [release for block in in_order(data) for release in whole.push_many(block).releases]
     expected = [f"{release.t} {driver.digest(release)}" for release in made]
     assert len(expected) == rows // driver.EVERY
-    command = [
-        sys.executable,
-        driver.__file__,
-        "--how",
-        how,
-        "--data",
-        data,
-        "--world",
-        world,
-        "--run",
-        tmp_path / "run.db",
-    ]
+    options = {"--how": how, "--data": data, "--world": world, "--run": tmp_path / "run.db"}
+    command = [sys.executable, driver.__file__, *itertools.chain(*options.items())]
     found = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     for share, victim in [*victims.items(), (rows, "")]:
         with subprocess.Popen(command, env=found, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:

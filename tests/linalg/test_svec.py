@@ -17,9 +17,3 @@ def test_svec_is_an_isometry_with_an_inverse(d: int, seed: int) -> None:
     assert svec(a) @ svec(b) == pytest.approx(np.sum(a * b), abs=1e-9)
     np.testing.assert_allclose(unsvec(svec(a), d), a, rtol=1e-15)
     np.testing.assert_array_equal(unpack_entries(pack_entries(a), d), a)
-
-
-@given(d=st.integers(1, 12), seed=st.integers(0, 2**32 - 1))
-def test_the_outer_product_of_a_row_has_its_squared_norm(d: int, seed: int) -> None:
-    a = np.random.default_rng(seed).standard_normal(d)
-    assert np.linalg.norm(svec(np.outer(a, a))) == pytest.approx(a @ a)

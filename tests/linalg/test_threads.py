@@ -65,9 +65,8 @@ def test_the_number_comes_back_after_an_error(library) -> None:
 @pytest.mark.parametrize("push", ["rows", "many", "block"])
 def test_streams_of_few_features_run_in_one_thread(library, push) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 5)) / 5
-    stream = sp.Stream(
-        sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=25), row_norm=1.0, features=list("abcde")
-    )
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=25)
+    stream = sp.Stream(algorithm, row_norm=1.0, features=list("abcde"))
     if push == "rows":
         for row in rows:
             stream.push(row)

@@ -83,11 +83,6 @@ def test_anytime_noise_stays_near_the_best_curve():
     assert AnytimeBLT(mu=1.0).scale ** 2 == pytest.approx(4.0598, rel=1e-4)
 
 
-def test_anytime_restarts_add_variances():
-    mechanism = AnytimeBLT(mu=1.0, restart_after=10)
-    assert mechanism.std(25) ** 2 == pytest.approx(2 * mechanism.std(10) ** 2 + mechanism.std(5) ** 2)
-
-
 def test_std_at_a_horizon_of_nine_thousand_is_that_of_the_recursion():
     # Step by step, from the covariance of the buffers: an independent calculation.
     horizon = 9000

@@ -99,22 +99,3 @@ def test_the_noise_of_increments_becomes_stationary():
     assert np.abs(smoothing.noise_covariance(1000) - steps @ steps.T).max() < 1e-6
     assert smoothing.solve(17)[0] is smoothing.solve(10**9)[0]
     assert smoothing.solve(17)[0].shape == (16,)
-
-
-@pytest.mark.parametrize("leaves", [4, 20, 100])
-def test_windows_have_less_error_than_their_differences(leaves):
-    """Mean squared error under the model, against that of the plain difference, which is its noise."""
-    mechanism = WindowDifference(leaves, 0.1)
-    smoothing = WindowSmoothing(mechanism, 20, 3, 50)
-    weights = smoothing.solve(10**6)[0]
-    window = np.zeros(2 * leaves)
-    window[-leaves:] = 1.0
-    inputs, noise = smoothing.input_covariance(2 * leaves), smoothing.noise_covariance(10**6)
-
-    def error(a):
-        return (a - window) @ inputs @ (a - window) + a @ noise @ a
-
-    assert error(window) == pytest.approx(mechanism.lag_std(leaves) ** 2, rel=1e-6)
-    assert error(weights) < 0.8 * error(window)
-    source = np.random.default_rng(4)
-    assert all(error(weights + 0.01 * source.standard_normal(2 * leaves)) > error(weights) for _ in range(5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameterError, HorizonReachedError
+from streampca.errors import HorizonReachedError
 from streampca.linalg.svec import entry_weights
 from streampca.matrix_factorization.tree import BinaryTree, ExactTree
 from streampca.privacy.discrete_gaussian import UNIT_BITS
@@ -58,13 +58,3 @@ def test_measured_sd_of_integer_noise():
         samples = values[n].noise * 2.0**-UNIT_BITS / entry_weights(d)
         off = np.sqrt(np.mean(samples**2)) / tree.std(n) - 1.0
         assert abs(off) < 5.0 / np.sqrt(2.0 * samples.size) < 0.06
-
-
-def test_the_exact_tree_checks_its_parameters_and_starts_at_zero():
-    for bad in ({"horizon": 0}, {"mu": 1e-9}):
-        with pytest.raises(BadParameterError):
-            ExactTree(**{"horizon": 8, "mu": 1.0, **bad})
-    start = ExactTree(8, 1.0).start(10)
-    assert start.noise.shape == (10,)
-    assert start.noise.dtype == np.int64
-    assert not start.noise.any()

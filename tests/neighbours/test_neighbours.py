@@ -59,8 +59,8 @@ def test_lines_of_a_quoted_cell_that_become_rows_are_found(monkeypatch: pytest.M
     """With 500 lines in an unselected cell, t was 601 for 101, and the trace 505 where the sensitivity is 1."""
     parser = csv_rows.CellParser
     monkeypatch.setattr(csv_rows, "CellParser", lambda *given, **_: parser(*given, quotes=False))
-    pieces = text_files.TextFile.pieces
-    monkeypatch.setattr(text_files.TextFile, "pieces", lambda self, blocks, _, **how: pieces(self, blocks, **how))
+    whole, text = text_files.TextRows.whole_records, text_files.TextRows
+    monkeypatch.setattr(text, "whole_records", lambda self, blocks, _, **how: whole(self, blocks, **how))
     monkeypatch.setattr(csv_rows, "split_records", lambda text, _: records.split_records(text, None))
     plain = {"plain": TABLES["plain"]}
     lines = Edit(10, {"note": "1,0,z\n" * 500})
@@ -131,7 +131,7 @@ HOLES: dict[str, tuple[Any, str, Callable[[Any], Any], str, str]] = {
         "11 rows are seen of 12 records, none of them edited"),
     "a refusal quotes the first person": (
         base, "refuse_values", lambda real: _quoting, "CSV, headless", "quotes the record"),
-    "a bad row is dropped": (csv_rows.CsvRows, "blocks", _finite_blocks, "CSV, bytes, run", "t is "),
+    "a bad row is dropped": (text_files.TextRows, "blocks", _finite_blocks, "CSV, bytes, run", "t is "),
     "a bad row in memory is dropped": (admission.Admission, "all_values", _finite_values, "list, push_many", "t is "),
     "a bad row takes its neighbor along": (admission.Admission, "block", _neighbor_too, "array, push", "and record"),
     "a row is too long": (

@@ -92,7 +92,6 @@ def test_scale_and_extreme_floats_do_not_matter():
         ({"widths": ()}, "widths"),
         ({"widths": (0.1, -1.0)}, "widths"),
         ({"n_components": 3, "block_rows": 2}, "block_rows=2"),
-        ({"delta": 0.0}, "delta"),
     ],
 )
 def test_bad_parameters_are_named(arguments, names):

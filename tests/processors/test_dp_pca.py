@@ -224,21 +224,3 @@ def test_noise_is_calibrated_to_the_released_radius(
         processor, _ = processor.absorb(due, Overheard(processor))
     assert steps == list(range(len(steps)))
     assert len(released) == len(steps) >= 6
-
-
-def test_a_step_goes_at_least_the_share_of_the_minibatch_and_as_far_as_is_best() -> None:
-    processor = make(3, horizon=20_000)
-    processor.basis, processor.inside, processor.floor = np.eye(3)[:, :1], np.full((1, 1), 0.5), 0.0
-    gradient = np.array([[0.0], [0.1], [0.0]])
-
-    def share(std: float, rows: int, step: int, used: int) -> float:
-        after = processor.after(0, processor.chain, radius=0.0)
-        after.move(Segment(used, rows, "across", step, used), gradient, std)
-        return float(after.basis[1, 0] / after.basis[0, 0] * 0.5 / 0.1)
-
-    # All of it is noise: the share is c / (1 + c) with c = 4 * 100 / 4000.
-    assert share(1e6, 100, 1, 4000) == pytest.approx(0.1 / 1.1)
-    # A quarter of it is noise: three coordinates of variance (std / rows)**2 against 0.1**2.
-    assert share(0.05 / math.sqrt(3.0) * 100, 100, 1, 10**6) == pytest.approx(0.75)
-    # Early steps are those of the power method.
-    assert share(1e6, 100, 0, 4000) == share(1e6, 100, 1, 2000) == pytest.approx(1.0)

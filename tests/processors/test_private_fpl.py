@@ -1,13 +1,12 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError
 
-
-def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"center": False, "release_every": 1, "n_components": 1, "epsilon": 1.0, "delta": 1e-6}
-    return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
+fpl = partial(sp.PrivateFPL, n_components=1, epsilon=1.0, release_every=1, center=False)
 
 
 def test_the_last_short_block_is_released() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from feeding import feed
 
+import streampca as sp
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.privacy.randomness import Draws, Randomness
 from streampca.processors.sliding_window import SlidingWindowPCA
@@ -111,3 +112,21 @@ def test_a_release_every_100_rows_or_what_the_window_allows(method, window, ever
     made = SlidingWindowPCA(window=window, n_components=1, epsilon=1.0, method=method)
     assert made.release_every == every
     assert f"release_every={every}" in repr(made)
+
+
+@pytest.mark.parametrize(
+    ("method", "every", "given"),
+    [("smoothed", 100, {"window": 1000}), ("smoothed", 100, {"window": 10_000}), ("histogram", 100, {"window": 10_100}),
+     ("smoothed", 10, {"window": 1000, "release_every": 10}), ("histogram", 9, {"window": 909, "release_every": 9}),
+     ("smoothed", 500, {"window": 50_000, "release_every": 500}), ("smoothed", 60, {"window": 60}),
+     ("histogram", 30, {"window": 100, "release_every": 30}), ("histogram", 100, {"window": 1009}),
+     ("histogram", 50, {"window": 1000, "release_every": 50, "checkpoint_every": 100})],
+)  # fmt: skip
+def test_the_method_is_smoothed_up_to_100_releases_a_window(method, every, given):
+    made = SlidingWindowPCA(n_components=1, epsilon=1.0, **given)
+    assert (made.method, made.release_every) == (method, every)
+    assert f"method={method!r}" in repr(made)
+    assert made == SlidingWindowPCA(n_components=1, epsilon=1.0, **given | {"method": method, "release_every": every})
+    stream = sp.Stream(made, row_norm=1.0, features=3, seed=1, regret=None)
+    assert f"method={method!r}" in repr(stream.algorithm)
+    assert type(stream.engine.processor).__name__.lower() == f"{method}processor"

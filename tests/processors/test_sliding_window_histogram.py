@@ -53,24 +53,13 @@ def most_checkpoints(processor, w, eta, since, z):
 def follow(kind, d, w, epsilon, seed, eta, overhang, every):
     x = streams(kind, 4 * w, d, np.random.default_rng(seed))
     prefix = np.concatenate([np.zeros((1, d, d)), np.cumsum(x[:, :, None] * x[:, None, :], axis=0)])
-    processor = SlidingWindowPCA(
-        window=w,
-        n_components=1,
-        epsilon=epsilon,
-        release_every=1,
-        eta=eta,
-        overhang=overhang,
-        checkpoint_every=every,
-        center=False,
-    ).start(d, Randomness.from_seed(seed))
+    given = {"epsilon": epsilon, "eta": eta, "overhang": overhang, "checkpoint_every": every}
+    algorithm = SlidingWindowPCA(window=w, n_components=1, release_every=1, center=False, method="histogram", **given)
+    processor = algorithm.start(d, Randomness.from_seed(seed))
     for t in range(1, 4 * w + 1):
         processor, release = processor.absorb(x[t - 1 : t])
-        yield (
-            processor,
-            release,
-            prefix[t] - prefix[max(0, t - w)],
-            prefix[t] - prefix[processor.histogram.starts[0] - 1],
-        )
+        since = processor.histogram.starts[0] - 1
+        yield processor, release, prefix[t] - prefix[max(0, t - w)], prefix[t] - prefix[since]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -122,7 +111,9 @@ def test_no_three_neighbours_allow_a_deletion():
 
 def test_slack_is_below_twice_the_noise_bound():
     # The printed slack of 2 z allows more deletions, and so larger errors, than are needed for the same count.
-    algorithm = SlidingWindowPCA(window=1000, n_components=2, epsilon=1.0, release_every=1, center=False)
+    algorithm = SlidingWindowPCA(
+        window=1000, method="histogram", n_components=2, epsilon=1.0, release_every=1, center=False
+    )
     z = algorithm.noise_bound(10)
     rules = algorithm.processor.rules(algorithm, 10)
     for rows in (rules.mark_every, 100, rules.pin_every):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 from typing import Any
 
 import numpy as np
@@ -69,22 +67,10 @@ def test_estimates_err_less_than_releases() -> None:
     """
     rows = some_rows(2000, 12, seed=3)
     exact = rows.T @ rows
-    for algorithm, truth, most in (
-        (
-            sp.PrivateFPL(
-                center=False, **{**BUDGET, "epsilon": 0.3}, solver="smoothed", release_every=20, horizon=2000
-            ),
-            exact,
-            0.95,
-        ),
-        (
-            sp.SlidingWindowPCA(
-                center=False, **{**BUDGET, "epsilon": 0.3}, method="smoothed", window=500, release_every=25
-            ),
-            rows[-500:].T @ rows[-500:],
-            0.7,
-        ),
-    ):
+    given: dict[str, Any] = {"n_components": K, "epsilon": 0.3, "center": False}
+    leader = sp.PrivateFPL(**given, solver="smoothed", release_every=20, horizon=2000)
+    window = sp.SlidingWindowPCA(**given, method="smoothed", window=500, release_every=25)
+    for algorithm, truth, most in ((leader, exact, 0.95), (window, rows[-500:].T @ rows[-500:], 0.7)):
         errors, captured = [], []
         for seed in range(40, 60):
             release = sp.Stream(algorithm, row_norm=1.0, seed=seed, regret=None).push_many(rows).releases[-1]
@@ -95,26 +81,6 @@ def test_estimates_err_less_than_releases() -> None:
         (raw_error, error), (raw_share, share) = np.mean(errors, axis=0), np.mean(captured, axis=0)
         assert error < most * raw_error
         assert share > raw_share
-
-
-def test_a_release_goes_through_json_and_pickle() -> None:
-    stream = sp.Stream(sp.PrivateFPL(center=False, **BUDGET, solver="smoothed", release_every=5), seed=1, row_norm=3.0)
-    release = stream.push_many(some_rows(50)).releases[-1]
-    read = sp.Release.from_json(release.to_json())
-    for other in (read, pickle.loads(pickle.dumps(release)), release.replaced(t=7)):
-        assert np.array_equal(other.gram, release.gram)
-        assert np.allclose(other.smoothed, release.smoothed, rtol=1e-15)
-        assert np.array_equal(other.subspace.basis, release.subspace.basis)
-    assert read.to_json() == release.to_json()
-    assert sp.Release.from_json(release.to_json(gram=False)).smoothed is None
-    with pytest.raises(ValueError, match="read-only"):
-        release.smoothed[:] = 0.0
-    plain = (
-        sp.Stream(sp.PrivateFPL(center=False, **BUDGET, release_every=1), row_norm=1.0).push(some_rows(1)[0]).release
-    )
-    assert plain is not None
-    assert plain.smoothed is None
-    assert "smoothed" not in json.loads(plain.to_json())
 
 
 def test_estimates_need_a_matrix_of_known_noise() -> None:
@@ -164,6 +130,6 @@ def test_smoothed_components_have_error_bars(center: bool) -> None:
         release = sp.Stream(algorithm, row_norm=1.0, seed=seed, regret=None).push_many(rows).releases[-1]
         estimates = release.component_estimates
         assert estimates.noise_std < release.estimates.noise_std
-        predicted.append(estimates.predicted_captured)
+        predicted.append(estimates.variances.sum() / estimates.eigenvalues.sum())
         captured.append(release.subspace.captured(exact) / np.linalg.eigvalsh(exact)[-K:].sum())
     assert np.mean(predicted) == pytest.approx(np.mean(captured), abs=0.05)

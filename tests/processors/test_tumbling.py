@@ -5,7 +5,7 @@ import pytest
 from feeding import feed
 
 import streampca as sp
-from streampca.errors import BadParameterError, HorizonReachedError, UsageError
+from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.base import Setting
 
@@ -104,8 +104,6 @@ def test_bad_parameters():
             sp.Tumbling(GAUSSIAN, **{"release_every": 5, name: 0})
     with pytest.raises(TypeError):
         sp.Tumbling(GAUSSIAN, 5)
-    with pytest.raises(UsageError, match="n_components=2 exceeds n_features=1"):
-        sp.Tumbling(GAUSSIAN, release_every=5).start(1)
     with pytest.raises(BadParameterError, match="expected less than n_features=2"):
         sp.Tumbling(sp.papers.SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6), release_every=5).start(2)
 

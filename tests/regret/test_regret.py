@@ -143,21 +143,3 @@ def test_nothing_is_known_before_the_first_row() -> None:
         stream().regret.exact_gram()
     with pytest.raises(BadParameterError, match="every=0"):
         sp.RegretLog(every=0)
-
-
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="smoothed", center=False),
-        sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=1, solver="tracking", center=False),
-        sp.Oja(n_components=2),
-    ],
-)
-def test_no_bound_is_stated_where_none_is_proved(algorithm: sp.Algorithm) -> None:
-    s = sp.Stream(algorithm, row_norm=1.0, seed=0, regret=sp.RegretLog(every=10))
-    s.push_many(some_rows(60))
-    records = s.regret.history
-    assert [record.bound for record in records] == [None] * 6
-    assert [record.average_bound for record in records] == [None] * 6
-    values = [[np.nan if value is None else value for value in vars(record).values()] for record in records]
-    assert [sp.RegretRecord.of(row) for row in values] == records

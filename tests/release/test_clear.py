@@ -134,12 +134,12 @@ def test_adaptive_noise_is_stated_by_the_release(adaptive):
 def test_what_cannot_tell_says_so():
     basis = sp.Release(t=9, n_components=1, guarantee=GUARANTEE, basis=np.eye(3, 1), eigenvalues=np.ones(1))
     unknown = sp.Release.of_gram(np.diag([9.0, 1.0]), t=9, n_components=1, guarantee=GUARANTEE)
-    for release, words in ((basis, "directions only"), (unknown, "is not tested")):
+    smoothed = unknown.replaced(packed_smoothed=unknown.packed.copy())
+    for release, words in ((basis, "directions only"), (unknown, "is not tested"), (smoothed, "is not tested")):
         assert release.n_clear is None
         shown = card(release).text()
         assert words in shown
-        assert "share of" not in shown
-        assert "variance per row" not in shown
+        assert not any(said in shown for said in ("share of", "variance per row", "±", "for one standard deviation"))
     assert basis.replaced(terms=sp.Terms(sp.Guarantee.none("test"))).n_clear == 1
     line = (
         sp.MatrixLaplaceCovariance(n_components=1, epsilon=1.0)

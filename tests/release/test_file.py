@@ -1,4 +1,5 @@
 import json
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -17,10 +18,9 @@ BOUNDS = ([-1.0, -2.0, 0.0, -3.0], [1.0, 2.0, 5.0, 3.0])
 
 
 def made(**options: object) -> list[sp.Release]:
-    algorithm = replace(ALGORITHM, center=options.pop("center", False))
-    stream = sp.Stream(
-        algorithm, seed=1, **({"features": list("abcd"), "row_norm": None if "bounds" in options else 3.0} | options)
-    )  # type: ignore[arg-type]
+    algorithm = replace(ALGORITHM, **{name: options.pop(name) for name in ("center", "solver") if name in options})
+    given = {"features": list("abcd"), "row_norm": None if "bounds" in options else 3.0} | options
+    stream = sp.Stream(algorithm, seed=1, **given)  # type: ignore[arg-type]
     return stream.push_many(np.random.default_rng(0).normal(size=(100, 4))).releases
 
 
@@ -36,7 +36,9 @@ def bare(path: Path, releases: Sequence[sp.Release]) -> Path:
 
 
 @pytest.mark.parametrize("write", [written, bare])
-@pytest.mark.parametrize("options", [{}, {"features": None}, {"bounds": BOUNDS}, {"center": True}, {"row_norm": 1.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"features": None}, {"bounds": BOUNDS}, {"center": True}, {"row_norm": 1.0}, {"solver": "smoothed"}]
+)
 def test_a_file_is_read_back_to_the_bit(tmp_path: Path, write, options) -> None:  # type: ignore[no-untyped-def]
     releases = made(**options)
     again = list(sp.read_releases(write(tmp_path / "releases.jsonl", releases)))
@@ -47,6 +49,12 @@ def test_a_file_is_read_back_to_the_bit(tmp_path: Path, write, options) -> None:
         np.testing.assert_array_equal(a.gram, b.gram)
         np.testing.assert_array_equal(a.eigenvalues, b.eigenvalues)
         np.testing.assert_array_equal(a.transform(rows), b.transform(rows))
+        assert ("smoothed" in json.loads(b.to_json())) == (b.smoothed is not None) == ("solver" in options)
+        for other in (a, pickle.loads(pickle.dumps(b)), b.replaced(t=7)) if "solver" in options else ():
+            np.testing.assert_allclose(other.smoothed, b.smoothed, rtol=1e-15)  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="read-only"):
+                other.smoothed[:] = 0.0  # type: ignore[index]
+        assert sp.Release.from_json(b.to_json(gram=False)).smoothed is None
 
 
 def test_what_is_shared_is_written_once(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,7 @@ from streampca.errors import StreamPCAWarning, UsageError
 from streampca.rows import advice
 from streampca.rows.advice import size_warnings
 
-
-def fpl(**changes: object) -> sp.PrivateFPL:
-    return sp.PrivateFPL(
-        **{"n_components": 1, "epsilon": 1.0, "center": False, "release_every": 1, "horizon": 60} | changes
-    )  # type: ignore[arg-type]
+fpl = partial(sp.PrivateFPL, n_components=1, epsilon=1.0, center=False, release_every=1, horizon=60)
 
 
 def rows_of(spikes: bool) -> np.ndarray:
@@ -60,15 +57,12 @@ def test_a_stream_without_end_is_warned_of_where_the_rows_end() -> None:
         list(stream.run(rows_of(spikes=True)))
 
 
-PARAMETERS = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
-
-
 @pytest.mark.parametrize(
     "algorithm",
     [
-        sp.PrivateFPL(center=False, **PARAMETERS, release_every=1),  # type: ignore[arg-type]
-        sp.Tumbling(sp.GaussianCovariance(**PARAMETERS, center=False), release_every=2),  # type: ignore[arg-type]
-        sp.SlidingWindowPCA(window=8, release_every=2, center=False, **PARAMETERS),  # type: ignore[arg-type]
+        fpl(),
+        sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, center=False), release_every=2),
+        sp.SlidingWindowPCA(window=8, release_every=2, center=False, n_components=2, epsilon=1.0),
     ],
 )
 def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
@@ -86,7 +80,5 @@ def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
 def test_large_matrices_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advice, "_LARGE_MEMORY", 1e4)
     with pytest.warns(StreamPCAWarning, match=r"100 features: .* require about 0.0013 GB"):
-        sp.Stream(sp.PrivateFPL(center=False, **PARAMETERS, release_every=1), row_norm=1.0, regret=None).push(
-            np.zeros(100)
-        )  # type: ignore[arg-type]
-    assert size_warnings(2, 10**6, sp.PrivateOja(**PARAMETERS, horizon=9).square_bytes) == []  # type: ignore[arg-type]
+        sp.Stream(fpl(), row_norm=1.0, regret=None).push(np.zeros(100))
+    assert size_warnings(2, 10**6, sp.PrivateOja(n_components=2, epsilon=1.0, horizon=9).square_bytes) == []

@@ -1,4 +1,5 @@
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,7 @@ from streampca.rows.admission import Admission
 from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
 
 D, WARMUP = 3, 40
-
-
-def fpl(**changes: object) -> sp.PrivateFPL:
-    return sp.PrivateFPL(
-        **{"n_components": 1, "epsilon": 8.0, "delta": 1e-2, "center": False, "release_every": 7} | changes
-    )  # type: ignore[arg-type]
+fpl = partial(sp.PrivateFPL, n_components=1, epsilon=8.0, delta=1e-2, center=False, release_every=7)
 
 
 def stream(**options: object) -> sp.Stream:

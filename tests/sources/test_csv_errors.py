@@ -197,16 +197,3 @@ def test_a_first_row_is_not_published_as_names(write: Write, first: str, columns
         from_csv(path, columns=columns)
     message = str(caught.value).replace(str(path), "FILE")
     assert not any(cell.strip('"') in message for cell in first.split(",") if cell)
-
-
-def test_the_options_of_a_header_that_looks_like_a_row(write: Write) -> None:
-    path = write("0,1\n5,6\n")
-    for options, features, rows in (
-        ({"header": True}, ("0", "1"), [[5, 6]]),
-        ({"names": ["a", "b"]}, ("a", "b"), [[0, 1], [5, 6]]),
-        ({"header": False, "names": ["a", "b"]}, ("a", "b"), [[0, 1], [5, 6]]),
-        ({"header": True, "names": ["a", "b"], "columns": ["b"]}, ("b",), [[6]]),
-    ):
-        source = from_csv(path, **{"columns": "all", **options})  # type: ignore[arg-type]
-        assert source.features == features
-        assert [row.tolist() for row in source] == rows

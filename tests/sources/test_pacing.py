@@ -96,11 +96,11 @@ def opened(
         ("ä\n1\n".encode("latin-1"), ("encoding=latin-1",), "all", (("ä",), [[1]])),
         (b'{"a": 1}\n', ("format=ndjson",), "a", (("a",), [[1]])),
         (b"a,1,b\n5,6,7\n", ("header=yes",), "3,1", (("b", "1"), [[7, 6]])),  # a name comes first
+        (b"a,1\n5,6\n", ("header=yes", "names=x,y"), "y", (("y",), [[6]])),
         (b'1,"2\n3,4"\n', ("names=a,b", "quoting=none"), "a", (("a",), [[1], [3]])),
         (b"a,1,b\n5,6,7\n", (), "3,1", "column 2: the name looks like a value"),
         (b"a,d,b\n5,6,7\n", (), "4", "no column '4'"),
         (b'{"a": 1}\n', ("format=ndjson",), None, "has no types: name its numeric columns"),
-        (b"a,b\n1,2\n", (), None, "has no types: name its numeric columns"),
         (b"1\t2\t3\n", ("header=no", "delimiter=tab"), "3,1", "name all columns"),
         (b"1,2\n", ("header=no",), "0", "positions of columns count from 1"),
         (b"1,2\n3,4\n", (), "a", "if the first line is a row"),

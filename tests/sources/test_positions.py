@@ -126,20 +126,3 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
         ):  # fmt: skip
             found = resumed(*words)
             assert (found[0], said in found[1]) == (code, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["kafka://broker/topic"], "--columns"),
-        (["kafka://broker/topic", "--columns", "a", "--read", "delimiter=;"], "--read delimiter does not apply"),
-        (["kafka://broker/topic", "--columns", "a", "--read", "cursor=id"], "a topic has neither"),
-        (["postgresql://u:secret@host/db"], "needs a query and a cursor"),
-        (["rows.csv", "--read", "query=SELECT 1"], "are of databases"),
-    ],
-)
-def test_options_that_do_not_fit_are_told_without_the_password(words, message, tmp_path, capsys) -> None:
-    assert main(["run", *words, *RUN, "--out", str(tmp_path / "out.jsonl")]) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert "secret" not in told

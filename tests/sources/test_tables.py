@@ -12,7 +12,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from river import datasets
 from scipy import sparse
 
 import streampca as sp
@@ -79,27 +78,6 @@ def test_columns_go_by_name() -> None:
         assert releases(make(features=NAMES), table) == NAMED
     with pytest.raises(SourceError, match=r"lacks columns \['c'\] and has others, \['d'\]"):
         releases(make(features=NAMES), ARROW.rename_columns(["a", "b", "d"]))
-
-
-def test_features_and_bounds_of_a_source_are_those_of_the_stream(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("a,b,c\n" + "1,2,3\n4,5,6\n" * 50)
-    source = from_csv(path, columns=["c", "a"], bounds={"c": (0, 10), "a": (0, 5)})
-    stream = make(bounds=source.bounds)
-    found = releases(stream, source)
-    assert stream.features == ("c", "a")
-    plain = make(bounds=([0, 0], [10, 5]), features=("c", "a"))
-    assert found == releases(plain, [[3, 1], [6, 4]] * 50)
-
-
-def test_river_rows_go_in_unchanged() -> None:
-    dataset = datasets.ImageSegments()
-    stream = make(row_norm=1000.0, features=list(next(iter(dataset))[0]))
-    found = releases(stream, dataset)
-    assert stream.t == 2310
-    assert stream.features == tuple(next(iter(dataset))[0])
-    rows = np.array([list(x.values()) for x, _ in dataset])
-    assert found == releases(make(row_norm=1000.0, features=stream.features), rows)
 
 
 def test_missing_values_and_columns_that_are_no_numbers(tmp_path: Path) -> None:

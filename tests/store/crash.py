@@ -70,14 +70,8 @@ class Run:
         try:
             return sp.Stream.resume(store)
         except UsageError:
-            return sp.Stream(
-                algorithm(),
-                row_norm=1.0,
-                features=FEATURES,
-                seed=SEED,
-                store=store,
-                account=sp.Ledger(self.ledger).account("rows"),
-            )
+            given = {"account": sp.Ledger(self.ledger).account("rows"), "store": store}
+            return sp.Stream(algorithm(), row_norm=1.0, features=FEATURES, seed=SEED, **given)
 
     def feed(self, stream: sp.Stream, pieces: random.Random) -> None:
         world = os.open(self.world, os.O_WRONLY | os.O_APPEND)

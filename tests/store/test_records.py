@@ -19,7 +19,6 @@ from streampca.release.terms import Terms
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.store import records
 from streampca.store.config import load
-from streampca.store.database import checksum
 from streampca.store.keys import RunKey
 from streampca.store.records import decode, encode, entry_of, groups_of, record_of, release_records, releases_of
 from streampca.stream.blocks import BlockGram, Entry
@@ -99,12 +98,6 @@ def test_many_releases_go_into_several_records(monkeypatch: pytest.MonkeyPatch) 
     assert [last for last, _ in found] == [3, 6, 7]
     assert [one.t for _, record in found for one in releases_of(record)] == list(range(1, 8))
     assert list(release_records([])) == []
-
-
-@given(st.tuples(st.sampled_from("78"), st.binary()), st.tuples(st.sampled_from("78"), st.binary()))
-def test_checksums_are_of_name_and_data(one: tuple[str, bytes], other: tuple[str, bytes]) -> None:
-    assert len(checksum(*one)) == 16
-    assert (checksum(*one) == checksum(*other)) == (one == other)
 
 
 def test_points_depend_on_rows_chain_value_and_key() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import begin
+from runs import begin, fpl
 
 import streampca as sp
 from streampca.cli import main
@@ -33,13 +33,7 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
     caplog.set_level(logging.DEBUG)
     key, path = bytes(range(7, 39)), tmp_path / "run.db"
     store = sp.Store(path, commit_every=10, passphrase=passphrase)
-    stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=20),
-        row_norm=1.0,
-        features=3,
-        key=key,
-        store=store,
-    )
+    stream = sp.Stream(fpl(n_components=1, release_every=20), row_norm=1.0, features=3, key=key, store=store)
     rows = np.random.default_rng(0).normal(size=(205, 3)) / 9.0
     rows[7::20] = CANARIES
     rows[8] = np.nan

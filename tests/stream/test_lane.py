@@ -21,15 +21,8 @@ def rows_of(n, d, seed=0):
 
 
 def stream(lane=True, d=5, k=2, solver="tracking", center=False, horizon=300, published=False, **keywords):
-    algorithm = sp.PrivateFPL(
-        n_components=k,
-        epsilon=1.0,
-        release_every=1,
-        horizon=horizon,
-        solver=solver,
-        center=center,
-        publish_regret=published,
-    )
+    options = {"horizon": horizon, "solver": solver, "center": center, "publish_regret": published}
+    algorithm = sp.PrivateFPL(n_components=k, epsilon=1.0, release_every=1, **options)
     made = sp.Stream(algorithm, seed=7, **keywords if "bounds" in keywords else {"row_norm": 1.0} | keywords)
     if not lane:
         made.engine._has_lanes = False

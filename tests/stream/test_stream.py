@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -5,10 +7,7 @@ import streampca as sp
 from streampca.errors import BadRowError, HorizonReachedError, UsageError
 from streampca.stream import replay
 
-
-def fpl(**keywords: object) -> sp.PrivateFPL:
-    defaults = {"center": False, "release_every": 1, "n_components": 2, "epsilon": 1.0, "delta": 1e-6}
-    return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
+fpl = partial(sp.PrivateFPL, n_components=2, epsilon=1.0, release_every=1, center=False)
 
 
 def some_rows(n: int, d: int = 4, seed: int = 0) -> np.ndarray:
@@ -113,20 +112,3 @@ def test_a_stream_without_regret() -> None:
     assert stream.engine.regret_log is None
     with pytest.raises(UsageError, match="keeps no regret"):
         _ = stream.regret
-
-
-def test_finishing_releases_what_is_held() -> None:
-    mechanism = sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False)
-    kept = sp.Stream(
-        sp.Tumbling(mechanism, release_every=10, keep_short=True), row_norm=1.0, seed=0, features=list("abcd")
-    )
-    assert kept.finish() is None
-    kept.push_many(some_rows(14))
-    last = kept.finish()
-    assert last is not None
-    assert (last.t, last.features, kept.release) == (14, ("a", "b", "c", "d"), last)
-    for algorithm in (sp.Tumbling(mechanism, release_every=10), fpl(release_every=10)):
-        stream = sp.Stream(algorithm, row_norm=1.0, seed=0)
-        for row in some_rows(14):
-            stream.push(row)
-        assert (stream.finish(), stream.t) == (None, 14)

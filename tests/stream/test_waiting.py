@@ -7,7 +7,6 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadRowError
-from streampca.stream import replay
 
 
 def stream(every: int = 1, solver: str = "tracking", n: int = 1000, **options: object) -> sp.Stream:
@@ -80,13 +79,3 @@ def test_a_row_that_waits_is_checked_at_once_and_is_not_the_callers() -> None:
         release = waiting.push(row).release
     assert release is not None
     assert release.to_json() == block.push_many(ROWS[:20]).releases[0].to_json()
-
-
-def test_rows_that_wait_are_absorbed_before_a_block_and_by_a_snapshot() -> None:
-    waiting, block = stream(every=20), stream(every=20)
-    for row in ROWS[:5]:
-        waiting.push(row)
-    assert replay.saved(waiting.engine)["state"]["t"] == waiting.engine.processor.t == 5
-    waiting.push(ROWS[5])
-    releases = waiting.push_many(ROWS[6:50]).releases
-    assert [r.to_json() for r in releases] == [r.to_json() for r in block.push_many(ROWS[:50]).releases]

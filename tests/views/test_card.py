@@ -74,17 +74,6 @@ def test_what_does_not_stand_out_is_not_shown():
     assert [len(row) for row in two.table()] == [3] * 6
 
 
-def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
-    release = a_release()
-    for other in (release.replaced(noise_std=None), release.replaced(packed_smoothed=release.packed.copy())):
-        made = card(other)
-        assert "±" not in made.text()
-        assert "for one standard deviation" not in made.text()
-    basis = card(sp.Release(t=9, n_components=1, guarantee=release.guarantee, basis=np.eye(3, 1)))
-    assert basis.shares == []
-    assert "feature 1" in basis.text()
-
-
 @pytest.mark.parametrize("center", [False, True])
 def test_equal_rows_have_nothing_to_capture_and_bad_rows_their_reasons(center):
     for value, words in ((0.5 if center else 0.0, "every usable row is the same"), (np.nan, "none of 60 (60 missing")):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
@@ -49,6 +52,21 @@ def test_what_is_exact_says_whose_it_is(run: sp.Stream) -> None:
     assert "(1, 1e-06)-DP for one row" in run.release._repr_html_()
     assert "zero-out" in run.guarantee._repr_html_()
     assert "no guarantee" in sp.Guarantee.none("it is exact")._repr_html_()
+
+
+def test_the_card_of_a_release_has_one_scree_without_matplotlib(run: sp.Stream) -> None:
+    shown = run.release._repr_html_()
+    (svg,) = re.findall(r"<svg.*?</svg>", shown)
+    bars = ElementTree.fromstring(svg).findall("{*}rect")
+    clear = run.release.n_clear
+    assert [bar.get("fill") for bar in bars] == ["currentColor"] * clear + ["none"] * (4 - clear)
+    heights = [float(bar.get("height") or "nan") for bar in bars]
+    values = np.linalg.eigvalsh(run.release.gram)[::-1]
+    np.testing.assert_allclose(heights, 80.0 * np.maximum(values / values[0], 0.0), atol=0.1)
+    assert "<svg" not in sp.Guarantee.none("it is exact")._repr_html_()
+    code = "import sys, streampca as sp; sp.pca([[.1, .2]] * 99, 1, 1.0, row_norm=1.0)._repr_html_(); "
+    code += "sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_histories_are_frames(run: sp.Stream) -> None:

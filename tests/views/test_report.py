@@ -218,8 +218,10 @@ def test_the_command_reads_files_and_stores(tmp_path, capsys, monkeypatch):
     (tmp_path / "regret.csv").write_text(
         "# curator only: x\nt,reward,opt,regret,bound,captured\n9,1.0,2.0,1.0,3.0,0.5\n"
     )
-    assert main(["report", ".", "-o", "out/public.html"]) == 0
-    public = (tmp_path / "out/public.html").read_text(encoding="utf-8")
+    assert main(["report", ".", "-o", "out/public.html"]) == 2
+    assert "there is no folder out" in capsys.readouterr().err
+    assert main(["report", ".", "-o", "public.html"]) == 0
+    public = (tmp_path / "public.html").read_text(encoding="utf-8")
     assert "curator only" not in re.sub(r"<script.*?</script>", "", public, flags=re.S)
     assert main(["report", ".", "-o", "exact.html", "--regret", "regret.csv"]) == 0
     assert "curator only: exact.html" in capsys.readouterr().err

@@ -14,12 +14,8 @@ HEADER = Header(sp.Terms(sp.Guarantee.none("of another run")), PARAMETERS).to_js
 
 
 def releases(store=None):
-    stream = sp.Stream(
-        sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=10),
-        row_norm=1.0,
-        features=list("abcd"),
-        store=store,
-    )
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, center=False, release_every=10)
+    stream = sp.Stream(algorithm, row_norm=1.0, features=list("abcd"), store=store)
     rng = np.random.default_rng(0)
     return stream, stream.push_many(rng.normal(size=(100, 4)) * 0.3).releases
 

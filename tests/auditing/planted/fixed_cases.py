@@ -90,7 +90,7 @@ for _method in ("histogram", "ring", "forgetting"):
     add(f"SlidingWindowPCA-{_method}", WINDOW, method=_method)
 add("SlidingWindowPCA-replace", WINDOW, method="ring", adjacency="replace")
 add("SlidingWindowPCA-sums", WINDOW, window=10, method="ring", release_every=5, d=1, rows=40)
-add("SlidingWindowPCA-one-feature", WINDOW, d=1)
+add("SlidingWindowPCA-one-feature", WINDOW, method="histogram", d=1)
 
 OJA = partial(sp.PrivateOja, n_components=1, batch_size=2, **BUDGET)
 add("PrivateOja", OJA, d=6)
