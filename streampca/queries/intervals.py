@@ -53,7 +53,7 @@ class Between:
 
     Notes
     -----
-    *Error bars.* The law of the noise is exact (`streampca.queries.intervals`). With noise `BLT` an interval has .5 to
+    *Error bars.* The law of the noise is exact, as that of any release is. With noise `BLT` an interval has .5 to
     1.3 times the largest noise of a release of all rows so far. `Release.stands_out` holds for one interval by itself;
     the noise of several is correlated (`covariance`).
     """
