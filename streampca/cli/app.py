@@ -35,6 +35,7 @@ _COMMANDS = {
     "show": ("results:show", "Show a release: components in the units of the columns, shares, mean."),
     "transform": ("results:transform", "Write the scores of raw rows on a released subspace. NOT private."),
     "report": ("results:report", "Write a report of a run: one HTML file that needs nothing else."),
+    "registry": ("registry:registry", "Write a draft of the run's record for the registry of deployments."),
     "status": ("stores:status", "Show the state of a durable run."),
     "verify": ("stores:verify", "Check a durable run: every checksum, a replay, and that no commit is missing."),
     "export": ("stores:export", "Write the publishable releases of a durable run."),

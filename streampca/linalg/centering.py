@@ -172,7 +172,7 @@ def centered(packed: FloatArray, rows: float, std: float, *, debias: bool = True
     return Centered(gram, mean, sums, noisy, count, std * (1.0 + 2.0 * length / MEAN_WEIGHT**2))
 
 
-def before_centering(gram: FloatArray, sums: FloatArray, noisy: float, divisor: float, std: float) -> FloatArray:
+def longer_matrix(gram: FloatArray, sums: FloatArray, noisy: float, divisor: float, std: float) -> FloatArray:
     """Return the private matrix of longer rows, (d + 1, d + 1), of which `centered` is the matrix about the mean.
 
     The other parameters are those of `Centered`; ``std`` as for `counted`.

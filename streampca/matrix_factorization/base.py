@@ -14,6 +14,7 @@ column: at most sqrt(2) mu for both together, and sqrt(W) mu for W continuations
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,17 @@ class MatrixFactorization(ABC):
     @abstractmethod
     def reconstruction(self, n: int) -> FloatArray:
         """Return B (n, m), dense: the noise of sums 1..n is B z with z standard normal. For tests and audits."""
+
+    def difference(self, a: int, b: int) -> FloatArray:
+        """Return R_b - R_a, rows of B, for 0 <= a < b: the noise of sum b less that of sum a is this vector times z."""
+        self._check(b)
+        decoder = self.reconstruction(b)
+        out: FloatArray = decoder[b - 1] - (decoder[a - 1] if a else 0.0)
+        return out
+
+    def difference_std(self, a: int, b: int) -> float:
+        """Exact standard deviation of each coordinate of the noise of sum b less that of sum a, 0 <= a < b."""
+        return math.sqrt(math.fsum(np.square(self.difference(a, b)).tolist()))
 
     def strategy(self, n: int) -> FloatArray:
         """Return C (m, n), dense, with B C = A and columns of norm at most mu / sensitivity. For tests."""

@@ -139,6 +139,30 @@ class BufferedFactorization(MatrixFactorization):
         steps: FloatArray = scales[:, None] * inverse
         return self.workload(n) @ steps
 
+    def difference(self, a: int, b: int) -> FloatArray:
+        # Vector l enters step j >= l of its sequence with the coefficient c^_(j - l) of C**-1. With u_j the factor of
+        # step j in the difference, r_l = u_l + mix . s, where s <- (1 - rate) s + u_l for l = b, ..., 1.
+        self._check(b)
+        rule, step = self.recurrence, np.arange(1, b + 1)
+        # In parts, which bounds the memory of the column norms.
+        parts = (step[first : first + 2**13] for first in range(0, b, 2**13))
+        scale = rule.scale
+        u = scale * np.ones(b) if isinstance(scale, float) else np.concatenate([scale.make(part) for part in parts])
+        # Steps up to a are in both sums, and cancel unless sums decay.
+        u *= rule.keep ** (b - step) - np.where(step <= a, rule.keep ** np.maximum(a - step, 0), 0.0)
+        out, period = u.copy(), rule.restart_after or b
+        for first in range(0, b, period):
+            backward = u[first : first + period][::-1]
+            for mix, rate in zip(rule.mix.tolist(), rule.rate.tolist(), strict=True):
+                band = np.ones((2, backward.size))
+                band[1] = rate - 1.0
+                s = lapack.dtbtrs(band, backward[:, None], uplo="L")[0].ravel()
+                # 1 - rate is rounded, equally in every step, so that errors would add up. Add what that loses.
+                lost = (1.0 + band[1, 0]) - rate
+                s[1:] += lapack.dtbtrs(band[:, 1:], lost * s[:-1, None], uplo="L")[0].ravel()
+                out[first : first + period][::-1][1:] += mix * s[:-1]
+        return out
+
 
 @dataclass(frozen=True)
 class GeometricBLT(BufferedFactorization):

@@ -79,5 +79,7 @@ class Tree(Noise):
         return (ExactTree if self.discrete else BinaryTree)(leaves, mu, sensitivity)
 
 
+#: Factorizations of running sums by name, as `Terms.run` holds them.
+FACTORIZATIONS = {kind.__name__: kind for kind in (GeometricBLT, AnytimeBLT, BinaryTree, ExactTree)}
 #: Strings that are short for a noise.
 NOISES: dict[str, type[Noise]] = {"blt": BLT, "tree": Tree}

@@ -63,6 +63,13 @@ class BinaryTree(MatrixFactorization):
             matrix[t - 1, [end - 1 for end in _ends(t)]] = self.node_std
         return matrix
 
+    def difference(self, a: int, b: int) -> FloatArray:
+        self._check(b)
+        out = np.zeros(b)
+        for n, sign in ((b, self.node_std), (a, -self.node_std)):
+            out[[end - 1 for end in _ends(n)]] += sign  # a node of both sums cancels
+        return out
+
     def start(self, size: int, source: NoiseSource | None = None) -> TreeNoise:
         return TreeNoise(self, 0, (), np.zeros(size, self.dtype))
 

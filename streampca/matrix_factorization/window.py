@@ -12,7 +12,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count
 from streampca.linalg.memory import Recent
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import LONGEST, RunningNoise
+from streampca.matrix_factorization.base import LONGEST, MatrixFactorization, RunningNoise
 from streampca.matrix_factorization.blt import BufferedFactorization, Recurrence
 from streampca.matrix_factorization.buffers import INFLATION, fit_forgetting, fit_lagged
 from streampca.privacy.outlet import NoiseSource
@@ -68,7 +68,7 @@ class StationaryBLT(BufferedFactorization):
         """Largest standard deviation, over all times, of the noise in a difference of prefix sums ``lag`` apart."""
         return self.scale * math.sqrt(_lagged_square(self.window, lag)[0])
 
-    def difference_std(self, n: int, lag: int) -> float:
+    def window_std(self, n: int, lag: int) -> float:
         """Exact standard deviation of the noise in (sum of the first n) - (sum of the first n - lag)."""
         self._check(n)
         if n < lag:
@@ -92,7 +92,10 @@ class WindowDifference(StationaryBLT):
     """
 
     def std(self, n: int) -> float:
-        return self.difference_std(n, self.window)
+        return self.window_std(n, self.window)
+
+    def difference(self, a: int, b: int) -> FloatArray:
+        return MatrixFactorization.difference(self, a, b)  # of sums over windows, not of the prefix sums
 
     def workload(self, n: int) -> FloatArray:
         ones = np.ones((n, n))

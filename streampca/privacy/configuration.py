@@ -34,10 +34,11 @@ class Configuration(ABC):
     finds_components: ClassVar[bool] = False
     #: Whether all releases together are mu-GDP at `mu`.
     is_gaussian: ClassVar[bool] = False
-    scope: str  # of the guarantee, as the next five
+    scope: str  # of the guarantee, as the next six
     theorem: str
     citation: str
     unit: str = "one row"
+    contribution: str = "one row"
     slack: float = 0.0
     floating_delta: float | None = 0.0
     #: Whether Gram matrices are about the mean; rows then have the constant of `linalg.centering`. A parameter of
@@ -71,6 +72,7 @@ class Configuration(ABC):
         return Guarantee(
             budget.epsilon, budget.delta, budget.adjacency, self.scope, self.theorem, self.citation, self.unit,
             self.mu if self.is_gaussian else None, self.slack, floating_delta=self.floating_delta,
+            contribution=self.contribution,
         )  # fmt: skip
 
     def guarantee_for(self, n_features: int) -> Guarantee:

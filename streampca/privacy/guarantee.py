@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
 from streampca.errors import BadParameterError, UsageError, short
+from streampca.linalg.counts import check_share
 from streampca.privacy import gaussian
 from streampca.tables import html_table
 
@@ -62,6 +63,7 @@ class Guarantee:
     floating_delta : bound on the delta that floating-point Laplace noise adds (`laplace_delta`); None if it depends on
         the number of features and that is not known yet. `epsilon`, `delta` and everything computed from them hold for
         noise in real numbers.
+    contribution : what is counted of the unit, e.g. ``"one row"``.
     """
 
     epsilon: float
@@ -75,6 +77,7 @@ class Guarantee:
     slack: float = 0.0
     caveat: str = ""
     floating_delta: float | None = 0.0
+    contribution: str = "one row"
 
     def __post_init__(self) -> None:
         if self.floating_delta is not None:
@@ -105,6 +108,77 @@ class Guarantee:
     def rho(self) -> float | None:
         """Parameter of zero-concentrated DP, mu**2 / 2; None without mu, or with a slack."""
         return None if self.mu is None or self.slack else 0.5 * self.mu**2
+
+    def attack_success(self, fpr: float = 0.01) -> float:
+        """Return the largest probability with which a test finds the unit in the data, at ``fpr`` false alarms.
+
+        The test sees all releases and knows everything else; a false alarm is to find a unit that is not in the data.
+
+        Notes
+        -----
+        For mu-GDP it is ``Phi(Phi^-1(fpr) + mu)``, the power of the likelihood ratio test (Dong, Roth and Su 2022),
+        plus the slack. Otherwise ``min(e**epsilon fpr + delta, 1 - e**-epsilon (1 - delta - fpr))``, which is all that
+        (epsilon, delta)-DP says, and which some mechanism attains (Kairouz, Oh and Viswanath 2015).
+        """
+        check_share("fpr", fpr)
+        if not self.is_private:
+            return 1.0
+        odds = math.exp(min(self.epsilon, 700.0))  # beyond, the second bound is 1
+        # Both directions: the unit is found where it is, and is not found where it is not.
+        found = min(odds * fpr + self.delta, 1.0 - (1.0 - self.delta - fpr) / odds)
+        if self.mu is not None:
+            from scipy.special import ndtr, ndtri  # loads slowly
+
+            # A slack raises delta at every epsilon, and with it the power at every rate by at most as much.
+            found = min(found, float(ndtr(ndtri(fpr) + self.mu)) + self.slack)
+        return min(1.0, max(fpr, found))
+
+    @property
+    def advantage(self) -> float:
+        """Largest difference of `attack_success` from its false alarms, over all tests: from 0 to 1.
+
+        ``2 Phi(mu / 2) - 1`` plus the slack for mu-GDP; otherwise ``(e**epsilon - 1 + 2 delta) / (e**epsilon + 1)``.
+        """
+        if not self.is_private:
+            return 1.0
+        most = 1.0 - 2.0 * (1.0 - self.delta) / (1.0 + math.exp(min(self.epsilon, 700.0)))
+        return most if self.mu is None else min(most, math.erf(self.mu / math.sqrt(8.0)) + self.slack)
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for readers outside the field."""
+        if not self.is_private:
+            return f"There is no guarantee: {self.theorem}."
+        unknown = f"which of two versions of {self.unit}" if self.adjacency == "replace" else f"whether {self.unit}"
+        return (
+            f"Somebody who knows everything but {unknown} is in the data, and accepts to be wrong about 1 in 100 "
+            f"others, recognizes it with a probability of at most {percent_up(self.attack_success())} instead of 1 %."
+        )
+
+    @property
+    def unprotected(self) -> tuple[str, ...]:
+        """What the guarantee does not cover."""
+        if not self.is_private:
+            return ("everything",)
+        # Group privacy: m times mu for mu-GDP (Dong, Roth and Su 2022), but a slack does not scale so.
+        times = "epsilon, and a larger delta" if self.delta else "epsilon"
+        if self.mu is not None and not self.slack:
+            times = f"mu = {self.mu:.4g}"
+        group = (
+            "several rows of one person: m rows are" if self.unit == "one row" else f"groups: m times {self.unit} is"
+        )
+        return (
+            "the choice of columns, bounds and other settings", "the times of publication",
+            "the number of rows" + " and their positions" * (self.adjacency == "zero-out"),
+            "other runs on the same rows, which add to the total", f"{group} protected with m times {times}",
+        )  # fmt: skip
+
+    def in_figures(self) -> dict[str, Any]:
+        """Return the guarantee for officers as JSON values; the figures follow from epsilon, delta, mu and slack."""
+        return {
+            "sentence": self.sentence, "rho": self.rho, "attack_success": {"fpr": 0.01, "found": self.attack_success()},
+            "advantage": self.advantage, "not_protected": list(self.unprotected),
+        }  # fmt: skip
 
     def epsilon_at(self, delta: float) -> float:
         """Return the smallest epsilon known at another delta: exact with `mu`; else `epsilon`, or infinite below."""
@@ -149,7 +223,7 @@ class Guarantee:
         )
         return Guarantee(
             epsilon, delta, self.adjacency, f"{self.scope}; {other.scope}", theorem, citation, self.unit, mu, slack,
-            caveat, floating,
+            caveat, floating, self.contribution,
         )  # fmt: skip
 
     @property
@@ -176,7 +250,7 @@ class Guarantee:
     def from_dict(cls, values: Mapping[str, Any]) -> Guarantee:
         """Invert `to_dict`. Other keys are ignored."""
         data = {f.name: values[f.name] for f in fields(cls) if f.name in values}
-        for name in {"adjacency", "scope", "theorem", "citation", "unit", "caveat"} & data.keys():
+        for name in {"adjacency", "scope", "theorem", "citation", "unit", "caveat", "contribution"} & data.keys():
             if not isinstance(data[name], str):
                 raise BadParameterError(name, data[name], "text")
         if data.get("epsilon") is None:
@@ -185,7 +259,10 @@ class Guarantee:
 
     def _repr_html_(self) -> str:
         """Return the fields as a table for notebooks. Publishable."""
-        shown = asdict(self) if self.is_private else {"no guarantee": self.theorem}
+        shown: dict[str, Any] = {"no guarantee": self.theorem}
+        if self.is_private:
+            figures = {"rho": self.rho, "advantage": f"{self.advantage:.3g}"}
+            shown = {"in one sentence": self.sentence, **asdict(self), **figures}
         return html_table((), ((name, value) for name, value in shown.items() if value not in (None, "")))
 
     def __str__(self) -> str:
@@ -197,6 +274,13 @@ class Guarantee:
             f"scope: {self.scope}; {self.theorem} [{self.citation}]"
         )
         return f"{text}; caveat: {self.caveats}" if self.caveats else text
+
+
+def percent_up(share: float) -> str:
+    """Write a share that is a bound in per cent, rounded up to three digits."""
+    # The tolerance keeps a share such as .07, whose product with 100 exceeds 7 by rounding.
+    digits = 2 if share < 0.1 else 1 if share < 1.0 else 0
+    return f"{math.ceil(100.0 * share * 10.0**digits - 1e-9) / 10.0**digits:g} %"
 
 
 def check_number(name: str, value: object, *, below: float = sys.float_info.max) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from hashlib import blake2b
 from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
@@ -82,6 +83,10 @@ class Algorithm(Configuration):
         """Return the law of the noise in Gram matrices, for the terms of releases; None as in `Terms`."""
         return None
 
+    def run_terms(self) -> Mapping[str, Any] | None:
+        """Return `Terms.run` without the name of the run; None where releases may not be subtracted."""
+        return None
+
     parameters = fields_of
     __repr__ = repr_of
 
@@ -113,15 +118,25 @@ class Algorithm(Configuration):
         # Privacy: runs that differ in a public number share no noise, so that no difference of releases shows the rows.
         label = label_of(self), n_features, self.constants(n_features), setting.label
         source = NoiseSource(randomness, *label, start=start)
-        begun: Processor = self.processor(self, n_features, source, setting.terms)
+        terms, run = setting.terms, self.run_terms()
+        if run is not None:
+            terms = replace(terms, run={"name": run_name(source.start), **run})
+        begun: Processor = self.processor(self, n_features, source, terms)
         return begun if snapshot is None else begun.restored(snapshot, source)
+
+
+def run_name(start: bytes) -> str:
+    """Return the public name of a run from the 16 bytes of its start, which are part of the key of its noise."""
+    # Privacy: one-way, and the start is random. A seed can be searched for, as it can with the releases. Runs with one
+    # seed and equal parameters share a name, although different rows have independent noise.
+    return blake2b(start, digest_size=16, person=b"streampca run").hexdigest()
 
 
 class Processor(State, ABC):
     """State of a run of an algorithm after t rows: an immutable value. As secret as the rows."""
 
     __slots__ = ("algorithm", "chain", "n_features", "source", "t", "terms")
-    kept: ClassVar[tuple[str, ...]] = ("t", "chain")
+    kept: ClassVar[tuple[str, ...]] = ("t", "chain", "run")
 
     slots: ClassVar[tuple[str, ...]]  # of the class and its bases
 
@@ -138,6 +153,17 @@ class Processor(State, ABC):
         self.terms = terms  # of the releases
         self.chain: Chain = source.first  # binds the noise to all that was hidden before
         self.t = 0
+
+    @property
+    def run(self) -> str | None:
+        """Public name of the run; None where releases may not be subtracted."""
+        return None if self.terms.run is None else self.terms.run["name"]
+
+    @run.setter
+    def run(self, name: str | None) -> None:
+        # Releases of a run share one object of terms, so it is replaced only where the name is another one.
+        if self.terms.run is not None and name != self.run:
+            self.terms = replace(self.terms, run={**self.terms.run, "name": name})
 
     @property
     def rows_until_release(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import DMRST22
-from streampca.matrix_factorization.noises import BLT, NOISES, Noise
+from streampca.matrix_factorization.noises import BLT, FACTORIZATIONS, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -25,6 +26,7 @@ from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.terms import Terms, centered_fields
+from streampca.state import fields_of
 
 RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
 
@@ -119,6 +121,7 @@ class PrivateFPL(Leader):
             factor = user_factor(mechanism, users, self.release_every)
             mechanism = self.noise.mechanism(leaves, mu, sensitivity * factor)
             object.__setattr__(self, "unit", f"one user with up to {users} rows")
+            object.__setattr__(self, "contribution", f"{users} rows")
         vars(self).update({
             # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
             "absorbs_grams": not self.publish_regret and users is None,
@@ -133,6 +136,13 @@ class PrivateFPL(Leader):
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()
+
+    def run_terms(self) -> Mapping[str, Any] | None:
+        kind = type(self.mechanism).__name__
+        if FACTORIZATIONS.get(kind) is not type(self.mechanism):
+            return None  # of the caller's own noise, which a reader of the file cannot compute
+        run = {"release_every": self.release_every, "horizon": self.horizon, "factorization": kind}
+        return {**run, "constants": fields_of(self.mechanism)}
 
 
 class FPLProcessor(LeaderProcessor, of=PrivateFPL):

@@ -452,7 +452,7 @@ class HistogramProcessor(WindowProcessor):
     @classmethod
     def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
         # As if the oldest checkpoint were at the start of the window.
-        std: float = algorithm.mechanism.difference_std(n, min(n, algorithm.leaves))
+        std: float = algorithm.mechanism.window_std(n, min(n, algorithm.leaves))
         return std
 
     @classmethod
@@ -498,7 +498,7 @@ class HistogramProcessor(WindowProcessor):
     @classmethod
     def constants(cls, algorithm: SlidingWindowPCA, n_features: int) -> tuple[object, ...]:
         rules = cls.rules(algorithm, n_features)
-        least = algorithm.mechanism.difference_std(1, 1)
+        least = algorithm.mechanism.window_std(1, 1)
         return rules.slack(rules.pin_every), rules.mark_every, rules.pin_every, least
 
     def begin(self) -> None:
@@ -512,13 +512,13 @@ class HistogramProcessor(WindowProcessor):
         mechanism, every, t = self.algorithm.mechanism, self.algorithm.release_every, self.t
         # All sums are rounded on one grid, that of the least noise in a difference (that over a single leaf), so that
         # K(i) has no rounding error.
-        least = mechanism.difference_std(1, 1)
+        least = mechanism.window_std(1, 1)
         self.noise, now = outlet.running("prefix", GramInParts(self.gram), self.noise, least)
         histogram = self.histogram.advanced(t, now)
         # The release is of the checkpoints before row t + 1 gets one.
         self.histogram = histogram.marked(t) if t % histogram.rules.mark_every == 0 else histogram
         first = histogram.starts[0]
-        std = mechanism.difference_std(t // every, (t - first + 1) // every)
+        std = mechanism.window_std(t // every, (t - first + 1) // every)
         return View(difference(now, histogram.sums[0]), std, first, {"checkpoints": len(histogram.starts)})
 
 

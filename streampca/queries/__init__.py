@@ -7,6 +7,7 @@ features.
 """
 
 from streampca.queries.answer import Answer, Components, GramNoise
+from streampca.queries.intervals import between
 from streampca.queries.linear import captured_variance, directional_variance, pca
 from streampca.queries.regression import Regression, regression
 from streampca.queries.sparse import sparse_pca
@@ -16,6 +17,7 @@ __all__ = [
     "Components",
     "GramNoise",
     "Regression",
+    "between",
     "captured_variance",
     "directional_variance",
     "pca",

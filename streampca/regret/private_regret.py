@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import before_centering
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
 from streampca.linalg.svec import unpack_entries
@@ -20,6 +19,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
 from streampca.regret.intervals import best_less_reward
 from streampca.release.release import Release
+from streampca.release.terms import before_centering
 from streampca.state import State
 from streampca.tables import record_frame
 
@@ -86,7 +86,7 @@ class PrivateRegretRecord:
             noise = float(details["joint_noise_std"]) / unit
             sums, divisor = np.asarray(details["sums"]) / release.row_norm, float(details["count"])
             common |= {"sums": sums, "count": float(details["noisy_count"])}
-            gram = before_centering(gram, sums, common["count"], divisor, noise)[:-1, :-1]
+            gram = before_centering(release.packed, release.terms, details)[:-1, :-1]
             # A centered reward is ||a||^2 less a squared distance, of at most (1 + 1)^2 where ||a|| is 1.
             least = -3.0 * most
         # One split serves both intervals: each holds with its own probability, not both jointly.

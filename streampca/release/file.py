@@ -19,7 +19,7 @@ from streampca.release.release import Release
 from streampca.release.terms import Terms
 
 #: Format of the header and of the lines.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,9 @@ class Header:
         """Return the line."""
         terms = {name: json.loads(text) for name, text in self.terms.encoded.items()}
         line = {"streampca": version("streampca"), "format": FORMAT, "kind": "header", "terms": self.terms.mark}
-        return json.dumps({**line, **terms, "parameters": dict(self.parameters)}, allow_nan=False)
+        # For readers of the file only: computed from the guarantee, and not read back.
+        more = {"parameters": dict(self.parameters), "guarantee_in_words": self.terms.guarantee.in_figures()}
+        return json.dumps({**line, **terms, **more}, allow_nan=False)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Header:

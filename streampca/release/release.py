@@ -17,7 +17,7 @@ import numpy as np
 
 from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import Answered, BadRowError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import MeanNoise, before_centering
+from streampca.linalg.centering import MeanNoise
 from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import ritz_pairs, top_pairs
 from streampca.linalg.svec import pack_entries, unpack_entries
@@ -26,7 +26,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.release.clear import ONE, NoiseLaw, leading
 from streampca.release.estimates import WIDE, Estimates
 from streampca.release.subspace import Subspace
-from streampca.release.terms import JSON, Terms, numbers
+from streampca.release.terms import JSON, Terms, before_centering, numbers
 from streampca.tables import Picture, render
 
 if TYPE_CHECKING:
@@ -344,9 +344,7 @@ class Release(Answered):
             return None
         matrix = unpack_entries(cast(FloatArray, self.packed), self.n_features)
         if "sums" in self._details:
-            sums = np.asarray(self._details["sums"], dtype=np.float64) / self.row_norm
-            counts = float(self._details["noisy_count"]), float(self._details["count"])
-            matrix = before_centering(matrix, sums, *counts, cast(float, law.scale))
+            matrix = before_centering(cast(FloatArray, self.packed), self.terms, self._details)
         # Smoothed components are tested on the raw matrix: the bias of smoothing has no law.
         if self.own_smoothed is not None and "smoothed_noise_std" in self._details:
             quality = self.component_estimates.direction_quality

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from streampca.linalg.centering import centered
+from streampca.linalg.centering import centered, longer_matrix
 from streampca.linalg.lazy import cached_property
+from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.clear import NoiseLaw
@@ -32,6 +33,9 @@ class Terms:
     warmup : number of first rows that served to estimate these bounds. The Gram matrix does not include them.
     noise : law of the noise in Gram matrices; None if it is Gaussian where a release states its `Release.noise_std`,
         and not stated elsewhere.
+    run : of a run of `PrivateFPL`, what the noise of a difference of its releases follows from: ``name`` of the run,
+        ``release_every``, ``horizon`` in rows, and ``factorization``, the name of its class, with its parameters in
+        ``constants``. None for other runs.
     """
 
     guarantee: Guarantee
@@ -41,6 +45,7 @@ class Terms:
     scale: FloatArray | None = None
     warmup: int = 0
     noise: NoiseLaw | None = None
+    run: Mapping[str, Any] | None = None
 
     def count(self, first: int, last: int) -> int:
         """Return the number of rows from ``first`` to ``last`` without those of the warm-up; at least 1."""
@@ -57,6 +62,8 @@ class Terms:
             values["warmup"] = self.warmup
         if self.noise is not None:
             values["noise"] = self.noise
+        if self.run is not None:
+            values["run"] = self.run
         return {name: JSON.encode(value).encode() for name, value in values.items()}
 
     @cached_property
@@ -76,7 +83,9 @@ class Terms:
         names = None if features is None else tuple(str(name) for name in features)
         noise = None if data.get("noise") is None else NoiseLaw.read(*data["noise"])
         warmup = int(data.get("warmup", 0))
-        return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, warmup, noise)
+        run = None if data.get("run") is None else dict(data["run"])
+        JSON.encode(run)  # raises where a number is not finite
+        return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, warmup, noise, run)
 
 
 def centered_fields(
@@ -99,6 +108,17 @@ def centered_fields(
         "packed_gram": about.packed, "noise_std": about.noise_std, "packed_smoothed": smoothed,
         "details": {**details, "centered": True, **law},
     }  # fmt: skip
+
+
+def before_centering(packed: FloatArray, terms: Terms, details: Mapping[str, Any]) -> FloatArray:
+    """Return the private matrix of longer rows, (d + 1, d + 1), of a release whose fields are `centered_fields`.
+
+    In units of row_norm = 1, as ``packed``.
+    """
+    sums, unit = np.asarray(details["sums"], dtype=np.float64), terms.row_norm
+    std, d = float(details["joint_noise_std"]) / unit**2, sums.size
+    counts = float(details["noisy_count"]), float(details["count"])
+    return longer_matrix(unpack_entries(packed, d), sums / unit, *counts, std)
 
 
 def numbers(values: Any, unit: float, *shape: int) -> Any:

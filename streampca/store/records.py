@@ -183,7 +183,8 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
         place = places.setdefault(id(terms), len(places))
         if place == len(record.terms):
             shared = {
-                name: getattr(terms, name) for name in ("row_norm", "features", "middle", "scale", "warmup", "noise")
+                name: getattr(terms, name)
+                for name in ("row_norm", "features", "middle", "scale", "warmup", "noise", "run")
             }
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
         record.each.append(

@@ -26,7 +26,7 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
-from streampca.processors.base import Algorithm, Processor, Setting
+from streampca.processors.base import Algorithm, Processor, Setting, run_name
 from streampca.regret.private_regret import PrivateRegret
 from streampca.regret.regret import Moment, RegretLog, RegretSums
 from streampca.release.release import Release
@@ -431,7 +431,8 @@ class Engine:
             if isinstance(admission.bounds, PrivateBounds) and now.t + count == admission.warmup:
                 bins = np.concatenate(now.counts.plus(counts).votes)
                 admission = replace(admission, found=admission.bounds.found(bins, outlet))
-                after = after.after(after.t, outlet.chain, terms=self._terms(admission))
+                terms = replace(self._terms(admission), run=after.terms.run)
+                after = after.after(after.t, outlet.chain, terms=terms)
                 now = now._replace(admission=admission)
         entry = None if self.log is None else Entry(now.t + 1, count, admitted, None, counts, position=position)
         now = self.commit(before, self.following(now, count, counts, after, release, sums), entry, outlet)
@@ -454,7 +455,7 @@ class Engine:
         return Step(now.t, None if release is None else now.release, reward * now.unit, self.log, block.count)
 
     def absorb_event(self, now: State, kind: str, recorded: Sequence[bytes] | None = None) -> Release | None:
-        """Log and commit the end of the stream, or a generation, whose 16 bytes enter its chain; return a release."""
+        """Log and commit the end of the stream, or a generation, which has its 16 bytes in its chain and its own name."""
         processor, release = running(now), None
         outlet = processor.outlet(recorded)
         if kind == "finish":
@@ -462,6 +463,7 @@ class Engine:
         else:
             outlet.hide("generation")
             after = processor.after(processor.t, outlet.chain)
+            after.run = run_name(outlet.fresh[-1])
         entry = Entry(now.t + 1, 0, None, None, kind=kind)
         self.commit(now, self.following(now, 0, NO_COUNTS, after, release, now.regret), entry, outlet)
         return release

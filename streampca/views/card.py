@@ -143,9 +143,11 @@ def card(
     if release.n_components and release.n_features <= estimated:  # they take O(d^3) time
         with suppress(NoReleaseError):
             estimates = release.component_estimates
+    window = release.details.get("window")
+    rows = f"rows {window[0]:,} to {window[1]:,}" if isinstance(window, list) else f"{release.t:,} rows"
     stand_out = f"{k} components" if marks.clear is None else f"{marks.clear} of {k} components stand out"
     figures = [
-        f"{release.t:,} rows", f"{release.n_features:,} columns",
+        rows, f"{release.n_features:,} columns",
         "about their mean" if release.is_centered else "about zero", stand_out,
         *([f"{releases:,} releases"] if releases is not None and releases > 1 else []),
     ]  # fmt: skip

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from streampca.linalg.types import FloatArray
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.guarantee import Guarantee, percent_up
 from streampca.regret.regret import RegretRecord
 from streampca.release.clear import IN_RUN, LOOKS, ONE
 from streampca.release.estimates import WIDE, Estimates
@@ -253,22 +252,17 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
     """Return the guarantee as (heading, text). Every figure follows from its epsilon, delta and mu."""
     if not guarantee.is_private:
         return [("What is promised", f"Nothing: {guarantee.theorem}. Treat everything here like the rows themselves.")]
-    e, delta, mu = guarantee.epsilon, guarantee.delta, guarantee.mu
+    e, delta, mu, unit = guarantee.epsilon, guarantee.delta, guarantee.mu, guarantee.unit
     odds = math.exp(e) if e < 700.0 else math.inf  # exp overflows beyond 709
     unknown = f"neighbors under {guarantee.adjacency!r} are compared", "", "a neighbor in its place"
     how, public, other = _ADJACENCY.get(guarantee.adjacency, unknown)
     one_in = f" (1 in {1.0 / delta:,.0f})".replace(",", " ") if 0.0 < delta < 1.0 else ""
-    # Rounded up, as it is a bound.
-    found = math.ceil(1000.0 * most_found(guarantee, 0.05)) / 10.0
-    # Group privacy: m-fold mu for mu-GDP (Dong, Roth, Su 2022), but a slack in delta does not scale so.
-    several = "the same person in m rows is protected with m times epsilon, and a larger delta"
-    if mu is not None:
-        several = f"the same person in m rows is protected with m times mu = {mu:.4g}"
-        if not guarantee.slack:
-            twice = replace(guarantee, mu=2.0 * mu).epsilon_at(delta)
-            several += f" (in two rows: epsilon = {twice:.3g} at the same delta)"
+    twice = ""
+    if mu is not None and not guarantee.slack:
+        twice = f" (m = 2: epsilon = {replace(guarantee, mu=2.0 * mu).epsilon_at(delta):.3g} at the same delta)"
+    gaps = "; ".join(guarantee.unprotected)
     words = [
-        ("What is protected", f"The contents of {guarantee.unit}, whichever it is: {how}. {public}".strip()),
+        ("What is protected", f"The contents of {unit}, whichever it is: {how}. {public}".strip()),
         (
             "What is promised",
             f"For any prior knowledge and any analysis of the releases, any conclusion is at most "
@@ -278,34 +272,17 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
         ),
         (
             "What that means for an attacker",
-            "Somebody who knows all other rows, tests whether a given row was used, and accepts 5 % false alarms, "
-            f"detects it in at most {found:g} % of the cases where it was; guessing gives 5 %.",
+            f"{guarantee.sentence} Over all tests, the probability of a hit exceeds that of a false alarm by at most "
+            f"{percent_up(guarantee.advantage)}.",
         ),
         ("What it covers", f"Taken together: {guarantee.scope}."),
         (
             "What it does not cover",
-            f"Several rows of one person: {several}. Another run on the same rows, which adds to the total. Facts "
-            "about the population that do not depend on one row. Readers with the rows, the key of the noise or its "
-            "seed.",
+            f"{gaps[0].upper()}{gaps[1:]}{twice}. Facts about the population that do not depend on {unit}. "
+            "Readers with the rows, the key of the noise or its seed.",
         ),
         ("Why it holds", f"{guarantee.theorem} [{guarantee.citation}]."),
     ]
     if caveats := guarantee.caveats:
         words.append(("Caveat", f"{caveats[0].upper()}{caveats[1:]}."))
     return words
-
-
-def most_found(guarantee: Guarantee, false_alarms: float) -> float:
-    """Return the largest share of true cases that any test finds at a rate of false alarms.
-
-    For mu-GDP it is the trade-off function of Dong, Roth, Su 2022, plus slack; otherwise the trade-off bound of
-    (epsilon, delta)-DP of Wasserman and Zhou 2010.
-    """
-    if not guarantee.is_private:
-        return 1.0
-    e, delta = guarantee.epsilon, guarantee.delta
-    # Two-sided, for both directions of (epsilon, delta)-indistinguishability.
-    found = min(math.exp(e) * false_alarms + delta, 1.0 - math.exp(-e) * (1.0 - delta - false_alarms))
-    if guarantee.mu is not None:
-        found = min(found, float(ndtr(ndtri(false_alarms) + guarantee.mu)) + guarantee.slack)
-    return min(1.0, max(false_alarms, found))

@@ -47,7 +47,7 @@ def releases_of(table, name="releases.jsonl"):
 
 def header_of(table, name="releases.jsonl"):
     header = json.loads(lines_of(table, name)[0])
-    assert (header["kind"], header["format"]) == ("header", 2)
+    assert (header["kind"], header["format"]) == ("header", 3)
     return header
 
 

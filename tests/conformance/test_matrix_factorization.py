@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import replace
 
@@ -283,3 +284,27 @@ def test_window_noise_table():
         assert ForgettingBLT(w, 1.0).limit_std == pytest.approx(faded, rel=0.01)
     for log_w, block in [(8, 4.12), (10, 4.81)]:
         assert a_fresh_mechanism_each_block(GeometricBLT(2**log_w, 1.0)) == pytest.approx(block, rel=0.01)
+
+
+@every_case
+def test_the_noise_of_a_difference_of_two_sums(name):
+    mechanism, n = CASES[name], length(CASES[name])
+    decoder = np.vstack([np.zeros(mechanism.reconstruction(n).shape[1]), mechanism.reconstruction(n)])
+    for a, b in {(0, 1), (0, n), (n // 3, n // 2 + 1), (n - 1, n), (min(9, n - 1), n)}:
+        exact = decoder[b] - decoder[a]
+        rounding = 1e-13 * mechanism.std(n)
+        coefficients = mechanism.difference(a, b)
+        np.testing.assert_allclose(coefficients, exact[: coefficients.size], rtol=0.0, atol=rounding)
+        assert not exact[coefficients.size :].any()
+        assert mechanism.difference_std(a, b) == pytest.approx(np.linalg.norm(exact), rel=1e-12)
+    with pytest.raises(BadParameterError):
+        mechanism.difference(0, 0)
+
+
+@pytest.mark.parametrize("mechanism", [GeometricBLT(256, MU), AnytimeBLT(MU), BinaryTree(256, MU)], ids=repr)
+def test_differences_have_the_digits_of_the_dense_matrix(mechanism):
+    decoder = mechanism.reconstruction(256)
+    for a, b in ((1, 2), (17, 81), (128, 256), (250, 256), (255, 256)):
+        dense = math.sqrt(math.fsum(np.square(decoder[b - 1] - decoder[a - 1]).tolist()))
+        # Two roundings of the square root's argument, and its own.
+        assert mechanism.difference_std(a, b) == pytest.approx(dense, rel=4.5e-16)

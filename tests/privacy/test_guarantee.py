@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streampca import AdaptiveLaplaceCovariance, Guarantee, MatrixLaplaceCovariance, Stream, Tumbling
+from streampca import AdaptiveLaplaceCovariance, Guarantee, MatrixLaplaceCovariance, PrivateFPL, Stream, Tumbling
 from streampca.errors import BadParameterError, UsageError
 from streampca.papers import LaplaceCovariance
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
@@ -147,3 +147,60 @@ def test_pure_mechanisms_state_what_floating_point_adds() -> None:
     assert laplace_delta(3, 1e9) == 1.0
     with pytest.raises(BadParameterError, match="floating_delta"):
         replace(pure(), floating_delta=-1.0)
+
+
+#: By epsilon, at delta = 1e-6: mu, rho, and attack success at 1 % false alarms and advantage, to three digits.
+FIGURES = {
+    0.3: ("0.077", "0.0030", "0.012", "0.031"), 1.0: ("0.237", "0.0280", "0.018", "0.094"),
+    3.0: ("0.648", "0.210", "0.047", "0.254"), 8.0: ("1.532", "1.173", "0.213", "0.556"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("epsilon", FIGURES)
+def test_figures_of_a_gaussian_guarantee(epsilon: float) -> None:
+    promised = gaussian(epsilon)
+    numbers = promised.mu or 0.0, promised.rho or 0.0, promised.attack_success(), promised.advantage
+    for number, text in zip(numbers, FIGURES[epsilon], strict=True):
+        assert f"{number:.{len(text) - 2}f}" == text
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 2000.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-3, 0.2])
+def test_attacks_on_epsilon_and_delta_are_those_on_the_worst_mechanism(epsilon: float, delta: float) -> None:
+    promised = Guarantee(epsilon, delta, "zero-out", "s", "t", "c")
+    # It shows the input with probability delta, and else lies with odds 1 : e**epsilon. The best test accepts its
+    # outputs by descending likelihood ratio (Neyman and Pearson), the last one by chance.
+    odds = math.exp(min(epsilon, 700.0))
+    there = np.array([delta, (1 - delta) * (odds / (1 + odds)), (1 - delta) / (1 + odds), 0.0])
+    for fpr in (1e-3, 0.01, 0.05, 0.5, 0.9):
+        best = float(np.interp(fpr, np.cumsum([0.0, *there[::-1]]), np.cumsum([0.0, *there])))
+        assert promised.attack_success(fpr) == pytest.approx(max(best, fpr), abs=1e-12)
+    assert promised.advantage == pytest.approx(0.5 * float(np.abs(there - there[::-1]).sum()), abs=1e-12)
+
+
+@pytest.mark.parametrize("promised", [gaussian(2.0), pure(2.0), gaussian(1.0, 0.01, slack=0.004)])
+def test_the_advantage_is_the_largest_gain_of_an_attack(promised: Guarantee) -> None:
+    gains = [promised.attack_success(fpr) - fpr for fpr in np.linspace(0.0005, 0.9995, 2000).tolist()]
+    assert max(gains) == pytest.approx(promised.advantage, abs=1e-3)
+
+
+def test_the_guarantee_in_one_sentence() -> None:
+    promised = gaussian()
+    assert promised.sentence == (
+        "Somebody who knows everything but whether one row is in the data, and accepts to be wrong about 1 in 100 "
+        "others, recognizes it with a probability of at most 1.84 % instead of 1 %."
+    )
+    assert "which of two versions of one row" in gaussian(adjacency="replace").sentence
+    assert any("m times mu = 0.2367" in one for one in promised.unprotected)
+    assert "number of rows and their positions" in str(promised.unprotected)
+    nothing = Guarantee.none("it leaks")
+    assert (nothing.attack_success(), nothing.advantage) == (1.0, 1.0)
+    assert "it leaks" in nothing.sentence
+    with pytest.raises(BadParameterError) as problem:
+        promised.attack_success(0.0)
+    assert problem.value.parameter == "fpr"
+    users = PrivateFPL(n_components=1, epsilon=1.0, horizon=64, release_every=1, max_rows_per_user=3).guarantee
+    assert (users.contribution, Guarantee.from_dict(users.to_dict())) == ("3 rows", users)
+    assert users.compose(users).contribution == "3 rows"
+    for words in ("in one sentence", "1.84 %", "rho", "advantage"):
+        assert words in promised._repr_html_()

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 import streampca as sp
 from streampca.errors import UsageError
-from streampca.linalg.centering import before_centering, centered, with_constant
+from streampca.linalg.centering import centered, longer_matrix, with_constant
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries, unsvec
 from streampca.release.clear import NoiseLaw, leading
 from streampca.release.terms import centered_fields
@@ -44,12 +44,12 @@ def a_release(rows, k, rng, *, n=None, sigma=SIGMA):
     )
 
 
-def test_the_matrix_before_centering_is_the_released_one():
+def test_the_matrix_longer_matrix_is_the_released_one():
     rng = np.random.default_rng(0)
     rows = with_constant(rng.normal(size=(300, 4)) / 4.0 + 0.3)
     packed = pack_entries(noisy(rows.T @ rows, 2.0, rng))
     about = centered(packed, 400, 2.0)
-    again = before_centering(unpack_entries(about.packed, 4), about.sums, about.noisy_count, about.divisor, 2.0)
+    again = longer_matrix(unpack_entries(about.packed, 4), about.sums, about.noisy_count, about.divisor, 2.0)
     np.testing.assert_allclose(again, unpack_entries(packed, 5), atol=1e-9)
 
 

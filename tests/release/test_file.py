@@ -116,8 +116,8 @@ def test_a_line_never_takes_the_guarantee_of_another_run(tmp_path: Path) -> None
         ("{}", "not a release"),
         ('{"t": 1, "row_norm": null}', "not a release"),
         ('{"kind": "header"}', "not the header"),
-        ('{"kind": "header", "format": 3, "parameters": {}}', "another version"),
-        ('{"kind": "header", "format": 2, "terms": "x", "parameters": {}}', "not the header"),
+        ('{"kind": "header", "format": 4, "parameters": {}}', "another version"),
+        ('{"kind": "header", "format": 3, "terms": "x", "parameters": {}}', "not the header"),
         ('{"kind": "header", "format": "x", "parameters": 3}', "not the header"),
     ],
 )

@@ -1,0 +1,135 @@
+"""The rows between two releases of one run: `between`.
+
+Release n of `PrivateFPL` holds ``X_n + R_n z`` in every coordinate of svec, with X_n the exact sum up to it, R_n row n
+of the matrix B of the noise (`matrix_factorization.base`), and z standard normal. For releases a < b of one run,
+
+    (X_b - X_a) + (R_b - R_a) z
+
+is the Gram matrix of the rows between them with svec-GOE noise of standard deviation ``||R_b - R_a||`` on the diagonal.
+It is post-processing. The noise of the two releases is correlated: as that of independent ones it would be stated as
+``sqrt(||R_a||**2 + ||R_b||**2)``, which is up to 2.6 times as large.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
+from streampca.linalg.svec import pack_entries
+from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.base import MatrixFactorization
+from streampca.matrix_factorization.noises import FACTORIZATIONS
+from streampca.release.release import Release
+from streampca.release.terms import before_centering, centered_fields
+
+#: Largest relative difference of the noise that a release states from that of its factorization: rounding.
+_ROUNDING = 1e-9
+
+
+class Between:
+    """Release of the rows after the release ``earlier`` up to the release ``later`` of one run of `PrivateFPL`.
+
+    It has the matrix, subspace, error bars and marks of any release, about the mean of the interval if the run is
+    centered, and may be passed to every query. ``details["window"]`` holds the first and the last of its rows. Its
+    matrix is the difference of the raw ones: a smoothed estimate, which is not additive, is not used.
+
+    Parameters
+    ----------
+    earlier, later : Release
+        Two releases of one run, also as `read_releases` reads them from a file.
+
+    Returns
+    -------
+    Release
+        With the guarantee of the run, which covers everything that is computed from its releases.
+
+    Raises
+    ------
+    UsageError
+        If the releases are of two runs or copies of a run, of other algorithms, equal, or in the wrong order.
+    NoReleaseError
+        If a release was written without its Gram matrix.
+
+    Notes
+    -----
+    *Error bars.* The law of the noise is exact, as that of any release is. With noise `BLT` an interval has .5 to
+    1.3 times the largest noise of a release of all rows so far. `Release.stands_out` holds for one interval by itself;
+    the noise of several is correlated (`covariance`).
+    """
+
+    def __call__(self, earlier: Release, later: Release) -> Release:
+        for name, release in (("earlier", earlier), ("later", later)):
+            _check(name, release)
+        if earlier.terms.mark != later.terms.mark:
+            raise UsageError(
+                "earlier, later: releases of two runs, whose noise is independent. Pass two releases of one run; a "
+                "copy of a stream is another run"
+            )
+        if earlier.t >= later.t:
+            raise UsageError(
+                f"earlier, later: releases after {earlier.t} and {later.t} rows. Pass the one after fewer rows first"
+            )
+        terms, details = later.terms, {"window": [earlier.t + 1, later.t]}
+        mechanism, _, a = _noise(earlier)
+        std = mechanism.difference_std(a, _noise(later)[2])
+        packed = _raw(later) - _raw(earlier)
+        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": std, "details": details}
+        if later.is_centered:
+            # Matrices about two means do not add up, so the mean of the interval is taken out after the difference.
+            fields = centered_fields(packed, terms.count(earlier.t + 1, later.t), std, terms, details, None)
+        return Release(t=later.t, n_components=later.n_components, terms=terms, **fields)
+
+    def covariance(self, x: Release, y: Release) -> float:
+        """Return the covariance of the noise in a diagonal entry of two intervals or releases of one run.
+
+        Off the diagonal it is half of that. In units of row_norm**4; for ``x = y`` the variance. Of centered releases,
+        it is the covariance before the mean is taken out.
+        """
+        if x.terms.run is None or x.terms.mark != y.terms.mark:
+            raise UsageError("x, y: expected intervals or releases of one run of PrivateFPL")
+        # Vectors of noise after the end of the shorter one are in one of the two only.
+        rows = [mechanism.difference(a, b) for mechanism, a, b in (_noise(x), _noise(y))]
+        length = min(map(len, rows))
+        return float(rows[0][:length] @ rows[1][:length]) * x.row_norm**4
+
+
+#: The one `Between`: ``between(earlier, later)``, and ``between.covariance(x, y)``.
+between = Between()
+
+
+def _check(name: str, release: Release) -> None:
+    """Raise unless a release holds a running sum whose noise is known."""
+    if release.terms.run is None or "window" in release.details:
+        raise BadParameterError(
+            name, ..., "a release of PrivateFPL with noise BLT or Tree, of all rows so far",
+            advice="The matrix of a window, an interval or a block of Tumbling is that of its own rows, and the epochs "
+            "of DoublingFPL have separate noise",
+        )  # fmt: skip
+    if release.packed is None:
+        raise NoReleaseError(f"{name}: the release was written without its Gram matrix. Write the file with it")
+    mechanism, _, n = _noise(release)
+    stated = float(release.details.get("joint_noise_std", release.noise_std or 0.0)) / release.row_norm**2
+    # A file of another version, or a changed one, may have other noise than this version computes.
+    if not math.isclose(stated, mechanism.std(n), rel_tol=_ROUNDING):
+        raise UsageError(f"{name}: the noise of the release differs from that of its run, {mechanism!r}")
+
+
+def _noise(release: Release) -> tuple[MatrixFactorization, int, int]:
+    """Return the factorization of a run, and the numbers a, b of a release: it has the noise R_b - R_a, R_0 = 0."""
+    run, window = release.terms.run or {}, release.details.get("window", [1, release.t])
+    try:
+        every, horizon = int(run["release_every"]), run["horizon"]
+        # The last release is at the horizon, also after fewer rows than between the others.
+        a, b = (-(-t // every) if t == horizon else t // every for t in (int(window[0]) - 1, int(window[1])))
+        return FACTORIZATIONS[run["factorization"]](**run["constants"]), a, b
+    except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as problem:
+        raise UsageError(f"the terms of the release do not describe its noise ({reason(problem)})") from problem
+
+
+def _raw(release: Release) -> FloatArray:
+    """Return the packed private matrix, before centering, in units of row_norm = 1."""
+    assert release.packed is not None
+    if not release.is_centered:
+        return release.packed
+    return pack_entries(before_centering(release.packed, release.terms, release.details))
