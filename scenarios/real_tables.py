@@ -232,7 +232,7 @@ def mechanisms(
     budget = {**pure, "delta": 1e-6}
     ours: dict[str, Mechanism] = {
         "Gaussian": sp.GaussianCovariance(**budget, center=False),
-        "adaptive": sp.adaptive_mechanism(n_features, **budget),
+        "adaptive": sp.adaptive_mechanism(n_features, **budget, center=False),
         "subspace": sp.papers.SubspacePerturbation(**budget), "Wishart": sp.papers.WishartCovariance(**budget),
         "matrix Laplace": sp.MatrixLaplaceCovariance(**pure), "Laplace": sp.papers.LaplaceCovariance(**pure),
     }  # fmt: skip

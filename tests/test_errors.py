@@ -162,9 +162,9 @@ MESSAGES = [
         ("--out none/r.jsonl", "none/r.jsonl: there is no folder none."), ("--mechanism nope", "--mechanism nope"),
         ("--mechanism matrix-laplace --delta 1e-6", "--delta: MatrixLaplaceCovariance takes no such"),
         ("--mechanism gaussian --ledger x.db", "--ledger and --data-set"), ("--set colour=3", "colour"),
-        ("--mechanism adaptive --center", "those that can are GaussianCovariance,"),
+        ("--mechanism matrix-laplace --center", "those that can are AdaptiveCovariance, AdaptiveLaplaceCovariance,"),
     )),
-    (f"{TUMBLING}=adaptive --release-every 3 {BUDGET} --center", "AdaptiveCovariance cannot center;"),
+    (f"{TUMBLING}=matrix-laplace --release-every 3 {KNOWN} --center", "MatrixLaplaceCovariance cannot center;"),
     (f"{TUMBLING}=gaussian --release-every 3 -k 1 --row-norm 1", "Missing: --epsilon (privacy budget, e.g. 1)."),
     (f"{TUMBLING}=gaussian -k 1 --epsilon 1", "Missing: --release-every (rows between releases) and --bounds"),
     # What `check` refuses beside the refusals of `sp.check`, and questions of the planner.

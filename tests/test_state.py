@@ -49,8 +49,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 #: Defaults of each class. A changed one would hand its noise to another configuration.
 DEFAULTS = {
-    "AdaptiveCovariance": "delta=1e-06, adjacency='zero-out'",
-    "AdaptiveLaplaceCovariance": "adjacency='zero-out'",
+    "AdaptiveCovariance": "delta=1e-06, adjacency='zero-out', center=None",
+    "AdaptiveLaplaceCovariance": "adjacency='zero-out', center=None",
     "ApproximateSubspace": "n_components=None, delta=1e-06, adjacency='zero-out', "
     "max_components=3, widths=None, block_rows=None",
     "DPPCA": "delta=1e-06, batch_size='auto', learning_rate='adaptive', adjacency='zero-out'",

@@ -347,14 +347,18 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case AdaptiveCovariance() | AdaptiveLaplaceCovariance():
             counts = np.array([norm_counts(np.array([[size, 0.0]])) for size in (0.0, 1.0, 0.5, 1e-3)])
             lost = float(lost_energy(np.array([[1.0, 0.0]]), 1e-6)[0])
+            # Sum and count: an absent row, and two opposite ones.
+            mean = _furthest(with_constant(np.array([[0.0], [1.0], [-1.0]]), np.arange(3) == 0), adjacency)
             if isinstance(subject, AdaptiveCovariance):
-                moves = {"norms": _furthest(counts, adjacency), "lost": lost, "gram": gram}
+                moves = {"norms": _furthest(counts, adjacency), "lost": lost, "gram": gram, "mean": mean}
                 unit, claimed, total = "mu", mu, math.hypot
             else:
                 # A Laplace variable of scale b has the standard deviation b sqrt(2). The noise of the Gram matrix is
                 # a difference of two Wishart matrices of d + 1 degrees.
                 root, trace = math.sqrt(2.0), gram_move(d, adjacency, trace=True) * math.sqrt(d + 1.0)
                 moves = {"norms": root * _furthest(counts, adjacency, "cityblock"), "lost": root * lost, "gram": trace}
+                # A vector of d + 1 numbers whose length is Gamma(d + 1).
+                moves["mean"] = mean * math.sqrt(d + 2.0)
                 unit, claimed, total = "epsilon", subject.epsilon, lambda *spent: sum(spent)
             for phase in phases:
                 spent = total(*(moves.get(kind, moves["gram"]) / std for kind, std in phase.items()))

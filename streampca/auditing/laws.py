@@ -191,6 +191,27 @@ def laplace(scale: float) -> Law:
     return Law(_by_quantiles(partial(_laplace_above, scale)), loss)
 
 
+def in_ball(scale: float) -> Law:
+    """Noise of density proportional to ``exp(-|z| / scale)`` in the Euclidean norm."""
+
+    def standard(notes: Notes) -> Groups:
+        found = []
+        for note in notes:
+            noise = np.concatenate(list(noise_of(note).values())) / scale
+            length = float(np.linalg.norm(noise))
+            # The length is Gamma(size), of a uniform direction: with the length of a normal vector it is one.
+            tail = np.clip(special.gammaincc(noise.size, length), 1e-300, 1.0)
+            found.append(noise * math.sqrt(stats.chi2.isf(tail, noise.size)) / max(length, 1e-300))
+        return {"": np.concatenate(found)[None]}
+
+    def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
+        # The log-density changes by at most the Euclidean distance over the scale.
+        moved = [np.concatenate(list(part.values())) for part in map(shift, notes, others)]
+        return _spent(claim, sum(float(np.linalg.norm(one)) for one in moved) / scale)
+
+    return Law(standard, loss)
+
+
 def _thresholded(above: Callable[[FloatArray], FloatArray], scale: float, threshold: float, bound: float = 0.0) -> Law:
     """Laplace noise of counts, of which one vote stays below the threshold; truncated at a ``bound`` that is not 0."""
 
@@ -301,6 +322,8 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             stages = [subject.on_gram(stages) for stages in range(3)]
             scales = {one.noise_std(d): one.scale(d) for one in stages}
             return _matrix_laplace(d, lambda note: scales[note.std])
+        case AdaptiveLaplaceCovariance() if kind == "mean":
+            return in_ball(subject.mean_scale)
         case AdaptiveLaplaceCovariance():
             return laplace(subject.norms_scale if kind == "norms" else subject.lost_scale)
         case WishartCovariance():

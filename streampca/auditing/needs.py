@@ -141,6 +141,20 @@ def centered(subject: Any, d: int) -> Pairs:
     }  # fmt: skip
 
 
+def about_mean(subject: Any, d: int) -> Pairs:
+    """Return rows that move the mean, and rows that are far apart about the mean of `_MOVED`, .6 e1."""
+    one, two = np.eye(d)[:2]
+    aside, bad = _unit(0.6 * one + 0.8 * two), np.full(d, np.nan)
+    if subject.adjacency == "replace":
+        # About the mean the two are orthogonal, of length 1 and 1/2.
+        return {"opposite rows": (one, -one), "aside of the mean": (-one, aside), "a zero row": (np.zeros(d), aside)}
+    return {
+        "opposite to the mean": (np.zeros(d), -one), "a bad row in its place": (bad, -one),
+        "a zero row for a bad one": (bad, np.zeros(d)), "aside of the mean": (np.zeros(d), aside),
+        "a long row": (bad, -1e200 * one),
+    }  # fmt: skip
+
+
 def boxed(subject: Any, d: int) -> Pairs:
     """Return rows of numbers of all sizes; under replace, two corners of any box."""
     bad = np.full(d, np.nan)
@@ -281,6 +295,26 @@ _SHORT: dict[str, Any] = {
     "rows": 40, "busy": SHORT * np.tile(np.eye(6)[0], (40, 1)), "changes": another_norm,
     "thin": False,
 }  # fmt: skip
+#: Rows at a mean far from zero: about it they are short.
+_MOVED: dict[str, Any] = {
+    "rows": 40,
+    "busy": 0.6 * np.tile(np.eye(6)[0], (40, 1)),
+    "changes": about_mean,
+    "thin": False,
+}
+_APART = "the rows furthest apart for the Gram matrices are not opposite, as those for the mean"
+
+
+def _adaptive(numbers: dict[str, Any], case: dict[str, Any]) -> Callable[[Mapping[str, Any], int], Pair]:
+    """Needs of an adaptive mechanism, about zero and about the mean."""
+
+    def pair(options: Mapping[str, Any], rows: int) -> Pair:
+        slack = {"slack": _APART} if options["adjacency"] == "replace" else {}
+        return numbers, {**_SHORT, **case, **({**_MOVED, **slack} if options["center"] else {})}
+
+    return pair
+
+
 _AGREE = np.repeat([[0.0, 1.0], [1.0, 0.0]], [16, 16], axis=0)
 _AGREE[:4] = 0.0
 _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
@@ -309,8 +343,8 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
          "slack": "the bound on the shift of the projector holds for the least gap that the measured one allows"},
     ),
     # Short busy rows are clipped to a small radius, and all private values are released; zero rows keep radius 1.
-    "AdaptiveCovariance": (LARGE, {**_SHORT, "cost": 4.0}),
-    "AdaptiveLaplaceCovariance": ({"epsilon": 20.0}, _SHORT),  # 40 rows are more than 500 / epsilon
+    "AdaptiveCovariance": _adaptive(LARGE, {"cost": 4.0}),
+    "AdaptiveLaplaceCovariance": _adaptive({"epsilon": 20.0}, {}),  # 40 rows are more than 500 / epsilon
     # Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
     "ExactSubspace": (
         {**SMALL, "n_components": None, "max_components": 2, "block_rows": 2},

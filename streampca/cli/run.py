@@ -251,7 +251,7 @@ def pca(
             if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
                 mechanism = adaptive_mechanism(
                     d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
-                    adjacency=mechanism.adjacency,
+                    adjacency=mechanism.adjacency, center=mechanism.center,
                 )  # fmt: skip
             algorithm = Tumbling(mechanism, release_every=n)
         warned = advice.settings_warnings(algorithm.guarantee, n)

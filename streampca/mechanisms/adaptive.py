@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +14,14 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms import norm_maps as maps
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
+from streampca.mechanisms.recentering import MEAN_SHARE, SENSITIVITY, EntryNoise, Recentering, ball_noise, sum_and_count
 from streampca.privacy.budget import DELTA, Adjacency, Budget
 from streampca.privacy.guarantee import laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
+from streampca.state import repr_of
 
 #: Shares of mu**2: histogram of norms, lost energy, first and second Gram matrix. They add up to 1.
 NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64
@@ -41,13 +44,16 @@ class AdaptiveCovariance(Mechanism):
     Parameters
     ----------
     n_components, epsilon, delta, adjacency : see `Mechanism`.
+    center : spend .1 of mu**2 on a private mean (`mechanisms.recentering`), and .9 on the rows about it. None means
+        True. A zero row then counts as absent under zero-out: it is not one more row far from the mean.
 
     Notes
     -----
     *Theorem.* All releases together are mu-GDP, with the exact ``mu(epsilon, delta)`` of Balle and Wang (2018, Theorem
     8), hence (epsilon, delta)-DP per row.
 
-    *Proof.* Up to four vectors meet Gaussian noise, one after the other. Given those before it, number i is mu_i-GDP,
+    *Proof.* `recentering` has that for the mean; with it, mu**2 below is .9 of that of the budget, and rows are mapped.
+    Up to four vectors meet Gaussian noise, one after the other. Given those before it, number i is mu_i-GDP,
     with ``mu_i**2`` the share of mu**2 in brackets, and adaptive composition adds the squares (Dong, Roth and Su 2022,
     Corollary 2). Under zero-out a row moves each by at most 1 in Euclidean or Frobenius norm:
 
@@ -75,6 +81,13 @@ class AdaptiveCovariance(Mechanism):
     loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard deviation of its
     noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
 
+    *About the mean.* The details give the private ``mean``, whether it was resolved (``recentered``), its length
+    (``center_norm``, in units of row_norm) and the share of mu**2 of each part (``shares``). Lengths and energies are
+    those of mapped rows, in units of ``1 + center_norm`` times row_norm and of its square. The release states the
+    variance of the noise between any two of its eigenvectors, so that ``release.estimates`` has approximate error bars
+    and a predicted captured share. Components that stand out are of the rows about the private mean: its error may add
+    one.
+
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
     stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
     few features `AdaptiveLaplaceCovariance` is better; `adaptive_mechanism` selects between them.
@@ -87,31 +100,56 @@ class AdaptiveCovariance(Mechanism):
     epsilon: float
     delta: float = DELTA
     adjacency: Adjacency = "zero-out"
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
+    __repr__ = repr_of
     is_gaussian = True
     theorem = "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices"
     citation = "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.center:
+            object.__setattr__(self, "theorem", f"{self.theorem}, of rows about a mean released before")
 
     def noise_law(self, n_features: int) -> NoiseLaw:
         return NoiseLaw("mean")
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
-        return self.budget.sensitivity() / (self.mu * math.sqrt(share))
+        return self.budget.sensitivity() / (self._mu * math.sqrt(share))
+
+    @property
+    def _mu(self) -> float:
+        """The part of mu that is left after the mean."""
+        return self.mu * math.sqrt(1.0 - MEAN_SHARE) if self.center else self.mu
+
+    @property
+    def mean_std(self) -> float:
+        """Standard deviation of the noise in each entry of the sum and the count of the rows."""
+        return SENSITIVITY[self.adjacency] / (self.mu * math.sqrt(MEAN_SHARE))
 
     def constants(self, n_features: int) -> tuple[float, ...]:
         # Standard deviations: of each count of the histogram of norms (a row moves as many counts as outer products),
         # of the lost energy, and of the Gram matrices. The last is that of the second one without a lost energy.
         grams = (self._gram_std(share) for share in (FIRST_SHARE, SECOND_SHARE, LOST_SHARE + SECOND_SHARE))
-        return self._gram_std(NORMS_SHARE), 1.0 / (self.mu * math.sqrt(LOST_SHARE)), *grams
+        others = self._gram_std(NORMS_SHARE), 1.0 / (self._mu * math.sqrt(LOST_SHARE)), *grams
+        # With a mean, the first is that of the sum and the count.
+        return (self.mean_std, *others) if self.center else others
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        (n_rows, d), k = rows.shape, self.n_components
-        norms_std, lost_std, first_std, second_std, second_alone_std = self.constants(d)
+        n_rows, k, about = float(len(rows)), self.n_components, None
+        if self.center:
+            exact, std = sum_and_count(rows, self.adjacency), self.mean_std
+            noisy = outlet.gram("mean", exact, rows.shape[1], std)
+            about = Recentering.of(noisy, terms.count(t - len(rows) + 1, t), std, self.adjacency)
+            rows, n_rows = about.mapped(rows), about.count
+        d = rows.shape[1]
+        norms_std, lost_std, first_std, second_std, second_alone_std = self.constants(d)[-5:]
         noises = {"norms": norms_std, "lost": lost_std}
         estimate = maps.NormEstimate.of(
             rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], maps.GRID), norms_std, lost_std,
-            first_std * math.sqrt(2.0 * d), self._gram_std(1.0) * math.sqrt(2.0 * d),
+            first_std * math.sqrt(2.0 * d), self._gram_std(1.0) * math.sqrt(2.0 * d), n_rows,
         )  # fmt: skip
         norms, radius = estimate.norms, estimate.radius
         # Stage one: the Gram matrix of clipped rows. Without a lost energy, stage two has its share, too.
@@ -129,6 +167,7 @@ class AdaptiveCovariance(Mechanism):
             choice = maps.Model(values / n_rows, k, radius, norms, noise, estimate.hidden / n_rows).choose()
         weights, factor = choice.map.weights, choice.factor
         spread, first_spread = maps.entry_std(weights, second_std), radius**2 * per_row * n_rows
+        noise = EntryNoise(first_spread, maps.combined_std(spread, first_spread, factor), vectors)
         if choice.map.radius is not None:
             second = self._gram(rows, weights, outlet, "second", second_std)
             gram = maps.combined(second, spread, first, first_spread, factor)
@@ -141,13 +180,19 @@ class AdaptiveCovariance(Mechanism):
         if choice.map.radius != radius and k < d:
             found, expected = maps.energy_outside(gram, first, k)
             if found - expected > maps.CLEAR * first_spread * math.sqrt(0.5 * d):
-                gram, released, scale = first, "first stage", first_spread
+                gram, released, scale, noise = first, "first stage", first_spread, EntryNoise(first_spread)
         details = {
             "mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "map": choice.map.name,
             "predicted_loss": choice.loss, "released": released, "noise_scale": scale,
         }  # fmt: skip
         packed = coarsen(pack_entries(0.5 * (gram + gram.T)), first_spread)
-        return Release(t=t, n_components=k, terms=terms, packed_gram=packed, details=details)
+        fields: dict[str, Any] = {"packed_gram": packed, "details": details}
+        if about is not None:
+            parts = {"norms": NORMS_SHARE, "lost": LOST_SHARE, "first": FIRST_SHARE, "second": SECOND_SHARE}
+            if not estimate.has_lost_energy:
+                parts["second"] += parts.pop("lost")
+            fields = about.fields(packed, k, terms, details, noise, parts)
+        return Release(t=t, n_components=k, terms=terms, **fields)
 
     def _gram(self, rows: FloatArray, weights: FloatArray, outlet: Outlet, kind: str, std: float) -> FloatArray:
         """Release the Gram matrix of the rows times sqrt(weights), clipped to norm 1, and invert the weights."""
@@ -169,14 +214,16 @@ class AdaptiveLaplaceCovariance(Mechanism):
     Parameters
     ----------
     n_components, epsilon, adjacency : see `Mechanism`.
+    center : spend .1 of epsilon on a private mean, as `AdaptiveCovariance` does of mu**2. None means True.
 
     Notes
     -----
     *Theorem.* All releases together are (epsilon, 0)-DP per row. The Laplace noise of 1 and 2 below is drawn in
     floating point, at a delta of the guarantee's ``floating_delta``.
 
-    *Proof.* Up to three parts, each with a share of epsilon in brackets; each is pure given those before it (basic
-    adaptive composition). Under zero-out:
+    *Proof.* `recentering` has that for the mean, released with the noise of `ball_noise`; with it, epsilon below is .9
+    of that of the budget, and rows are mapped. Up to three parts, each with a share of epsilon in brackets; each is
+    pure given those before it (basic adaptive composition). Under zero-out:
 
     1. The histogram of row norms with Laplace noise [.03]. A row adds 1 to one count, a zero row to none: l1
        sensitivity 1.
@@ -201,7 +248,9 @@ class AdaptiveLaplaceCovariance(Mechanism):
     n_components: int
     epsilon: float
     adjacency: Adjacency = "zero-out"
+    center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
+    __repr__ = repr_of
     theorem = "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix"
     citation = "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
     norms_scale: float = field(init=False, repr=False, compare=False)  # of the noise in each count of the norms
@@ -211,15 +260,31 @@ class AdaptiveLaplaceCovariance(Mechanism):
         super().__post_init__()
         # A row changes one count of the histogram, under replace two, and the lost energy.
         counts, share = 2 if self.adjacency == "replace" else 1, PURE_NORMS_SHARE + PURE_LOST_SHARE
-        object.__setattr__(self, "floating_delta", laplace_delta(counts + 1, share * self.epsilon))
-        object.__setattr__(self, "norms_scale", counts / (PURE_NORMS_SHARE * self.epsilon))
-        object.__setattr__(self, "lost_scale", 1.0 / (PURE_LOST_SHARE * self.epsilon))
+        if self.center:
+            object.__setattr__(
+                self, "theorem", f"{self.theorem}, of rows about a mean released before by the K-norm mechanism"
+            )
+            object.__setattr__(self, "citation", f"{self.citation}; Hardt, Talwar, STOC 2010")
+        left = self._left
+        object.__setattr__(self, "floating_delta", laplace_delta(counts + 1, share * left))
+        object.__setattr__(self, "norms_scale", counts / (PURE_NORMS_SHARE * left))
+        object.__setattr__(self, "lost_scale", 1.0 / (PURE_LOST_SHARE * left))
+
+    @property
+    def _left(self) -> float:
+        """The part of epsilon that is left after the mean."""
+        return (1.0 - MEAN_SHARE) * self.epsilon if self.center else self.epsilon
+
+    @property
+    def mean_scale(self) -> float:
+        """Factor of `ball_noise` in the sum and the count of the rows."""
+        return SENSITIVITY[self.adjacency] / (MEAN_SHARE * self.epsilon)
 
     def on_gram(self, stages: int) -> MatrixLaplaceCovariance:
         """Return the mechanism for the Gram matrix of the clipped rows over rho, after 0, 1 or 2 earlier releases."""
         share = 1.0 - (0.0, PURE_NORMS_SHARE, PURE_NORMS_SHARE + PURE_LOST_SHARE)[stages]
         return MatrixLaplaceCovariance(
-            n_components=self.n_components, epsilon=share * self.epsilon, adjacency=self.adjacency
+            n_components=self.n_components, epsilon=share * self._left, adjacency=self.adjacency
         )
 
     def noise_law(self, n_features: int) -> NoiseLaw:
@@ -228,11 +293,20 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         # The last three are the scales for the Gram matrix, by the number of stages before it.
-        return self.norms_scale, self.lost_scale, *(self.on_gram(stages).scale(n_features) for stages in range(3))
+        scales = self.norms_scale, self.lost_scale, *(self.on_gram(stages).scale(n_features) for stages in range(3))
+        return (self.mean_scale, *scales) if self.center else scales
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        (n_rows, d), stages = rows.shape, 0
+        n_rows, about, stages = len(rows), None, 0
         estimate = maps.NormEstimate(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
+        count = float(n_rows)
+        if self.center:
+            exact, size, b = sum_and_count(rows, self.adjacency), rows.shape[1], self.mean_scale
+            mean_std = b * math.sqrt(size + 1.0)
+            noisy = outlet.release("mean", exact, lambda draws: b * ball_noise(size, draws), mean_std)
+            about = Recentering.of(noisy, terms.count(t - n_rows + 1, t), mean_std, self.adjacency)
+            rows, count = about.mapped(rows), about.count
+        d = rows.shape[1]
         # The number of rows is public, so a rule may depend on it.
         if n_rows * self.epsilon >= _FEWEST:
             scales = {"norms": self.norms_scale, "lost": self.lost_scale}
@@ -244,7 +318,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
                 std = math.sqrt(2.0) * scale
                 return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), std)
 
-            estimate = maps.NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
+            estimate = maps.NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm, count)
             stages = 2 if estimate.has_lost_energy else 1
         radius = estimate.radius
         matrix = self.on_gram(stages)
@@ -254,22 +328,34 @@ class AdaptiveLaplaceCovariance(Mechanism):
         packed = coarsen(radius**2 * packed, radius**2 * matrix.noise_std(d))
         details = {"mechanism": type(self).__name__, **estimate.details, "clip_radius": radius}
         details["noise_scale"] = radius**2 * matrix.scale(d)
-        return Release(t=t, n_components=self.n_components, terms=terms, packed_gram=packed, details=details)
+        fields: dict[str, Any] = {"packed_gram": packed, "details": details}
+        if about is not None:
+            # Entries of matrix Laplace noise have the variances of Gaussian noise: half as large off the diagonal.
+            noise, parts = (
+                EntryNoise(radius**2 * matrix.noise_std(d)),
+                {"norms": PURE_NORMS_SHARE, "lost": PURE_LOST_SHARE},
+            )
+            parts = dict(list(parts.items())[:stages])
+            parts["gram"] = 1.0 - sum(parts.values())
+            fields = about.fields(packed, self.n_components, terms, details, noise, parts)
+        return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 
 def adaptive_mechanism(
-    n_features: int, *, n_components: int, epsilon: float, delta: float = DELTA, adjacency: Adjacency = "zero-out"
-) -> AdaptiveCovariance | AdaptiveLaplaceCovariance:
+    n_features: int, *, n_components: int, epsilon: float, delta: float = DELTA, adjacency: Adjacency = "zero-out",
+    center: bool | None = None,
+) -> AdaptiveCovariance | AdaptiveLaplaceCovariance:  # fmt: skip
     """Return the adaptive mechanism with less noise for a number of features. A public rule: it reads no row.
 
     It is `AdaptiveLaplaceCovariance`, which spends no delta, where the noise of `MatrixLaplaceCovariance` has less than
     2/3 of the variance of that of `GaussianCovariance`, under zero-out ``d + 1 < 2/3 (epsilon / mu)**2``: up to 7, 9,
     10 and 13 features at delta = 1e-6 and epsilon = .1, .3, 1 and 3; also where delta is 0. Otherwise it is
-    `AdaptiveCovariance`, whose maps gain about the third.
+    `AdaptiveCovariance`, whose maps gain about the third. The rule is the same about a mean, which takes a tenth of
+    either budget.
     """
-    budget = Budget(epsilon, delta, adjacency)
-    pure = AdaptiveLaplaceCovariance(n_components=n_components, epsilon=epsilon, adjacency=adjacency)
+    budget, given = Budget(epsilon, delta, adjacency), {"adjacency": adjacency, "center": center}
+    pure = AdaptiveLaplaceCovariance(n_components=n_components, epsilon=epsilon, **given)  # type: ignore[arg-type]
     laplace = MatrixLaplaceCovariance(n_components=n_components, epsilon=epsilon, adjacency=adjacency)
     if delta == 0.0 or laplace.noise_std(n_features) ** 2 < _LESS * (budget.sensitivity() / budget.mu) ** 2:
         return pure
-    return AdaptiveCovariance(n_components=n_components, epsilon=epsilon, delta=delta, adjacency=adjacency)
+    return AdaptiveCovariance(n_components=n_components, epsilon=epsilon, delta=delta, **given)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ class Norms(NamedTuple):
     octaves: float  # width of a bin
 
     @classmethod
-    def read(cls, noisy: FloatArray, std: float, n_rows: int) -> Norms | None:
+    def read(cls, noisy: FloatArray, std: float, n_rows: float) -> Norms | None:
         """Return bins that hold 3/4 of the rows, from BINS counts with noise; None if they hold less than 0.4."""
         # Wider bins have more rows against noise that grows by the square root only.
         for width in (1, 2, 4, 8):
@@ -124,15 +124,15 @@ class NormEstimate(NamedTuple):
     @classmethod
     def of(
         cls, rows: FloatArray, release: Callable[[str, FloatArray], FloatArray], norms_std: float, lost_std: float,
-        clipped_norm: float, noise_norm: float,
+        clipped_norm: float, noise_norm: float, n_rows: float,
     ) -> NormEstimate:  # fmt: skip
         """Release the histogram of norms and, where rows of the unit ball may be clipped, the lost energy.
 
         ``release`` adds noise to values of a kind, "norms" or "lost", of standard deviation ``norms_std`` or
         ``lost_std``. ``clipped_norm`` is the spectral norm of the noise in the Gram matrix of rows clipped and scaled
-        to norm 1, and ``noise_norm`` that without clipping.
+        to norm 1, and ``noise_norm`` that without clipping. ``n_rows`` is the number of rows, public or released.
         """
-        norms = Norms.read(release("norms", norm_counts(rows)), norms_std, len(rows))
+        norms = Norms.read(release("norms", norm_counts(rows)), norms_std, n_rows)
         radius = 1.0 if norms is None else norms.best_radius(clipped_norm)
         details: dict[str, Any] = {"rows": len(rows), "lost_energy": 0.0}
         if norms is None or radius == 1.0:
@@ -353,6 +353,14 @@ def combined(
         return second
     weight = second_std**2 / (second_std**2 + (factor * first_std) ** 2)
     return (1.0 - weight) * second + weight * (factor * first)
+
+
+def combined_std(second_std: FloatArray, first_std: float, factor: float) -> FloatArray:
+    """Return the standard deviations of the noise in `combined`, in the form of `entry_std`."""
+    if factor == 0.0:
+        return second_std
+    scaled: FloatArray = second_std * (factor * first_std) / np.hypot(second_std, factor * first_std)
+    return scaled
 
 
 def _blocks(shape: FloatArray, spectrum: FloatArray, q: int, share: float) -> FloatArray:

@@ -131,7 +131,7 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield the choice of `adaptive_mechanism`, tried on simulated rows: its gain depends on the lengths of rows."""
     if question.delta <= 0.0 or question.n_features > _WIDEST:
         return
-    mechanism = adaptive_mechanism(question.n_features, **question.settings)
+    mechanism = adaptive_mechanism(question.n_features, **question.centered_settings)
     is_pure = isinstance(mechanism, AdaptiveLaplaceCovariance)
     n = min(question.rows, max(_TRIED // question.n_features, 1))
     loss = 1.0 - _trial(question, Tumbling(mechanism, release_every=n), n)[0]
@@ -141,7 +141,7 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
         f"captures {captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they are, the "
         f"more; never much less than {'MatrixLaplaceCovariance' if is_pure else 'GaussianCovariance'}"
     )
-    settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
+    settings = {key: value for key, value in question.centered_settings.items() if key != "delta" or not is_pure}
     yield replace(_once(question, mechanism, settings, captured, note), is_certain=False)
 
 
@@ -175,9 +175,15 @@ def _trial(question: Question, algorithm: Any, n: int) -> tuple[float, int]:
     if n > d:  # the Gram matrix has the guessed spectrum exactly
         values, vectors = np.linalg.eigh(rows.T @ rows / n)
         rows = (rows @ vectors) / np.sqrt(values)
-    rows = onto_ball(rows * np.sqrt(question.spectrum))
+    rows = rows * np.sqrt(question.spectrum)
+    if algorithm.center:
+        # The mean of the guess, alike in all directions: a trial without one would not pay for it.
+        rows = rows - rows.mean(axis=0) + math.sqrt(question.mean_square / d)
+    rows = onto_ball(rows)
     stream = Stream(algorithm, row_norm=1.0, regret=None, seed=_SEED)
     releases = len(stream.push_many(rows).releases)
+    if algorithm.center:
+        rows = rows - rows.mean(axis=0)
     gram = rows.T @ rows
     best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
     return stream.engine.subspace().captured(gram) / best, releases

@@ -37,7 +37,7 @@ _NO_RELEASE = "not a release ({}); expected a line written by Release.to_json."
 _ATTRIBUTES = {
     "t": "t", "n_components": "n_components", "terms": "terms", "packed_gram": "packed", "basis": "own_basis",
     "span": "own_span", "eigenvalues": "own_eigenvalues", "noise_std": "own_noise_std", "details": "_details",
-    "packed_smoothed": "own_smoothed",
+    "packed_smoothed": "own_smoothed", "entry_std": "own_entry_std",
 }  # fmt: skip
 
 
@@ -62,6 +62,8 @@ class Release(Answered):
     noise_std : standard deviation of a diagonal entry of the noise in `gram` (off-diagonal entries have
         ``noise_std / sqrt(2)``), if the noise has this law.
     details : further publishable facts, JSON values only.
+    entry_std : packed upper triangle of the standard deviations of the noise between the eigenvectors of the matrix, in
+        descending order (`Estimates`), if the noise is not alike in all entries.
     """
 
     __slots__ = (*_ATTRIBUTES.values(), "_gram", "_pair")
@@ -72,6 +74,7 @@ class Release(Answered):
     own_eigenvalues: FloatArray | None
     own_smoothed: FloatArray | None
     own_noise_std: float | None
+    own_entry_std: FloatArray | None
     t: int
     n_components: int
     terms: Terms
@@ -84,7 +87,7 @@ class Release(Answered):
         packed_gram: FloatArray | None = None, basis: FloatArray | None = None, span: FloatArray | None = None,
         eigenvalues: FloatArray | None = None, noise_std: float | None = None, row_norm: float = 1.0,
         features: Sequence[str] | None = None, details: Mapping[str, Any] | None = None,
-        packed_smoothed: FloatArray | None = None,
+        packed_smoothed: FloatArray | None = None, entry_std: FloatArray | None = None,
     ) -> None:  # fmt: skip
         if packed_gram is None and basis is None:
             raise UsageError("packed_gram, basis: expected one of them")
@@ -93,11 +96,11 @@ class Release(Answered):
                 raise UsageError("terms, guarantee: expected one of them")
             terms = Terms(guarantee, row_norm, None if features is None else tuple(features))
         # A writable array would let the caller change a release after its publication.
-        for array in (packed_gram, packed_smoothed, basis, span, eigenvalues):
+        for array in (packed_gram, packed_smoothed, entry_std, basis, span, eigenvalues):
             if array is not None:
                 array.setflags(write=False)
         arrays = packed_gram, basis, span, eigenvalues
-        values = t, n_components, terms, *arrays, noise_std, details or {}, packed_smoothed, None, None
+        values = t, n_components, terms, *arrays, noise_std, details or {}, packed_smoothed, entry_std, None, None
         for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
 
@@ -298,7 +301,7 @@ class Release(Answered):
         Each access computes in O(d^3). Raises `NoReleaseError` if there is no Gram matrix, or the law of its noise is
         not stated.
         """
-        if self.packed is not None and self.own_noise_std is None:
+        if self.packed is not None and self.own_noise_std is None and self.own_entry_std is None:
             raise NoReleaseError(
                 "noise_std=None: the release does not state the law of its noise, so it supports no estimates. "
                 "Use a Gaussian mechanism or processor"
@@ -375,8 +378,14 @@ class Release(Answered):
         # A decayed sum has the mass of fewer rows than `t`, but `rows` must not be below it.
         rows = max(1, self.t) if "decay_per_release" in self._details else _rows_covered(self)
         std, mean = (self.noise_law if gram is None else self._law(noise_std)) or (0.0, None)
+        entry_std = None
+        if gram is None and self.own_entry_std is not None:
+            entry_std = unpack_entries(self.own_entry_std, self.n_features) * self.row_norm**2
         k, gram = max(1, self.n_components), self.gram if gram is None else gram
-        return Estimates(gram=gram, noise_std=std, n_components=k, rows=rows, row_norm=self.row_norm, mean=mean)
+        return Estimates(
+            gram=gram, noise_std=std, n_components=k, rows=rows, row_norm=self.row_norm, mean=mean,
+            entry_std=entry_std,
+        )  # fmt: skip
 
     def transform(self, rows: Any) -> FloatArray:
         """Return the scores of raw rows on the subspace, (n, k). Not private: a score is a function of its row.
@@ -422,7 +431,10 @@ class Release(Answered):
         import pandas as pd
 
         columns = {"mean": self.mean, "middle": self.middle, "scale": self.scale}
-        errors, changes = self.component_estimates.loading_std if self.noise_law is not None else None, self.changes
+        errors: FloatArray | None = None
+        changes = self.changes
+        if self.noise_law is not None or self.own_entry_std is not None:
+            errors = self.component_estimates.loading_std
         for i, direction in enumerate(self.components):
             columns[f"loading_{i + 1}"] = direction
             if errors is not None:
@@ -449,6 +461,8 @@ class Release(Answered):
             out["gram"] = self.packed * self.row_norm**2
             if self.own_smoothed is not None:
                 out["smoothed"] = self.own_smoothed * self.row_norm**2
+            if self.own_entry_std is not None:
+                out["entry_std"] = self.own_entry_std * self.row_norm**2
         for name, value in out.items():
             if isinstance(value, np.ndarray):
                 # msgspec writes numbers about 15 times as fast as json, but nan and inf as null.
@@ -499,6 +513,7 @@ class Release(Answered):
                 eigenvalues=numbers(data["eigenvalues"], square, k),
                 noise_std=None if std is None else float(numbers(std, square)),
                 packed_smoothed=numbers(data.get("smoothed"), square, d * (d + 1) // 2),
+                entry_std=numbers(data.get("entry_std"), square, d * (d + 1) // 2),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
             raise UsageError(_NO_RELEASE.format(reason(problem))) from problem

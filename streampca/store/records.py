@@ -166,6 +166,7 @@ class _ReleaseRecord(msgspec.Struct, array_like=True):
     noise_std: float | None
     details: dict[str, Any] | None
     packed_smoothed: Any = None
+    entry_std: Any = None
 
 
 class _Releases(msgspec.Struct):
@@ -191,6 +192,7 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
             _ReleaseRecord(
                 place, t, one.n_components, one.packed, one.own_basis, one.own_span, one.own_eigenvalues,
                 one.own_noise_std, one.details or None, one.own_smoothed,
+                one.own_entry_std,
             )
         )  # fmt: skip
         size += release_size(one)
@@ -203,7 +205,7 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
 
 def release_size(release: Release) -> int:
     """Return the bytes of the arrays of a release."""
-    arrays = release.packed, release.own_smoothed, release.own_basis, release.own_span
+    arrays = release.packed, release.own_smoothed, release.own_entry_std, release.own_basis, release.own_span
     return sum(array.nbytes for array in arrays if array is not None)
 
 

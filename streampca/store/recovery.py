@@ -147,7 +147,7 @@ def _are_same(made: Release, stored: Release) -> bool:
         std = release.own_noise_std
         exact.append((release.t, release.n_components, release.packed, std is None))
         computed = release.own_basis, release.own_span, release.own_smoothed, release.own_eigenvalues
-        loose.append((*computed, release.details))
+        loose.append((*computed, release.own_entry_std, release.details))
         stds.append(std or 0.0)
     same = encode(exact[0]) == encode(exact[1]) and alike(loose[0], loose[1])
     return same and math.isclose(*stds, rel_tol=STD_TOLERANCE)

@@ -42,10 +42,10 @@ _new = tuple.__new__
 #: First number and values of a chunk of `InChunks`.
 Chunk = tuple[int, Sequence[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
-_T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _GRAM, _PAIR = (
+_T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _ENTRIES, _GRAM, _PAIR = (
     getattr(Release, name).__set__ for name in (
         "t", "n_components", "terms", "packed", "own_basis", "own_span", "own_eigenvalues", "own_noise_std", "_details",
-        "own_smoothed", "_gram", "_pair",
+        "own_smoothed", "own_entry_std", "_gram", "_pair",
     )
 )  # fmt: skip
 
@@ -230,6 +230,7 @@ class Lane:
         _STD(release, std)
         _DETAILS(release, details)
         _SMOOTHED(release, estimate)
+        _ENTRIES(release, None)
         _GRAM(release, None)
         _PAIR(release, pair)
         return release

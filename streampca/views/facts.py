@@ -176,8 +176,10 @@ def notes_on(release: Release) -> list[Fact]:
     """Return what error bars leave out: clipping to a norm that the algorithm estimated, and smoothing."""
     notes = []
     if (radius := release.details.get("clip_radius", 1.0)) != 1.0:
-        text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
-        notes.append(Fact("Rows clipped to", text))
+        # About a mean, rows are divided by 1 + |m| before they are clipped.
+        norm, about = radius * (1.0 + release.details.get("center_norm", 0.0)), " about the mean" * release.is_centered
+        text = f"norm {norm * release.row_norm:.3g}{about}, measured privately"
+        notes.append(Fact("Rows clipped to", f"{text}; error bars are of the noise, not of clipping"))
     if release.own_smoothed is not None:
         notes.append(Fact("Error bars", "of the noise only: the bias of smoothing depends on the drift of the rows"))
     return notes

@@ -45,6 +45,10 @@ def ball(n: int) -> np.ndarray:
     return made / (1.0 + np.linalg.norm(made, axis=1, keepdims=True))
 
 
+def moved(n: int) -> np.ndarray:
+    return 0.4 * ball(n) + np.linspace(0.5, 0.0, D)
+
+
 def plane(n: int) -> np.ndarray:
     made = np.zeros((n, D))
     made[:, :2] = np.random.default_rng(0).integers(-99, 100, size=(n, 2))
@@ -136,9 +140,14 @@ for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
         "matrix-laplace": lambda near=_near: sp.MatrixLaplaceCovariance(**PURE, **near),
     }.items():
         mechanism(_name + _suffix, _made, ball(N))
-    mechanism(f"adaptive{_suffix}", lambda near=_near: sp.AdaptiveCovariance(**BUDGET, **near), 0.4 * ball(3000))
-    mechanism(f"adaptive-laplace{_suffix}", lambda near=_near: sp.AdaptiveLaplaceCovariance(**PURE, **near),
-              0.4 * ball(3000))  # fmt: skip
+    mechanism(
+        f"adaptive{_suffix}", lambda near=_near: sp.AdaptiveCovariance(**BUDGET, **near, center=False), 0.4 * ball(3000)
+    )
+    mechanism(f"adaptive-laplace{_suffix}", lambda near=_near: sp.AdaptiveLaplaceCovariance(**PURE, **near,
+              center=False), 0.4 * ball(3000))  # fmt: skip
+    mechanism(f"adaptive-center{_suffix}", lambda near=_near: sp.AdaptiveCovariance(**RICH, **near), moved(3000))
+    mechanism(f"adaptive-laplace-center{_suffix}", lambda near=_near: sp.AdaptiveLaplaceCovariance(n_components=K,
+              epsilon=5.0, **near), moved(3000))  # fmt: skip
 mechanism("gaussian-center", lambda: GAUSSIAN(**BUDGET, center=True), ball(N))
 mechanism("subspace-perturbation", lambda: sp.papers.SubspacePerturbation(**BUDGET), np.eye(D)[np.arange(3000) % 2])
 mechanism("subspace-perturbation-fallback", lambda: sp.papers.SubspacePerturbation(**BUDGET), ball(N))

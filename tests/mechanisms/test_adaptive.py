@@ -1,6 +1,7 @@
 """AdaptiveCovariance and AdaptiveLaplaceCovariance: what one row moves, what they gain, where they do not adapt."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from streampca.privacy.outlet import LatticeSum, Outlet
 
 BUDGET = {"epsilon": 0.3, "delta": 1e-6}
 PURE = {"n_components": 2, "epsilon": 1.0}
+about_zero = partial(sp.AdaptiveCovariance, center=False)
+pure_about_zero = partial(sp.AdaptiveLaplaceCovariance, center=False)
 
 
 def spikes(n, d, k, seed=0, height=30.0):
@@ -85,30 +88,46 @@ def neighbours(rows, adjacency):
     before[0], after[0] = long, 0.0 if adjacency == "zero-out" else np.roll(long, 1) * 0.9
     yield before, after
 
+    if adjacency == "zero-out":  # the row opposite to the mean is the longest about it, and a zero row is no row there
+        before, after = rows.copy(), rows.copy()
+        before[0], after[0] = -rows.mean(axis=0) / np.linalg.norm(rows.mean(axis=0)), 0.0
+        yield before, after
+
+
+MOVED = 0.2 * spikes(3000, 6, 2) + 0.6 * np.eye(6)[2]
+
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-@pytest.mark.parametrize("rows", [spikes(3000, 6, 2), 0.2 * spikes(3000, 6, 2), outliers(3000, 6, 2)])
-def test_no_row_moves_all_vectors_together_by_more_than_mu(adjacency, rows, transcript):
+@pytest.mark.parametrize(
+    ("rows", "center"),
+    [(spikes(3000, 6, 2), False), (0.2 * spikes(3000, 6, 2), False), (outliers(3000, 6, 2), False), (MOVED, True)],
+)
+def test_no_row_moves_all_vectors_together_by_more_than_mu(adjacency, rows, center, transcript):
     # Gaussian mechanisms compose adaptively: given equal outputs so far, the squared distances over sds add up.
-    mechanism = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6, adjacency=adjacency)
-    norms, lost, *grams = mechanism.constants(6)
-    most = 0.0
+    mechanism = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, adjacency=adjacency, center=center)
+    *mean, norms, lost, first, second, alone = mechanism.constants(6)
+    grams, left, most = [first, second, alone], 0.9 if center else 1.0, 0.0
     for before, after in neighbours(rows, adjacency):
         hidden, released, _ = transcript(mechanism, before)
         other, _, _ = transcript(mechanism, after, released)
-        stds = [norms, lost, *grams[:2]] if len(hidden) == 4 else [norms, grams[0], grams[2]]
+        asked = any(kind == "lost" for kind, _, _ in hidden)
+        stds = [*mean, *([norms, lost, *grams[:2]] if asked else [norms, grams[0], grams[2]])]
         assert [std for _, _, std in hidden] == [std for _, _, std in other] == stds
         apart = [entries(one[1]) - entries(two[1]) for one, two in zip(hidden, other, strict=True)]
         parts = [np.linalg.norm(moved) / std for moved, std in zip(apart, stds, strict=True)]
         shares = (np.array(parts) / mechanism.mu) ** 2
-        assert (shares <= np.array([0.02, 0.04, 0.30, 0.64] if len(hidden) == 4 else [0.02, 0.30, 0.68]) + 1e-9).all()
+        stated = left * np.array([0.02, 0.04, 0.30, 0.64] if asked else [0.02, 0.30, 0.68])
+        assert (shares <= np.append([0.1] * center, stated) + 1e-9).all()
         most = max(most, float(shares.sum()))
     assert most > 0.5  # the noise is not much more than privacy needs
 
 
-def test_what_is_released_depends_on_rows_through_noisy_values_only(transcript):
-    mechanism = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6)
-    _, released, first = transcript(mechanism, spikes(3000, 6, 2))
+@pytest.mark.parametrize("mechanism", [
+    about_zero(n_components=2, epsilon=1.0), sp.AdaptiveCovariance(n_components=2, epsilon=1.0),
+    sp.AdaptiveLaplaceCovariance(n_components=2, epsilon=1.0),
+])  # fmt: skip
+def test_what_is_released_depends_on_rows_through_noisy_values_only(mechanism, transcript):
+    _, released, first = transcript(mechanism, MOVED)
     assert transcript(mechanism, outliers(3000, 6, 2), released)[2].to_json() == first.to_json()
 
 
@@ -118,7 +137,7 @@ def test_what_is_released_depends_on_rows_through_noisy_values_only(transcript):
     ids=["decaying spectrum", "short rows", "outliers"],
 )
 def test_it_misses_less_than_the_gaussian_mechanism(rows, k, factor):
-    adaptive = missed(sp.AdaptiveCovariance(n_components=k, **BUDGET), rows, 6)
+    adaptive = missed(about_zero(n_components=k, **BUDGET), rows, 6)
     plain = missed(sp.GaussianCovariance(n_components=k, center=False, **BUDGET), rows, 6)
     assert adaptive[0] < factor * plain[0]
 
@@ -128,7 +147,7 @@ def test_outliers_that_the_histogram_cannot_show_are_not_clipped_away():
     rows = outliers(10_000, 20, 1)
     given = {"n_components": 1, "epsilon": 0.1, "delta": 1e-6}
     adaptive, plain = (
-        missed(sp.AdaptiveCovariance(**given), rows, 10),
+        missed(about_zero(**given), rows, 10),
         missed(sp.GaussianCovariance(**given, center=False), rows, 10),
     )
     assert adaptive[0] <= plain[0] + 2.0 * math.hypot(adaptive[1], plain[1])
@@ -138,7 +157,7 @@ def test_outliers_that_the_histogram_cannot_show_are_not_clipped_away():
 def test_noise_seldom_looks_like_hidden_energy():
     # All rows are in the histogram, so nothing is hidden: an alarm is false, and comes in 1 % of the releases. The
     # noise of the Gaussian mechanism, the least threshold, is half of the standard deviation of the lost energy.
-    mechanism = sp.AdaptiveCovariance(n_components=3, **BUDGET)
+    mechanism = about_zero(n_components=3, **BUDGET)
     rows = spikes(1000, 3, 3, height=1.0)
     rows *= np.where(np.arange(1000) < 100, 0.27, 0.06)[:, None] / np.linalg.norm(rows, axis=1)[:, None]
     found = [mechanism.release(rows, seed=seed, row_norm=1.0).details for seed in range(100)]
@@ -150,10 +169,10 @@ def test_noise_seldom_looks_like_hidden_energy():
 
 def test_it_does_not_adapt_to_what_it_cannot_see():
     rows = spikes(200, 6, 2)
-    few = missed(sp.AdaptiveCovariance(n_components=2, **BUDGET), rows, 12)
+    few = missed(about_zero(n_components=2, **BUDGET), rows, 12)
     plain = missed(sp.GaussianCovariance(n_components=2, center=False, **BUDGET), rows, 12)
     assert few[0] < plain[0] + 2.0 * math.hypot(few[1], plain[1])
-    zero = sp.AdaptiveCovariance(n_components=2, **BUDGET).release(np.zeros((5000, 6)), seed=0, row_norm=1.0)
+    zero = about_zero(n_components=2, **BUDGET).release(np.zeros((5000, 6)), seed=0, row_norm=1.0)
     assert (zero.details["clip_radius"], zero.details["map"]) == (1.0, "radius 1")
     assert zero.details["predicted_loss"] is None  # no histogram, no model
 
@@ -169,7 +188,7 @@ def test_a_direction_that_the_combination_lacks_is_seen():
 
 def test_the_release_says_what_was_done_and_claims_no_error_bar():
     rows = 0.25 * spikes(20_000, 10, 2)
-    release = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6).release(rows, seed=0, row_norm=1.0)
+    release = about_zero(n_components=2, epsilon=1.0, delta=1e-6).release(rows, seed=0, row_norm=1.0)
     details = release.details
     assert release.noise_std is None
     assert 0.1 < details["clip_radius"] < 0.5
@@ -188,7 +207,7 @@ def test_the_whole_space(d, k):
     rows = 0.3 * spikes(20_000, d, 1)
     gram, radii = onto_ball(rows).T @ onto_ball(rows), []
     for seed in range(15):
-        release = sp.AdaptiveCovariance(n_components=k, epsilon=1.0, delta=1e-6).release(rows, seed=seed, row_norm=1.0)
+        release = about_zero(n_components=k, epsilon=1.0, delta=1e-6).release(rows, seed=seed, row_norm=1.0)
         assert release.subspace.basis.shape == (d, k)
         assert np.linalg.norm(release.gram - gram) < 0.3 * np.linalg.norm(gram)
         radii.append(release.details["clip_radius"])
@@ -220,8 +239,11 @@ def spent(mechanism, before, after):
             # The density of the noise changes by at most the trace norm over 2c.
             yield (
                 kind,
-                float(np.abs(np.linalg.eigvalsh(apart)).sum()) / (2.0 * mechanism.on_gram(len(before) - 1).scale(d)),
+                float(np.abs(np.linalg.eigvalsh(apart)).sum())
+                / (2.0 * mechanism.on_gram(len(before) - 1 - mechanism.center).scale(d)),
             )
+        elif kind == "mean":  # the density changes by at most the Euclidean distance over the scale
+            yield kind, float(np.linalg.norm(one.values - other.values)) / mechanism.mean_scale
         else:
             scale = mechanism.norms_scale if kind == "norms" else mechanism.lost_scale
             yield kind, float(np.abs(one.values - other.values).sum()) / scale
@@ -234,12 +256,14 @@ def spent(mechanism, before, after):
         (short(), {"norms": 0.03, "lost": 0.08, "gram": 0.89}),
         (short(norm=1.0), {"norms": 0.03, "gram": 0.97}),
         (short(499), {"gram": 1.0}),
+        (short() + 0.6 * np.eye(5)[0], {"mean": 0.1, "norms": 0.027, "lost": 0.072, "gram": 0.801}),
+        (short(499) + 0.6 * np.eye(5)[0], {"mean": 0.1, "gram": 0.9}),
     ],
 )
 def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows, shares, transcript):
-    mechanism = sp.AdaptiveLaplaceCovariance(adjacency=adjacency, **PURE)
+    mechanism = sp.AdaptiveLaplaceCovariance(adjacency=adjacency, center="mean" in shares, **PURE)
     most = 0.0
-    for first in (np.eye(5)[0], 0.1 * np.eye(5)[1], 40.0 * np.ones(5)):
+    for first in (np.eye(5)[0], 0.1 * np.eye(5)[1], 40.0 * np.ones(5), -np.eye(5)[0]):
         for second in (np.eye(5)[2], 0.6 * np.eye(5)[3]) if adjacency == "replace" else (np.zeros(5),):
             before, after = rows.copy(), rows.copy()
             before[7], after[7] = first, second
@@ -254,7 +278,7 @@ def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows
 
 
 def test_short_rows_get_less_noise_and_long_ones_hardly_more():
-    plain, adaptive = sp.MatrixLaplaceCovariance(**PURE), sp.AdaptiveLaplaceCovariance(**PURE)
+    plain, adaptive = sp.MatrixLaplaceCovariance(**PURE), pure_about_zero(**PURE)
     # .13 and .11 in the mean of 200 seeds; of 60, the standard deviation is .06.
     assert missed(adaptive, short(), 60)[0] < 0.5 * missed(plain, short(), 60)[0]
     assert missed(adaptive, short(20_000), 60)[0] < 0.5 * missed(plain, short(20_000), 60)[0]
@@ -263,7 +287,7 @@ def test_short_rows_get_less_noise_and_long_ones_hardly_more():
 
 
 def test_long_rows_that_hold_the_subspace_are_not_clipped_away():
-    rows, mechanism = long_rows(), sp.AdaptiveLaplaceCovariance(**PURE)
+    rows, mechanism = long_rows(), pure_about_zero(**PURE)
     found = [mechanism.release(rows, seed=i, row_norm=1.0).details for i in range(20)]
     # The histogram, whose noise has a standard deviation of 47, shows 70 rows in some of the releases only.
     unseen = [made for made in found if made.get("lost_energy_radius", 1.0) < 0.5]
@@ -276,7 +300,7 @@ def test_long_rows_that_hold_the_subspace_are_not_clipped_away():
 def test_details_say_what_was_clipped():
     rows = short()
     rows[:300] *= 3.0
-    details = sp.AdaptiveLaplaceCovariance(**PURE).release(rows, seed=0, row_norm=1.0).details
+    details = pure_about_zero(**PURE).release(rows, seed=0, row_norm=1.0).details
     squares = np.vecdot(onto_ball(rows), onto_ball(rows))
     exact = np.maximum(squares - details["lost_energy_radius"] ** 2, 0.0).sum()
     assert abs(details["lost_energy"] - exact) < 6.0 * details["lost_energy_std"]

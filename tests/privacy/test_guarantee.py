@@ -139,8 +139,9 @@ def test_pure_mechanisms_state_what_floating_point_adds() -> None:
     assert one.guarantee.compose(one.guarantee).floating_delta == 2.0 * added
     assert one.guarantee.compose(mechanism.guarantee).floating_delta is None
     for adjacency, numbers in (("zero-out", 2), ("replace", 3)):
-        adaptive = AdaptiveLaplaceCovariance(n_components=1, epsilon=2.0, adjacency=adjacency)
-        assert adaptive.guarantee.floating_delta == laplace_delta(numbers, 0.22)
+        for center, share in ((False, 0.11), (True, 0.099)):  # the noise of the mean is computed from normals
+            adaptive = AdaptiveLaplaceCovariance(n_components=1, epsilon=2.0, adjacency=adjacency, center=center)
+            assert adaptive.guarantee.floating_delta == pytest.approx(laplace_delta(numbers, 2.0 * share), rel=1e-12)
     for exact in (gaussian(), pure(), MatrixLaplaceCovariance(n_components=1, epsilon=1.0).guarantee):
         assert exact.floating_delta == 0.0
         assert "floating" not in str(exact)

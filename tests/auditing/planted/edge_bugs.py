@@ -25,11 +25,12 @@ from streampca.linalg.svec import unpack_entries
 from streampca.matrix_factorization.participation import user_factor
 from streampca.matrix_factorization.tree import TreeNoise
 from streampca.matrix_factorization.window import TwinNoise
-from streampca.mechanisms import adaptive
-from streampca.mechanisms.adaptive import PURE_NORMS_SHARE, AdaptiveLaplaceCovariance
+from streampca.mechanisms import adaptive, recentering
+from streampca.mechanisms.adaptive import PURE_NORMS_SHARE, AdaptiveCovariance, AdaptiveLaplaceCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.mechanisms.norm_maps import NormEstimate, Norms, norm_counts
+from streampca.mechanisms.recentering import Recentering
 from streampca.papers.doubling import DoublingProcessor
 from streampca.privacy import budget, gaussian
 from streampca.privacy.accounting import Event
@@ -143,6 +144,14 @@ def _of_exact_norms(of: Any) -> Any:
     return classmethod(made)
 
 
+def _zero_moved(self: Recentering, rows: Any) -> Any:
+    return (rows[:, :-1] - self.mean) / (1.0 + self.length) * (rows[:, -1:] != 0.0)
+
+
+def _about_exact(mapped: Any) -> Any:
+    return lambda self, rows: mapped(self._replace(mean=rows[:, :-1].mean(axis=0)), rows)
+
+
 def _first_by_votes(release: Any) -> Any:
     def made(self: StabilityHistogram, labels: Any, outlet: Outlet, kind: str) -> Any:
         labels = list(labels)
@@ -162,6 +171,18 @@ bug("bins of all columns from exact counts", "edge-private-bounds", _found_by(to
 bug("enough rows by those that are not zero", "edge-adaptive-laplace edge-adaptive-laplace-replace",
     (AdaptiveLaplaceCovariance, "released", _counted))
 bug("map chosen from the exact norms", "edge-adaptive", (NormEstimate, "of", _of_exact_norms))
+bug("mean not counted in the budget", "AdaptiveCovariance-centered AdaptiveCovariance-centered-replace",
+    const(AdaptiveCovariance, "_mu", lambda self: self.mu))
+bug("mean not counted in the budget", "AdaptiveLaplaceCovariance-centered AdaptiveLaplaceCovariance-centered-replace",
+    const(AdaptiveLaplaceCovariance, "_left", lambda self: self.epsilon))
+bug("a zero row moved with the others", "AdaptiveCovariance-centered AdaptiveLaplaceCovariance-centered",
+    put(Recentering, "mapped", _zero_moved))
+bug("rows mapped about their exact mean", "AdaptiveCovariance-centered AdaptiveLaplaceCovariance-centered-replace",
+    (Recentering, "mapped", _about_exact))
+bug("mean of zero-out under replace", "AdaptiveCovariance-centered-replace AdaptiveLaplaceCovariance-centered-replace",
+    (recentering.SENSITIVITY, "replace", lambda before: recentering.SENSITIVITY["zero-out"]))
+bug("the count forgotten in the sensitivity", "AdaptiveCovariance-centered AdaptiveLaplaceCovariance-centered",
+    (recentering.SENSITIVITY, "zero-out", lambda before: 1.0))
 bug("popular bins in the order of their exact votes", "DPPCA edge-cells",
     (StabilityHistogram, "release", _first_by_votes))
 bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "next_epoch", _epoch_by_sums))

@@ -78,12 +78,12 @@ def _nothing(subject: Any, d: int) -> Pairs:
 
 
 for _adjacency, _suffix in (("zero-out", ""), ("replace", "-replace")):
-    add(f"edge-adaptive-laplace{_suffix}", sp.AdaptiveLaplaceCovariance, n_components=1, epsilon=500.0 / _FEW,
-        adjacency=_adjacency, d=6, rows=_FEW, busy=2.0**-6 * np.tile(np.eye(6)[0], (_FEW, 1)), changes=_nothing,
-        feed=feed_mechanism, feeds=("once",), checks="leak")  # fmt: skip
+    add(f"edge-adaptive-laplace{_suffix}", sp.AdaptiveLaplaceCovariance, n_components=1, center=False,
+        epsilon=500.0 / _FEW, adjacency=_adjacency, d=6, rows=_FEW, busy=2.0**-6 * np.tile(np.eye(6)[0], (_FEW, 1)),
+        changes=_nothing, feed=feed_mechanism, feeds=("once",), checks="leak")  # fmt: skip
 
 _two_norms = np.concatenate([np.tile(2.0**-6 * np.eye(6)[0], (30, 1)), np.tile(2.0**-5 * np.eye(6)[1], (12, 1))])
-add("edge-adaptive", sp.AdaptiveCovariance, n_components=1, **LARGE, d=6, rows=42, busy=_two_norms,
+add("edge-adaptive", sp.AdaptiveCovariance, n_components=1, center=False, **LARGE, d=6, rows=42, busy=_two_norms,
     changes=lambda subject, d: {"a row of the longer ones": (np.zeros(d), 2.0**-5 * np.eye(d)[1])}, feeds=("once",),
     feed=feed_mechanism, checks="leak")  # fmt: skip
 

@@ -143,9 +143,14 @@ mechanism("MatrixLaplaceCovariance", _matrix_laplace, cost=0.4, quick_replace=Fa
 mechanism("MatrixLaplaceCovariance-one-feature", _matrix_laplace, d=1, quick_replace=False)
 mechanism("WishartCovariance", partial(sp.papers.WishartCovariance, n_components=1, **SMALL))
 mechanism("SubspacePerturbation", partial(sp.papers.SubspacePerturbation, n_components=1, **LARGE))
-_adaptive = partial(sp.AdaptiveCovariance, n_components=1, **LARGE)
+_adaptive = partial(sp.AdaptiveCovariance, n_components=1, center=False, **LARGE)
 mechanism("AdaptiveCovariance", _adaptive, cost=1.4)
-mechanism("AdaptiveLaplaceCovariance", partial(sp.AdaptiveLaplaceCovariance, n_components=1, epsilon=20.0))
+mechanism(
+    "AdaptiveLaplaceCovariance", partial(sp.AdaptiveLaplaceCovariance, n_components=1, center=False, epsilon=20.0)
+)
+_centered = partial(sp.AdaptiveCovariance, n_components=1, **LARGE)
+mechanism("AdaptiveCovariance-centered", _centered, cost=1.4)
+mechanism("AdaptiveLaplaceCovariance-centered", partial(sp.AdaptiveLaplaceCovariance, n_components=1, epsilon=20.0))
 _exact = partial(sp.ExactSubspace, n_components=None, max_components=2, block_rows=2, **SMALL)
 mechanism("ExactSubspace", _exact)
 _popular = np.repeat([[0.0, 1.0], [1.0, 0.0]], [24, 136], axis=0)  # the second cell is popular enough to show
