@@ -143,7 +143,7 @@ class AdaptiveCovariance(Mechanism):
             exact, std = sum_and_count(rows, self.adjacency), self.mean_std
             noisy = outlet.gram("mean", exact, rows.shape[1], std)
             about = Recentering.of(noisy, terms.count(t - len(rows) + 1, t), std, self.adjacency)
-            rows, n_rows = about.mapped(rows), about.count
+            rows, n_rows = about.mapped(rows), about.divisor
         d = rows.shape[1]
         norms_std, lost_std, first_std, second_std, second_alone_std = self.constants(d)[-5:]
         noises = {"norms": norms_std, "lost": lost_std}
@@ -167,7 +167,7 @@ class AdaptiveCovariance(Mechanism):
             choice = maps.Model(values / n_rows, k, radius, norms, noise, estimate.hidden / n_rows).choose()
         weights, factor = choice.map.weights, choice.factor
         spread, first_spread = maps.entry_std(weights, second_std), radius**2 * per_row * n_rows
-        noise = EntryNoise(first_spread, maps.combined_std(spread, first_spread, factor), vectors)
+        entries = EntryNoise(first_spread, maps.combined_std(spread, first_spread, factor), vectors)
         if choice.map.radius is not None:
             second = self._gram(rows, weights, outlet, "second", second_std)
             gram = maps.combined(second, spread, first, first_spread, factor)
@@ -180,7 +180,7 @@ class AdaptiveCovariance(Mechanism):
         if choice.map.radius != radius and k < d:
             found, expected = maps.energy_outside(gram, first, k)
             if found - expected > maps.CLEAR * first_spread * math.sqrt(0.5 * d):
-                gram, released, scale, noise = first, "first stage", first_spread, EntryNoise(first_spread)
+                gram, released, scale, entries = first, "first stage", first_spread, EntryNoise(first_spread)
         details = {
             "mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "map": choice.map.name,
             "predicted_loss": choice.loss, "released": released, "noise_scale": scale,
@@ -191,7 +191,7 @@ class AdaptiveCovariance(Mechanism):
             parts = {"norms": NORMS_SHARE, "lost": LOST_SHARE, "first": FIRST_SHARE, "second": SECOND_SHARE}
             if not estimate.has_lost_energy:
                 parts["second"] += parts.pop("lost")
-            fields = about.fields(packed, k, terms, details, noise, parts)
+            fields = about.fields(packed, k, terms, details, entries, parts)
         return Release(t=t, n_components=k, terms=terms, **fields)
 
     def _gram(self, rows: FloatArray, weights: FloatArray, outlet: Outlet, kind: str, std: float) -> FloatArray:
@@ -305,7 +305,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
             mean_std = b * math.sqrt(size + 1.0)
             noisy = outlet.release("mean", exact, lambda draws: b * ball_noise(size, draws), mean_std)
             about = Recentering.of(noisy, terms.count(t - n_rows + 1, t), mean_std, self.adjacency)
-            rows, count = about.mapped(rows), about.count
+            rows, count = about.mapped(rows), about.divisor
         d = rows.shape[1]
         # The number of rows is public, so a rule may depend on it.
         if n_rows * self.epsilon >= _FEWEST:

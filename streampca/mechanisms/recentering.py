@@ -90,7 +90,7 @@ class Recentering(NamedTuple):
 
     mean: FloatArray  # m, (d,); zeros if the mean is not resolved
     length: float  # |m|
-    count: float  # n_t
+    divisor: float  # n_t
     noisy_count: float  # n^
     n_rows: int  # n
     adjacency: Adjacency
@@ -130,7 +130,7 @@ class Recentering(NamedTuple):
         if (scale := details.get("noise_scale")) is not None:
             details["noise_scale"] = square * scale
         details |= {
-            "rows": self.n_rows, "centered": True, "mean": (self.mean * unit).tolist(), "count": self.count,
+            "rows": self.n_rows, "centered": True, "mean": (self.mean * unit).tolist(), "count": self.divisor,
             "noisy_count": self.noisy_count, "recentered": self.length > 0.0, "center_norm": self.length,
             "shares": {"mean": MEAN_SHARE} | {name: (1.0 - MEAN_SHARE) * share for name, share in shares.items()},
             "predicted_captured": estimates.predicted_captured,

@@ -122,9 +122,9 @@ class Estimates:
         # The ratio is at most sqrt(2), so that no square overflows or vanishes.
         if entry_std is None:
             sigma = noise_std * np.sqrt(1.0 + along[:, None] + along + 2.0 * along[:, None] * along)
-            diagonal = noise_std * (1.0 + along)
+            diagonal = 1.0 + along
         else:
-            sigma, diagonal = entry_std, np.diagonal(entry_std)
+            sigma, diagonal = entry_std, np.diagonal(entry_std) / (noise_std or 1.0)
         difference = values[:, None] - values
         distance = np.hypot(difference, sigma * math.sqrt(0.5))
         distance[distance == 0.0] = 1.0  # equal values, without noise
@@ -138,7 +138,8 @@ class Estimates:
         self.eigenvalues = (values - 0.5 * pushed)[:k]
         # 2 T q' for each pair: how far the debiasing of w_i moves with w_j.
         moved = (ratio * (0.5 * ratio**2 - lean**2) * ratio)[:k]
-        self.std = np.hypot(diagonal[:k] * (1.0 - moved.sum(axis=1)), np.sqrt(moved**2 @ diagonal**2))
+        # The diagonal is relative to noise_std, so that no square overflows.
+        self.std = noise_std * np.hypot(diagonal[:k] * (1.0 - moved.sum(axis=1)), np.sqrt(moved**2 @ diagonal**2))
         self.direction_quality = np.clip(1.0 - 0.5 * (ratio[:k] ** 2).sum(axis=1), 0.0, 1.0)
         turned, short = 0.5 * ratio[:k] ** 2, 1.0 - np.sqrt(self.direction_quality)
         self.loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))
@@ -171,8 +172,8 @@ class Estimates:
 
         def std(weights: FloatArray) -> float:
             # v_i^T N v_i has variance sigma**2 (1 + a_i)**2, and covariance sigma**2 a_i a_j with j: the count's.
-            shared = sigma * self._along
-            return math.sqrt(float((weights**2) @ (self._diagonal**2 - shared**2)) + float(weights @ shared) ** 2)
+            both = float((weights**2) @ (self._diagonal**2 - self._along**2)) + float(weights @ self._along) ** 2
+            return sigma * math.sqrt(both)
 
         d = self.gram.shape[0]
         if total <= CERTAIN * std(np.ones(d)):

@@ -264,7 +264,9 @@ def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows
     mechanism = sp.AdaptiveLaplaceCovariance(adjacency=adjacency, center="mean" in shares, **PURE)
     most = 0.0
     for first in (np.eye(5)[0], 0.1 * np.eye(5)[1], 40.0 * np.ones(5), -np.eye(5)[0]):
-        for second in (np.eye(5)[2], 0.6 * np.eye(5)[3]) if adjacency == "replace" else (np.zeros(5),):
+        # The last one is far from the others about a mean along the first axis.
+        others = (np.eye(5)[2], 0.6 * np.eye(5)[3], 0.6 * np.eye(5)[0] + 0.8 * np.eye(5)[1])
+        for second in others if adjacency == "replace" else (np.zeros(5),):
             before, after = rows.copy(), rows.copy()
             before[7], after[7] = first, second
             hidden, released, _ = transcript(mechanism, before)
@@ -273,7 +275,9 @@ def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows
             assert list(parts) == list(shares)
             assert all(parts[kind] <= share * mechanism.epsilon * (1.0 + 1e-9) for kind, share in shares.items())
             most = max(most, sum(parts.values()))
-    assert most > 0.95 * mechanism.epsilon  # the noise is not more than privacy needs
+    # The noise is not more than privacy needs. About a mean, without a radius, two orthogonal rows are not both long.
+    unclipped = "mean" in shares and "norms" not in shares and adjacency == "replace"
+    assert most > (0.6 if unclipped else 0.95) * mechanism.epsilon
     assert (mechanism.guarantee.epsilon, mechanism.guarantee.delta, mechanism.guarantee.mu) == (1.0, 0.0, None)
 
 
