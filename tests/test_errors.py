@@ -164,7 +164,7 @@ MESSAGES = [
         ("--mechanism gaussian --ledger x.db", "--ledger and --data-set"), ("--set colour=3", "colour"),
         ("--mechanism matrix-laplace --center", "those that can are AdaptiveCovariance, AdaptiveLaplaceCovariance,"),
     )),
-    (f"{TUMBLING}=matrix-laplace --release-every 3 {KNOWN} --center", "MatrixLaplaceCovariance cannot center;"),
+    (f"{TUMBLING}=matrix-laplace --release-every 3 {BUDGET} --center", "MatrixLaplaceCovariance cannot center;"),
     (f"{TUMBLING}=gaussian --release-every 3 -k 1 --row-norm 1", "Missing: --epsilon (privacy budget, e.g. 1)."),
     (f"{TUMBLING}=gaussian -k 1 --epsilon 1", "Missing: --release-every (rows between releases) and --bounds"),
     # What `check` refuses beside the refusals of `sp.check`, and questions of the planner.

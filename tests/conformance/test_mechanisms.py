@@ -35,7 +35,7 @@ class Case:
 
 
 MADE = {name: MECHANISMS[name] for name in MECHANISMS if "-center" not in name and "-discrete" not in name} | {
-    "adaptive-few-rows": (lambda: sp.AdaptiveCovariance(**BUDGET), ball(300)),
+    "adaptive-few-rows": (lambda: sp.AdaptiveCovariance(**BUDGET, center=False), ball(300)),
     "exact-subspace-unknown": (lambda: sp.ExactSubspace(max_components=2, epsilon=1.0, delta=1e-6), plane(300)),
     "approximate-subspace-null": (lambda: sp.papers.ApproximateSubspace(**BUDGET), plane(50)),
 }
