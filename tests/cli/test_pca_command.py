@@ -129,3 +129,11 @@ def test_what_is_public_is_warned_of_before_anything_is_released(release):
     lines = release("gaussian", "-k", "2", "--epsilon", "20", "--delta", "0.1").err.splitlines()
     assert [line.split()[1] for line in lines[:2]] == ["--epsilon", "--delta"]
     assert not any(line.startswith("warning: --") for line in lines[2:])
+
+
+@pytest.mark.parametrize("mechanism", ["adaptive", "auto"])
+def test_adaptive_mechanisms_center_unless_told_otherwise(mechanism, table, release):
+    for options, center in (((), True), (("--center",), True), (("--no-center",), False)):
+        assert release(mechanism, *BUDGET, *options, "--force").status == 0
+        (made,) = released(table)
+        assert (made.is_centered, "recentered" in made.details) == (center, center)

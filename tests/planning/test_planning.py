@@ -153,8 +153,8 @@ def test_a_single_release_is_told_how_many_rows_would_do() -> None:
     enough = plan(**(ASKED | {"n_rows": needed}), release_every=needed)
     (captured,) = (p.captured for p in enough.predictions if p.name == "GaussianCovariance")
     assert captured == pytest.approx(0.99, abs=0.002)
-    wide = {"n_features": 50, "n_components": 5, "spectrum": "decaying", "n_rows": 500}
-    adaptive = plan(**(ASKED | wide), release_every=500)
+    wide = {"n_features": 50, "n_components": 5, "spectrum": "decaying", "n_rows": 1000}
+    adaptive = plan(**(ASKED | wide), release_every=1000)
     assert adaptive.best.name == "AdaptiveCovariance"
     assert "on yours the planner cannot tell" in adaptive.reason
 
