@@ -331,11 +331,8 @@ class AdaptiveLaplaceCovariance(Mechanism):
         fields: dict[str, Any] = {"packed_gram": packed, "details": details}
         if about is not None:
             # Entries of matrix Laplace noise have the variances of Gaussian noise: half as large off the diagonal.
-            noise, parts = (
-                EntryNoise(radius**2 * matrix.noise_std(d)),
-                {"norms": PURE_NORMS_SHARE, "lost": PURE_LOST_SHARE},
-            )
-            parts = dict(list(parts.items())[:stages])
+            noise = EntryNoise(radius**2 * matrix.noise_std(d))
+            parts = dict([("norms", PURE_NORMS_SHARE), ("lost", PURE_LOST_SHARE)][:stages])
             parts["gram"] = 1.0 - sum(parts.values())
             fields = about.fields(packed, self.n_components, terms, details, noise, parts)
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
