@@ -147,7 +147,10 @@ def about_mean(subject: Any, d: int) -> Pairs:
     aside, bad = _unit(0.6 * one + 0.8 * two), np.full(d, np.nan)
     if subject.adjacency == "replace":
         # About the mean the two are orthogonal, of length 1 and 1/2.
-        return {"opposite rows": (one, -one), "aside of the mean": (-one, aside), "a zero row": (np.zeros(d), aside)}
+        return {
+            "opposite rows": (one, -one), "aside of the mean": (-one, aside), "a zero row": (np.zeros(d), aside),
+            "a bad row in its place": (bad, aside),
+        }  # fmt: skip
     return {
         "opposite to the mean": (np.zeros(d), -one), "a bad row in its place": (bad, -one),
         "a zero row for a bad one": (bad, np.zeros(d)), "aside of the mean": (np.zeros(d), aside),
