@@ -102,7 +102,8 @@ def pandas_chunks(file: Path, size: int) -> None:
 
 def leader(rows: FloatArray, every: int = 1, times: int = 1, **further: Any) -> sp.PrivateFPL:
     """Private PCA of ``times`` passes over the rows."""
-    return sp.PrivateFPL(center=False, **BUDGET, horizon=times * len(rows), release_every=every, **further)
+    settings = {"center": False, **BUDGET, **further}
+    return sp.PrivateFPL(**settings, horizon=times * len(rows), release_every=every)
 
 
 @contextlib.contextmanager
