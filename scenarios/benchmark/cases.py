@@ -245,9 +245,10 @@ def _csv(*, small: bool, full: bool) -> Iterator[Comparison]:
         table = np.concatenate(list(spiked(n, d, COMPONENTS, seed=1).blocks()))
         np.savetxt(file, table, fmt="%.6f", delimiter=",", header=",".join(f"x{i}" for i in range(d)), comments="")
         del table
+        out = file.with_name("releases.jsonl")
         options = RunOptions(
-            **BUDGET, release_every=1000, row_norm=1.0, out=file.with_name("releases.jsonl"), force=True, live=False
-        )
+            **BUDGET, release_every=1000, row_norm=1.0, columns="all", out=out, force=True, live=False
+        )  # fmt: skip
 
         def run_file(compiled: bool | None = None) -> None:
             with kernels(compiled), contextlib.redirect_stderr(io.StringIO()):
