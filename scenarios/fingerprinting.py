@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,18 +182,23 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     contributors, average = int(params["contributors"]), int(params["average"])
     trials = max(1, context.rows // contributors)
 
-    def of(kind: type[sp.PrivateFPL | sp.papers.PerturbedLeader], epsilon: float, average: int = 1) -> Target:
-        return algorithm_oracle(kind(n_components=1, epsilon=epsilon, delta=_DELTA), average=average)
+    common: dict[str, Any] = {"n_components": 1, "delta": _DELTA, "release_every": 1}  # trials have two rows
+
+    def leader(epsilon: float, average: int = 1) -> Target:
+        return algorithm_oracle(sp.papers.PerturbedLeader(epsilon=epsilon, **common), average=average)
+
+    def private(epsilon: float, average: int = 1) -> Target:
+        return algorithm_oracle(sp.PrivateFPL(epsilon=epsilon, center=False, **common), average=average)
 
     once = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=_DELTA, center=False)
     few = max(1, trials // 4)
     targets = {
         "exact": (exact_pca, trials),
-        "leader_without_noise": (of(sp.papers.PerturbedLeader, 1e6), trials),
-        "epsilon_1e6": (of(sp.PrivateFPL, 1e6), trials),
-        "leader_averaged": (of(sp.papers.PerturbedLeader, 1.0, average), few),
-        "private": (of(sp.PrivateFPL, 1.0), trials),
-        "private_averaged": (of(sp.PrivateFPL, 1.0, average), few),
+        "leader_without_noise": (leader(1e6), trials),
+        "epsilon_1e6": (private(1e6), trials),
+        "leader_averaged": (leader(1.0, average), few),
+        "private": (private(1.0), trials),
+        "private_averaged": (private(1.0, average), few),
         "tumbling": (algorithm_oracle(sp.Tumbling(once, release_every=contributors)), trials),
     }
     claim = sp.Guarantee(1.0, _DELTA, "zero-out", "one release", "claimed", "", mu=sp.Budget(1.0, _DELTA).mu)

@@ -130,6 +130,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     explained_variance_: FloatArray = field(init=False)
     explained_variance_std_: FloatArray = field(init=False)
     explained_variance_ratio_: FloatArray = field(init=False)
+    n_clear_: int | None = field(init=False)
     noise_variance_: float = field(init=False)
     mean_: FloatArray = field(init=False)
     scale_: FloatArray = field(init=False)

@@ -102,7 +102,8 @@ def pandas_chunks(file: Path, size: int) -> None:
 
 def leader(rows: FloatArray, every: int = 1, times: int = 1, **further: Any) -> sp.PrivateFPL:
     """Private PCA of ``times`` passes over the rows."""
-    return sp.PrivateFPL(center=False, **BUDGET, horizon=times * len(rows), release_every=every, **further)
+    settings = {"center": False, **BUDGET, **further}
+    return sp.PrivateFPL(**settings, horizon=times * len(rows), release_every=every)
 
 
 @contextlib.contextmanager
@@ -244,9 +245,10 @@ def _csv(*, small: bool, full: bool) -> Iterator[Comparison]:
         table = np.concatenate(list(spiked(n, d, COMPONENTS, seed=1).blocks()))
         np.savetxt(file, table, fmt="%.6f", delimiter=",", header=",".join(f"x{i}" for i in range(d)), comments="")
         del table
+        out = file.with_name("releases.jsonl")
         options = RunOptions(
-            **BUDGET, release_every=1000, row_norm=1.0, out=file.with_name("releases.jsonl"), force=True, live=False
-        )
+            **BUDGET, release_every=1000, row_norm=1.0, columns="all", out=out, force=True, live=False
+        )  # fmt: skip
 
         def run_file(compiled: bool | None = None) -> None:
             with kernels(compiled), contextlib.redirect_stderr(io.StringIO()):

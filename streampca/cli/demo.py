@@ -47,7 +47,7 @@ def demo(
     title = f"streampca demo · New York's flights of 2013 · private PCA after every row, k = {_COMPONENTS}"
     shown = view(live, title, stream.guarantee, total)
     session = Session(
-        stream, source, files, [shown], limit=total, every=_REGRET_EVERY, followed=True, name=source.name
+        stream, source, files, [shown], limit=total, every=_REGRET_EVERY, followed=True, name="flights"
     ).run()  # fmt: skip
     print("", *session.conclude(title), sep="\n", file=sys.stderr)
     if session.problem is None and session.card() is not None:

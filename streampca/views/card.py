@@ -169,22 +169,23 @@ def release_html(release: Release, *options: Any) -> str:
 
 
 def scree(release: Release) -> str:
-    """Return the leading eigenvalues as bars in inline SVG; hollow where a component does not stand out."""
+    """Return the leading eigenvalues as bars of SVG: pale beyond the components, hollow if not clear."""
     values = None if release.n_features > LARGE else spectrum(release)
     if values is None or not len(values) or not values[0] > 0.0:
         return ""
-    values = values[:12]  # bars of a small figure
+    values, k = values[:12], release.subspace.basis.shape[1]  # bars of a small figure
     clear, title = Marks.of(release).clear, escape(eigenvalue_title(release))
     bars = []
     for i, share in enumerate((values / values[0]).tolist()):
-        height, fill = 80.0 * max(0.0, share), "none" if clear is not None and i >= clear else "currentColor"
+        height, fill = 80.0 * max(0.0, share), "none" if clear is not None and clear <= i < k else "currentColor"
         place = f'x="{24 * i + 4}" y="{88.0 - height:.1f}" width="16" height="{height:.1f}"'
-        bars.append(f'<rect {place} fill="{fill}" stroke="currentColor" opacity="0.7"/>')
+        bars.append(f'<rect {place} fill="{fill}" stroke="currentColor" opacity="{0.7 if i < k else 0.25}"/>')
         bars.append(f'<text x="{24 * i + 12}" y="102" font-size="10" text-anchor="middle">{i + 1}</text>')
     size = f'width="{24 * len(values)}" height="106"'
+    key = "; hollow: does not stand out from the noise" if clear is not None and clear < k else ""
     return (
         f'<figure><svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}" fill="currentColor">'
-        f"{''.join(bars)}</svg><figcaption>{title}; hollow: not more than noise.</figcaption></figure>"
+        f"{''.join(bars)}</svg><figcaption>{title}{key}.</figcaption></figure>"
     )
 
 

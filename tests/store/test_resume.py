@@ -52,7 +52,8 @@ def test_a_run_stopped_again_and_again_gives_the_same_bits(case: str, commit_eve
     for name, log in (("regret", "regret_log"), ("private_regret", "private_log")):
         if getattr(alone.engine, log) is not None:
             one, other = getattr(stream, name), getattr(alone, name)
-            assert (one.now(), one.history) == (other.now(), other.history)
+            # As text: the share captured is nan, which equals nothing, while all rows are the same.
+            assert repr((one.now(), one.history)) == repr((other.now(), other.history))
 
 
 @pytest.mark.parametrize("case", CASES)

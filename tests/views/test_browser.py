@@ -110,7 +110,7 @@ def test_the_curators_page_grows_and_survives_a_reload(chrome):
         assert until(chrome, ROWS) == 60
         chrome.refresh()
         until(chrome, reaches(3000))
-        assert len(chrome.find_elements("css selector", "#panels section")) == 6
+        assert len(chrome.find_elements("css selector", "#panels section")) == 5
         run.curator.end()
         until(chrome, "document.getElementById('connection').textContent === 'The run has ended'")
         assert not chrome.find_elements("css selector", "#panels b b")
