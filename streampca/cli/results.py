@@ -18,6 +18,7 @@ from streampca.errors import NoReleaseError, UsageError
 from streampca.release.release import Release
 from streampca.views.card import card
 from streampca.views.facts import Marks, in_words
+from streampca.views.plots import names_of
 from streampca.views.report import html, read_run
 from streampca.views.run_files import RunFiles
 
@@ -44,7 +45,7 @@ def show(
     marks = Marks.of(release, run=count > 1 or at is not None)
     shown = card(release, title=path.name, releases=count, most=most, components=release.n_components, marks=marks)
     given = pairs(set_)
-    units = units_of(given, lambda: [row["feature"] for row in shown.loadings["rows"]])
+    units = units_of(given, lambda: names_of(release))
     if given:
         raise UsageError(f"--set {next(iter(given))}: show takes units.NAME=UNIT only")
     words = in_words(release.guarantee)

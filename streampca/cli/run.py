@@ -79,7 +79,7 @@ def run(
     opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
     # Not counted: pipes and files that are followed, and runs in a store, which other files may continue.
     counts = isinstance(source, Path) and str(source) != "-" and options.store is None and not options.reading().follow
-    count = (lambda: opened_rows().count_rows()) if counts else None
+    count = cache(lambda: opened_rows().count_rows()) if counts else None  # one reading of a text
     algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     if settings.serve_public and not algorithm.guarantee.is_private:
         raise UsageError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
@@ -104,7 +104,7 @@ def run(
     if options.bounds == "private":
         warmup = settings.bounds_warmup
         wanted = PrivateBounds.of(algorithm.guarantee, warmup, horizon if warmup is None else None)
-        counted = rows.count_rows() if count is not None and options.horizon is None else None
+        counted = count() if count is not None and options.horizon is None else None
         if counted is not None:
             wanted.check(d, counted, source.name)
         warned += wanted.warnings(d, n_rows)

@@ -18,7 +18,7 @@ from streampca.release.clear import IN_RUN, LOOKS, ONE
 from streampca.release.estimates import WIDE, Estimates
 from streampca.release.release import Release, rows_summed
 from streampca.rows.report import AdmissionReport
-from streampca.views.plots import LARGE, heaviest
+from streampca.views.plots import LARGE, heaviest, names_of
 
 Cell = float | int | None
 
@@ -73,7 +73,7 @@ def loadings(
     ``basis`` is that of the release, perhaps with other signs. ``bars`` are half approximate 95 % intervals.
     """
     basis = basis[:, :components]
-    names, chosen = release.features or [f"feature {i + 1}" for i in range(len(basis))], heaviest(basis, most)
+    names, chosen = names_of(release), heaviest(basis, most)
     bars = None if estimates is None else np.minimum(1.0, WIDE * estimates.loading_std[:, :components])
     # The variances of all components cost O(d^3), as the estimates do.
     changes, mean = None if estimates is None else release.changes, release.mean if release.is_centered else None

@@ -57,6 +57,11 @@ def heaviest(basis: FloatArray, most: int) -> list[int]:
     return sorted(np.argsort(-(basis**2).sum(axis=1), kind="stable")[:most].tolist())
 
 
+def names_of(release: Release) -> Sequence[str]:
+    """Return the names of the features, or numbers from 1 where they have none."""
+    return release.features or [f"feature {i + 1}" for i in range(release.n_features)]
+
+
 def has_drawable_gram(release: Release) -> bool:
     """Return True if the release holds a Gram matrix that is small enough to be unpacked for a chart."""
     return release.packed is not None and release.n_features <= LARGE
@@ -115,7 +120,7 @@ def plot(
     if kind != "scree" and not release.subspace.basis.size:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
     basis = release.subspace.basis
-    names = release.features or [f"feature {i + 1}" for i in range(len(basis))]
+    names = names_of(release)
     if clear is None and release.n_features <= LARGE:
         clear = release.stands_out(IN_RUN if past else ONE)
     clear = basis.shape[1] if clear is None else clear

@@ -36,6 +36,9 @@ def test_units_of_columns_stand_after_the_changes(run, command):
     assert re.search(r"[+-][\d.]+ mi  +-?[\d.]+$", first)  # one component or both
     assert "mi" not in "".join(others)
     assert more.replace(" mi", "").split() == plain.split()
+    wide = run[0].with_name("wide.jsonl")  # the card lists 40 of its features
+    sp.pca(np.eye(45), 1, 1.0, row_norm=1.0, seed=1).save(wide)
+    assert [command("show", wide, "--set", f"units.x{i}=mi").status for i in (0, 44, 45)] == [0, 0, 2]
     for key in ("units.nothing", "regret.every"):
         said = command("show", run[0], "--set", f"{key}=mi")
         assert (said.status, key in said.err) == (2, True)
