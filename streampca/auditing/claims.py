@@ -322,8 +322,9 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             move = gram_move(d, adjacency, center=subject.center)
             yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
         case PrivateOja():
-            step = sketch_move(d, subject.n_components, subject.bound, 0.0, adjacency) / subject.noise_std(d)
-            yield Claim("mu of a step, by search", subject.budget.mu, step, d > 1)
+            k, clip = subject.n_components, subject.resolved(d).clip or 1.0
+            step = sketch_move(d, k, clip, 0.0, adjacency) / subject.noise_std(d)
+            yield Claim("mu of a step, by search", subject.budget.mu, step, d > k)
         case PrivateSketch():
             norm, rows = columns_norm(subject.mechanism(d))
             move = sketch_move(d, *subject.shape(d), adjacency)

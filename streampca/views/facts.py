@@ -173,11 +173,13 @@ class Looks:
 
 
 def notes_on(release: Release) -> list[Fact]:
-    """Return what error bars leave out: clipping to a norm that the algorithm estimated, and smoothing."""
+    """Return what else a release depends on: clipping of rows or gradients, and smoothing."""
     notes = []
     if (radius := release.details.get("clip_radius", 1.0)) != 1.0:
         text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
         notes.append(Fact("Rows clipped to", text))
+    if (clip := release.details.get("gradient_clip", 1.0)) != 1.0:
+        notes.append(Fact("Gradients clipped to", f"{clip:.3g} row_norm**2, which lowers the noise"))
     if release.own_smoothed is not None:
         notes.append(Fact("Error bars", "of the noise only: the bias of smoothing depends on the drift of the rows"))
     return notes
