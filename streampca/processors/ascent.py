@@ -44,7 +44,7 @@ def start_basis(n_features: int, n_components: int, start: bytes) -> FloatArray:
 
 
 def default_clip(columns: int, n_features: int) -> float:
-    """Return a bound that few unit rows exceed with ``||a|| ||W^T a||``, W a random basis of so many columns. Public."""
+    """Return a bound that few unit rows exceed with ``||a|| ||W^T a||``, W random with that many columns. Public."""
     # The root mean square of ||W^T a|| is sqrt(columns / d), and its spread falls with the number of columns.
     return min(1.0, 1.15 * math.sqrt(columns / n_features))
 

@@ -142,9 +142,9 @@ class PrivateOja(Algorithm):
     sensitivity includes. `gradient_sensitivity` holds for any clip of at most 1, and the default is a function of k and
     d, which are public. The claims of the paper: ``docs/theory/lkjo22.md``.
 
-    *Clip.* The gradient of a unit row at a random basis has a norm of about sqrt(k / d), and noise for a norm of 1 would
-    hide it. Longer gradients are shortened, as in spherical PCA: for rows with an elliptical law, the principal
-    subspaces remain the fixed points.
+    *Clip.* The gradient of a unit row at a random basis has a norm of about sqrt(k / d), which noise for a norm of 1
+    would hide. Longer gradients are shortened, as in spherical PCA: for rows with an elliptical law, the principal
+    subspaces remain the fixed points. A clip that rises late in the run captures less or as much.
     """
 
     n_components: int

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from streampca.errors import NoReleaseError, UsageError
 from streampca.linalg.centering import CONSTANT, about_mean
 from streampca.linalg.counts import check_count

@@ -71,7 +71,7 @@ class Estimates:
     ----------
     variances : debiased variances of the rows along the k leading eigenvectors of the released matrix, (k,):
         ``w_i - sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2)``. Not always descending, or positive.
-    std : standard deviations of the noise in `variances`, (k,), to first order.
+    std : standard deviations of the noise in `variances`, (k,), to first order, with that of the debiasing.
     eigenvalues : debiased estimates of the k leading eigenvalues of the exact matrix, (k,):
         ``w_i - sigma**2 / 2 sum_j Delta / (Delta**2 + sigma**2 / 2)``.
     direction_quality : estimated cos**2 of the angles between released and exact eigenvectors, (k,), from 0 to 1:
@@ -114,7 +114,12 @@ class Estimates:
         self._spectrum, self._along = (values, vectors), along
         self._variances: FloatArray = values - pushed  # along all eigenvectors, (d,); their sum is the trace
         self.variances: FloatArray = self._variances[:k]
-        self.eigenvalues, self.std = (values - 0.5 * pushed)[:k], noise_std * (1.0 + along[:k])
+        self.eigenvalues: FloatArray = (values - 0.5 * pushed)[:k]
+        # Delta method: sigma**2 Delta / (Delta**2 + sigma**2 / 2) has the slope ratio**2 (ratio**2 / 2 - Delta**2 /
+        # distance**2) in w_i and its negative in w_j, whose noise is independent.
+        slope = (ratio**2 * (0.5 * ratio**2 - (difference / distance) ** 2))[:k]
+        own = (1.0 + along[:k]) * (1.0 - slope.sum(axis=1))
+        self.std: FloatArray = noise_std * np.sqrt(own**2 + slope**2 @ (1.0 + along) ** 2)
         self.direction_quality = np.clip(1.0 - 0.5 * (ratio[:k] ** 2).sum(axis=1), 0.0, 1.0)
         turned, short = 0.5 * ratio[:k] ** 2, 1.0 - np.sqrt(self.direction_quality)
         self.loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))

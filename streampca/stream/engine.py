@@ -461,7 +461,7 @@ class Engine:
         return Step(now.t, None if release is None else now.release, reward * now.unit, self.log, block.count)
 
     def absorb_event(self, now: State, kind: str, recorded: Sequence[bytes] | None = None) -> Release | None:
-        """Log and commit the end of the stream, or a generation, which has its 16 bytes in its chain and its own name."""
+        """Log and commit the end of the stream, or a generation, which has its 16 bytes in its chain and a name."""
         processor, release = running(now), None
         outlet = processor.outlet(recorded)
         if kind == "finish":
