@@ -151,14 +151,15 @@ def test_what_cannot_center_is_scored_about_the_mean_with_it() -> None:
 
 
 def test_a_window_that_noise_drowns_becomes_one_release_a_window() -> None:
-    asked = ASKED | {"n_rows": 10_000, "n_features": 50, "center": False, "window": 2000}
+    asked = ASKED | {"n_rows": 10_000, "n_features": 50, "center": False, "window": 400}
     drowned = plan(**asked)
     assert drowned.best.name == "Tumbling[AdaptiveCovariance]"
-    assert eval(drowned.best.code, vars(sp)) == drowned.algorithm
-    rows = np.random.default_rng(0).normal(size=(2000, 50)) / 10.0
+    names = {"Tumbling": sp.Tumbling, "AdaptiveCovariance": sp.AdaptiveCovariance}
+    assert eval(drowned.best.code, names) == drowned.algorithm
+    rows = np.random.default_rng(0).normal(size=(400, 50)) / 10.0
     assert len(sp.Stream(drowned.algorithm, row_norm=1.0).push_many(rows).releases) == 1
     assert "a release a window" in drowned.reason
-    clear = plan(**(asked | {"n_features": 8}))
+    clear = plan(**(asked | {"n_features": 8, "window": 2000}))
     assert clear.best.settings["method"] == "smoothed"
 
 
