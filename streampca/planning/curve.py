@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Self
 
 import numpy as np
 
@@ -62,6 +64,12 @@ class Curve:
         # Losses are near a power of the noise: interpolation is linear in both logarithms.
         logs = np.interp(np.log(np.maximum(std_per_row, self._stds[0])), np.log(self._stds), self._log_loss)
         return np.asarray(1.0 - np.exp(logs), dtype=np.float64)
+
+    def scaled(self, factor: float) -> Self:
+        """Return the curve of eigenvalues that are larger by a factor."""
+        curve = copy(self)
+        curve._spectrum, curve._stds = factor * self._spectrum, factor * self._stds
+        return curve
 
     def noise_of(self, share: float) -> float:
         """Return the standard deviation of the noise per row at which that share is captured: `captured`, inverted."""

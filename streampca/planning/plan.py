@@ -15,7 +15,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.planning.curve import Curve
-from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction, oja, sketch
+from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction, covariances, oja, sketch
 from streampca.planning.question import GUESSES, NORMS, Question
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.processors.private_fpl import PrivateFPL
@@ -173,26 +173,38 @@ def _cell(prediction: Prediction) -> str:
 
 
 def _over_guesses(question: Question, curve: Curve | None, predicted: Sequence[Prediction]) -> list[Prediction]:
-    """Return predictions with the interval of shares over all guesses, and the middle one of three spectra."""
+    """Return predictions with the interval of shares over all guesses of spectrum and norm."""
     norms = NORMS if question.typical_norm is None else (min(1.0, question.typical_norm / question.row_norm),)
     asked = [
         [replace(question, guess=guess, typical_norm=norm * question.row_norm) for norm in norms] for guess in GUESSES
     ]
-    curves = [] if curve is None else [Curve(one[0].spectrum, question.n_components) for one in asked]
+    curves: list[Curve] = []
+    if curve is not None:
+        curves = [Curve(row[0].spectrum, question.n_components) for row in asked]
+
+    def share(p: Prediction, other: Question, of: Curve | None) -> float:
+        if of is None or curve is None or p.name == "PrivateOja":
+            return next((sketch if p.name == "PrivateSketch" else oja)(other)).captured
+        if not p.centers:
+            return next(one.captured for one in covariances(other, of) if one.name == p.name)
+        # Of a centered Gram matrix: the noise that loses as much, with that of the mean, which depends on its length.
+        return float(of.captured(curve.noise_of(p.captured) * other.spread(1.0, 1e9) / question.spread(1.0, 1e9)))
+
     found = []
     for p in predicted:
-        if not p.is_certain:
+        if not p.is_certain or isinstance(p.algorithm, ExactSubspace):
             found.append(p)
             continue
-        if curve is not None and p.name != "PrivateOja":
-            # Of a Gram matrix, the noise that loses as much; its size is that of the eigenvalues.
-            std = curve.noise_of(p.captured) * norms[0] ** 2
-            shares = np.array([[float(one.captured(std / norm**2)) for norm in norms] for one in curves])
-        else:
-            predict = oja if p.name == "PrivateOja" else sketch
-            shares = np.array([[next(predict(one)).captured for one in row] for row in asked])
-        middle = float(np.median(shares[:, len(norms) // 2]))
-        found.append(replace(p, captured=middle, captured_interval=(float(shares.min()), float(shares.max()))))
+        shares = np.array([
+            [
+                share(p, other, curves[i].scaled((norm / norms[0]) ** 2) if curves else None)
+                for norm, other in zip(norms, row, strict=True)
+            ]
+            for i, row in enumerate(asked)
+        ])  # fmt: skip
+        # The question itself has the middle spectrum and norm; its share is in the interval up to interpolation.
+        low, high = min(p.captured, float(shares.min())), max(p.captured, float(shares.max()))
+        found.append(replace(p, captured_interval=(low, high)))
     return found
 
 
@@ -308,7 +320,8 @@ def _rows_needed(question: Question, curve: Curve | None, best: Prediction) -> i
 
 def _advice(q: Question, found: Sequence[Prediction]) -> list[str]:
     """Return advice on choices that the planner cannot make."""
-    texts, norm, typical, square = [], q.row_norm, q.typical_norm, float(q.spectrum.sum())
+    texts, norm, typical = [], q.row_norm, q.typical_norm
+    square = q.typical_square if q.guess is None or isinstance(q.guess, str) else float(q.spectrum.sum())
     if typical is not None and _LONGER * typical < norm:
         texts.append(
             f"rows are of typical norm {typical:g}: row_norm={_LONGER * typical:g}, {_LONGER:g} times it, would have "

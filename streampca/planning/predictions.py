@@ -66,7 +66,7 @@ class Prediction:
         A subspace of all rows after each release, of the last rows, or one release at the end.
     captured : float
         Expected share of the best subspace's variance that the last release captures: about the mean if the question
-        is, for every candidate. Without a guess, the middle one of three spectra of rows of norm .6 row_norm.
+        is, for every candidate. Without a guess, that of the middle spectrum and the middle norm.
     releases : int
     note : str
         A limitation, or a condition.

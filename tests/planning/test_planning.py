@@ -121,8 +121,8 @@ def test_without_a_guess_shares_are_intervals_over_spectra() -> None:
     }  # fmt: skip
     for p in (p for p in found.predictions if p.is_certain):
         each = [one[p.label] for one in shares.values()]
-        assert p.captured_interval == pytest.approx((min(each), max(each)), abs=0.02)
-        assert p.captured == pytest.approx(np.median(each[1::3]), abs=0.01)
+        assert p.captured_interval == pytest.approx((min(each), max(each)), abs=0.04)
+        assert p.captured == shares["decaying", 0.6][p.label]
     assert found.best.captured_interval is not None
     assert f"({found.best.captured_interval[0]:.1%} to 100.0% by the spectrum)" in found.reason
     assert "assumed: nothing: flat/decaying/steep spectra of rows of norm 0.3/0.6/1" in str(found)
@@ -192,7 +192,7 @@ def test_thousands_of_features_are_sketched_up_to_64_releases() -> None:
     assert "3400 features take about 1 GB" in found.reason
     once = plan(**(ASKED | wide), release_every=20_000)
     assert once.best.serves == "once"
-    assert once.best.captured > found.best.captured > 0.9
+    assert once.best.captured > found.best.captured > 0.8
     many = plan(**(ASKED | wide), release_every=20)
     assert many.best.captured == max(p.captured for p in many.predictions)
     with pytest.raises(UsageError, match="window=100: no algorithm for windows of 3400 features"):
@@ -213,7 +213,10 @@ def test_a_single_release_is_told_how_many_rows_would_do() -> None:
 
 def test_advice_on_row_norm_delta_and_epsilon() -> None:
     for changes, advice in (
-        ({"spectrum": "decaying", "row_norm": 10.0, "typical_norm": 1.0}, "row_norm=1.5, 1.5 times it, would have 44.4 times less"),
+        (
+            {"spectrum": "decaying", "row_norm": 10.0, "typical_norm": 1.0},
+            "row_norm=1.5, 1.5 times it, would have 44.4 times less",
+        ),
         ({"spectrum": "decaying", "row_norm": 1.0, "typical_norm": 5.0}, "scales almost every row down"),
         ({"spectrum": [0.05, 0.02]}, "tight"),
     ):
