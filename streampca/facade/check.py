@@ -123,8 +123,8 @@ def _warnings(profile: Profile, outside: float) -> list[str]:
         texts.append(f"{share:.1%} of the complete rows are longer than {profile.row_norm:g} and would be shortened.")
         if 2 * profile.short > complete:
             texts.append(
-                f"{profile.short / complete:.1%} of them are at most a third as long. If their typical norm is known from "
-                "other sources, row_norm=1.5 times it has less noise; longer rows are then shortened for good, which "
-                "loses their variance. A norm that is taken from these rows is not private."
+                f"{profile.short / complete:.1%} of them are at most a third as long. If their typical norm is known "
+                "from other sources, row_norm=1.5 times it has less noise; longer rows are then shortened for good, "
+                "which loses their variance. A norm that is taken from these rows is not private."
             )
     return texts
