@@ -167,6 +167,8 @@ def sketch_move(d: int, m: int, clip: float, weight: float, adjacency: str) -> f
     """Return the largest move of a clipped ``a a^T Omega``, (d, m), with ``weight (a, c)`` beside it if centered."""
     # Directions in the span of two columns of Omega and one orthogonal to it. The first row is absent.
     tilt, turns = math.asin(clip), np.linspace(0.0, 2.0 * math.pi, 49)
+    # Between the sketches of two rows on two sides that are furthest apart under replace.
+    turns = np.append(turns, math.acos(min(1.0, (1.0 - clip**2) / (2.0 * clip**2))))
     tilts = np.append([tilt, math.pi - tilt], np.linspace(0.0, math.pi, 25))[:, None]
     points = np.stack(np.broadcast_arrays(np.sin(tilts) * np.cos(turns), np.sin(tilts) * np.sin(turns), np.cos(tilts)))
     rows = points.reshape(3, -1).T[:, [True, m > 1, d > m]]
