@@ -167,6 +167,8 @@ def sketch_move(d: int, m: int, clip: float, weight: float, adjacency: str) -> f
     """Return the largest move of a clipped ``a a^T Omega``, (d, m), with ``weight (a, c)`` beside it if centered."""
     # Directions in the span of two columns of Omega and one orthogonal to it. The first row is absent.
     tilt, turns = math.asin(clip), np.linspace(0.0, 2.0 * math.pi, 49)
+    # Between the sketches of two rows on two sides that are furthest apart under replace.
+    turns = np.append(turns, math.acos(min(1.0, (1.0 - clip**2) / (2.0 * clip**2))))
     tilts = np.append([tilt, math.pi - tilt], np.linspace(0.0, math.pi, 25))[:, None]
     points = np.stack(np.broadcast_arrays(np.sin(tilts) * np.cos(turns), np.sin(tilts) * np.sin(turns), np.cos(tilts)))
     rows = points.reshape(3, -1).T[:, [True, m > 1, d > m]]
@@ -322,8 +324,9 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             move = gram_move(d, adjacency, center=subject.center)
             yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
         case PrivateOja():
-            step = sketch_move(d, subject.n_components, subject.bound, 0.0, adjacency) / subject.noise_std(d)
-            yield Claim("mu of a step, by search", subject.budget.mu, step, d > 1)
+            k, clip = subject.n_components, subject.resolved(d).clip or 1.0
+            step = sketch_move(d, k, clip, 0.0, adjacency) / subject.noise_std(d)
+            yield Claim("mu of a step, by search", subject.budget.mu, step, d > k)
         case PrivateSketch():
             norm, rows = columns_norm(subject.mechanism(d))
             move = sketch_move(d, *subject.shape(d), adjacency)

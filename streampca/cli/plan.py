@@ -31,12 +31,12 @@ def plan(
         bool, about("Subtract a mean where it is possible, as run and pca do; --no-center: as in the papers.")
     ] = True,
     spectrum: Annotated[
-        str,
+        str | None,
         about(
             "Guess of the eigenvalues of the mean of a a^T, about the mean if centered, in units of row_norm**2: "
-            "numbers separated by commas, or decaying, steep, flat, spiked."
+            "numbers separated by commas, or decaying, steep, flat, spiked. By default, several are tried."
         ),
-    ] = "decaying",
+    ] = None,
     row_norm: Annotated[float, about("Longer rows will be scaled onto the ball of this radius.")] = 1.0,
     typical_norm: Annotated[float | None, about("Guess of the norm of a typical row.")] = None,
     all_: Annotated[bool, about("Show algorithms for other purposes, too.", "--all", negative="")] = False,
@@ -46,8 +46,8 @@ def plan(
     Covers every algorithm that applies. Reads no data and spends no budget.
     """
     # Names of spectra have letters only, and no list of numbers is so.
-    guess: str | list[float] = spectrum
-    if not spectrum.isalpha():
+    guess: str | list[float] | None = spectrum
+    if spectrum is not None and not spectrum.isalpha():
         try:
             guess = [float(part) for part in spectrum.split(",")]
         except ValueError:

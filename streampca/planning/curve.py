@@ -7,7 +7,10 @@ and every mechanism with GOE noise.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Self
 
 import numpy as np
 
@@ -62,6 +65,17 @@ class Curve:
         logs = np.interp(np.log(np.maximum(std_per_row, self._stds[0])), np.log(self._stds), self._log_loss)
         return np.asarray(1.0 - np.exp(logs), dtype=np.float64)
 
+    def scaled(self, factor: float) -> Self:
+        """Return the curve of eigenvalues that are larger by a factor."""
+        curve = copy(self)
+        curve._spectrum, curve._stds = factor * self._spectrum, factor * self._stds
+        return curve
+
+    def noise_of(self, share: float) -> float:
+        """Return the standard deviation of the noise per row at which that share is captured: `captured`, inverted."""
+        logs = np.maximum.accumulate(self._log_loss)
+        return float(np.exp(np.interp(math.log(max(1.0 - share, _TINY)), logs, np.log(self._stds))))
+
     def share_of(self, kept: float, noise_std: float, scatter_std: float) -> float:
         """Return the mean share captured by ``kept`` times a mean Gram matrix, with GOE noise and scatter."""
         # As for Gaussian rows, entry (i, j) of the scatter has the deviation scatter_std * sqrt(lambda_i lambda_j).
@@ -69,10 +83,14 @@ class Curve:
         scatter = roots[:, None] * np.roll(few, 1, axis=0) * roots
         return self._mean_share(kept * np.diag(self._spectrum) + noise_std * few + scatter_std * scatter)
 
-    def share_with(self, noise: Iterator[FloatArray], rows: int) -> float:
-        """Return the mean share that a Gram matrix of ``rows`` rows plus noise of any law captures."""
-        gram = rows * np.diag(self._spectrum)
-        return float(np.mean([self.share(gram + z) for z in itertools.islice(noise, max(2, len(self._goe) // 2))]))
+    def share_with(self, noise: Iterator[FloatArray], rows: int, mean: Callable[[int], FloatArray]) -> float:
+        """Return the mean share that a Gram matrix about 0 of ``rows`` rows captures, with noise of any law.
+
+        ``mean`` returns draws of the mean of the rows; shares are of the variance about it.
+        """
+        drawn = enumerate(itertools.islice(noise, max(2, len(self._goe) // 2)))
+        gram = np.diag(self._spectrum)
+        return float(np.mean([self.share(rows * (gram + np.outer(mean(i), mean(i))) + z) for i, z in drawn]))
 
     def rows_for(self, share: float, std: Callable[[int], float], most: int = 2**44) -> int | None:
         """Return the fewest rows (to 1 %) for which noise of ``std(rows)`` leaves that share; None beyond ``most``."""

@@ -15,8 +15,8 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.planning.curve import Curve
-from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction, oja, sketch
-from streampca.planning.question import Question
+from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction, covariances, oja, sketch
+from streampca.planning.question import GUESSES, NORMS, Question
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
@@ -30,12 +30,16 @@ if TYPE_CHECKING:
 _EQUAL = 0.003
 #: Bytes of a window beyond which its spectral histogram is preferred.
 _HELD = 2**28
+#: Loss of a smoothed window from which one release a window is considered instead.
+_LOST = 0.05
 #: A subspace that captures less than this share of the best one's reward is mostly noise.
 DROWNED = 0.5
 #: Bytes of `PrivateFPL` with the most buffers, over d**2, and the most that its matrices may take.
 _SQUARE_BYTES, _MATRICES = 88.0, 1e9
 #: Releases up to which `PrivateSketch` captures more than `PrivateOja` (4096 features; at 768, many more).
 _SKETCHED = 64
+#: Norm that the planner proposes, over that of typical rows.
+_LONGER = 1.5
 #: Share that a good subspace captures.
 GOOD = 0.99
 
@@ -78,7 +82,7 @@ class Plan:
         return pd.DataFrame([
             {
                 "candidate": p.label,
-                "captured": f"{p.captured:.4f}" if p.is_certain else "cannot tell",
+                "captured": _cell(p),
                 "regret": "-" if p.regret_per_row is None else f"{p.regret_per_row:.3g}",
                 "noise": "-" if p.noise_std is None else f"{p.noise_std:.4g}",
                 "releases": str(p.releases),
@@ -112,17 +116,18 @@ def plan(
     window: int | None = None,
     release_every: int | None = None,
     center: bool = True,
-    spectrum: str | Sequence[float] | FloatArray = "decaying",
+    spectrum: str | Sequence[float] | FloatArray | None = None,
     row_norm: float = 1.0,
     typical_norm: float | None = None,
 ) -> Plan:
     """Predict noise, captured variance and regret of every algorithm that applies.
 
     No row is read, and no budget is spent: predictions follow from the parameters and from a guess of the spectrum.
+    Without one, every share has an interval over several spectra.
 
     Parameters
     ----------
-    spectrum : str or sequence of float, default="decaying"
+    spectrum : str, sequence of float or None, default=None
         The `guess` of `Question`. All other parameters have the names and defaults of `Question`.
     """
     question = Question(
@@ -140,6 +145,8 @@ def plan(
         curve = Curve(question.spectrum, question.n_components)
         predictors = (*ONCE, *(STREAM if window is None else WINDOW))
         predicted = [p for predict in predictors for p in predict(question, curve)]
+    if question.guess is None:
+        predicted = _over_guesses(question, curve, predicted)
     found = []
     for p in predicted:  # in units of row_norm = 1
         std, regret = (None if value is None else value * square for value in (p.noise_std, p.regret_per_row))
@@ -150,16 +157,66 @@ def plan(
         reason = (
             f"matrices of all pairs of {n_features} features take about {matrices / 1e9:.2g} GB; without them, "
             f"PrivateSketch captures the most up to {_SKETCHED} releases, and beyond, the larger of two predictions "
-            f"counts; the last release captures {recommended.captured:.1%}"
+            f"counts; the last release captures {recommended.share_text}"
         )
     else:
-        recommended, reason = _recommend([p for p in order if p.serves == question.purpose], question)
+        recommended, reason = _recommend(order, question)
     warnings, advice = _warnings(question, recommended, curve), _advice(question, found)
     return Plan(question, tuple(order), recommended, reason, tuple(warnings), tuple(advice))
 
 
-def _recommend(candidates: list[Prediction], question: Question) -> tuple[Prediction, str]:
+def _cell(prediction: Prediction) -> str:
+    if not prediction.is_certain:
+        return "cannot tell"
+    low, high = prediction.captured_interval or (0.0, 0.0)
+    return f"{prediction.captured:.4f}" + (f" ({low:.3f} to {high:.3f})" if low < high else "")
+
+
+def _over_guesses(question: Question, curve: Curve | None, predicted: Sequence[Prediction]) -> list[Prediction]:
+    """Return predictions with the interval of shares over all guesses of spectrum and norm."""
+    norms = NORMS if question.typical_norm is None else (min(1.0, question.typical_norm / question.row_norm),)
+    asked = [
+        [replace(question, guess=guess, typical_norm=norm * question.row_norm) for norm in norms] for guess in GUESSES
+    ]
+    curves: list[Curve] = []
+    if curve is not None:
+        curves = [Curve(row[0].spectrum, question.n_components) for row in asked]
+
+    def share(p: Prediction, other: Question, of: Curve | None) -> float:
+        if of is None or curve is None or p.name == "PrivateOja":
+            return next((sketch if p.name == "PrivateSketch" else oja)(other)).captured
+        if not p.centers:
+            return next(one.captured for one in covariances(other, of) if one.name == p.name)
+        # Of a centered Gram matrix: the noise that loses as much, with that of the mean, which depends on its length.
+        return float(of.captured(curve.noise_of(p.captured) * other.spread(1.0, 1e9) / question.spread(1.0, 1e9)))
+
+    found = []
+    for p in predicted:
+        if not p.is_certain or isinstance(p.algorithm, ExactSubspace):
+            found.append(p)
+            continue
+        shares = np.array([
+            [
+                share(p, other, curves[i].scaled((norm / norms[0]) ** 2) if curves else None)
+                for norm, other in zip(norms, row, strict=True)
+            ]
+            for i, row in enumerate(asked)
+        ])  # fmt: skip
+        # The question itself has the middle spectrum and norm; its share is in the interval up to interpolation.
+        low, high = min(p.captured, float(shares.min())), max(p.captured, float(shares.max()))
+        found.append(replace(p, captured_interval=(low, high)))
+    return found
+
+
+def _recommend(found: Sequence[Prediction], question: Question) -> tuple[Prediction, str]:
     """Return the candidate of least regret for a stream, else of the largest captured share, and the reason."""
+    candidates = [p for p in found if p.serves == question.purpose]
+    if question.center:
+        # What cannot center may lose a component to the mean: it must be better for every guess.
+        others = [p for p in candidates if p.centers]
+        high = max(((p.captured_interval or (0.0, p.captured))[1] for p in others), default=-1.0)
+        sure = [p for p in candidates if p.is_certain and (p.captured_interval or (p.captured,))[0] > high]
+        candidates = [p for p in candidates if p.centers or p in sure]
     if question.purpose == "stream":
         # Regret counts waiting for the first release as well as noise, so it is compared and not the last release.
         scored = {p: p.regret_per_row for p in candidates if p.regret_per_row is not None and p.is_certain}
@@ -170,20 +227,28 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
         return chosen, (
             f"least expected regret, {chosen.regret_per_row:.3g} a row of {unit:.3g} that can be earned, with a "
             f"release {f'every {every} rows' if every else f'{chosen.releases} times'}; the last one captures "
-            f"{chosen.captured:.1%}"
+            f"{chosen.share_text}"
         )
     most = max(p.captured for p in candidates)
     good = [p for p in candidates if p.captured >= most - _EQUAL]
     if question.purpose == "window":
+        # For rows of one distribution, the loss averaged over a window is that of its last release, with any method.
+        tumbling = [p for p in found if p.name.startswith("Tumbling[Adaptive") and p.centers == question.center]
+        smoothed = max((p.captured for p in candidates if p.settings["method"] == "smoothed"), default=1.0)
+        if tumbling and 1.0 - smoothed >= _LOST and tumbling[0].captured > most:
+            return tumbling[0], (
+                f"captures {tumbling[0].captured:.1%} of the best subspace of a whole window on Gaussian rows of this "
+                f"spectrum, with a release a window; sliding windows capture {most:.1%} at most"
+            )
         # The window itself, if its rows or the sums between its releases fit into memory; else a sum of bounded memory.
         width, d = question.rows, question.n_features
         held = min(4 * width * d, width // good[0].settings["release_every"] * 16 * svec_size(d))
-        order = ["ring", "histogram", "smoothed", "forgetting"]
+        order = ["smoothed", "ring", "histogram", "forgetting"]
         if held > _HELD:
             order = ["histogram", "forgetting", "ring", "smoothed"]
         chosen = min(good, key=lambda p: order.index(p.settings["method"]))
         return chosen, (
-            f"captures {chosen.captured:.1%} of the best subspace of the window (the most is {most:.1%}), with "
+            f"captures {chosen.share_text} of the best subspace of the window (the most is {most:.1%}), with "
             f"{chosen.releases} releases; {chosen.note}"
         )
     # Certain ones first, then those that spend no delta, then those with a Gram matrix.
@@ -195,7 +260,7 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
             f"{known.captured:.1%}); how much on yours the planner cannot tell"
         )
     pure = "" if "delta" in chosen.settings else ", and spends no delta"
-    return chosen, f"captures {chosen.captured:.1%} of the best subspace (the most is {most:.1%}){pure}"
+    return chosen, f"captures {chosen.share_text} of the best subspace (the most is {most:.1%}){pure}"
 
 
 def _warnings(q: Question, best: Prediction, curve: Curve | None) -> list[str]:
@@ -255,11 +320,13 @@ def _rows_needed(question: Question, curve: Curve | None, best: Prediction) -> i
 
 def _advice(q: Question, found: Sequence[Prediction]) -> list[str]:
     """Return advice on choices that the planner cannot make."""
-    texts, norm, typical, square = [], q.row_norm, q.typical_norm, float(q.spectrum.sum())
-    if typical is not None and typical < 0.7 * norm:
+    texts, norm, typical = [], q.row_norm, q.typical_norm
+    square = q.typical_square if q.guess is None or isinstance(q.guess, str) else float(q.spectrum.sum())
+    if typical is not None and _LONGER * typical < norm:
         texts.append(
-            f"row_norm={norm:g} is far above the typical norm {typical:g}: row_norm={typical:g} would have "
-            f"{(norm / typical) ** 2:.3g} times less noise; longer rows are scaled down"
+            f"rows are of typical norm {typical:g}: row_norm={_LONGER * typical:g}, {_LONGER:g} times it, would have "
+            f"{(norm / (_LONGER * typical)) ** 2:.3g} times less noise. Longer rows are then shortened for good, which "
+            "loses their variance: keep the norm if rare long rows matter"
         )
     elif typical is not None and typical > 2.0 * norm:
         texts.append(

@@ -39,8 +39,8 @@ _SEED = 20240607
 _NOTHING = 1e-12
 #: Releases at which the noise of a stream is computed; others are interpolated.
 _TIMES = 60
-#: Simulated runs of Oja's recursion, times entries of a basis.
-_RUNS = 800
+#: Simulated runs of Oja's recursion, times entries of a basis, and simulated scores of rows.
+_RUNS, _SCORES = 800, 400
 #: Most numbers (rows times features) on which an algorithm is tried, and most features for an adaptive mechanism.
 _TRIED, _WIDEST = 3_000_000, 200
 #: Releases of a smoothed stream, and coordinates of each kind that it is simulated with.
@@ -65,7 +65,8 @@ class Prediction:
     serves : {"stream", "window", "once"}
         A subspace of all rows after each release, of the last rows, or one release at the end.
     captured : float
-        Expected share of the best subspace's reward on its rows that the last release captures.
+        Expected share of the best subspace's variance that the last release captures: about the mean if the question
+        is, for every candidate. Without a guess, that of the middle spectrum and the middle norm.
     releases : int
     note : str
         A limitation, or a condition.
@@ -77,6 +78,9 @@ class Prediction:
     is_certain : bool
         False if `captured` is that of simulated Gaussian rows: real ones of the same spectrum may lose several times
         more or less.
+    captured_interval : (float, float) or None
+        Without a guess, the least and the largest share over all `GUESSES` and `NORMS`; None with one, and if the
+        share is not certain.
     name : str
         Name of the class, e.g. ``"PrivateFPL"``.
     label : str
@@ -94,6 +98,7 @@ class Prediction:
     noise_std: float | None = None
     regret_per_row: float | None = None
     is_certain: bool = True
+    captured_interval: tuple[float, float] | None = None
     name: str = field(init=False, repr=False)
     label: str = field(init=False, repr=False)
     code: str = field(init=False, repr=False)
@@ -107,7 +112,19 @@ class Prediction:
         endless = "endless" if "noise" in settings and settings["horizon"] is None else ""
         given = ", ".join(f"{key}={value!r}" for key, value in settings.items())
         label = " ".join(filter(None, (name, which, solver, endless)))
-        vars(self).update(name=name, label=label, code=f"{name}({given})")
+        code = repr(self.algorithm) if isinstance(self.algorithm, Tumbling) else f"{name}({given})"
+        vars(self).update(name=name, label=label, code=code)
+
+    @property
+    def centers(self) -> bool:
+        """Whether releases are about the mean."""
+        return bool(getattr(self.algorithm, "center", False))
+
+    @property
+    def share_text(self) -> str:
+        """The captured share in per cent, with its interval."""
+        low, high = self.captured_interval or (self.captured, self.captured)
+        return f"{self.captured:.1%}" + (f" ({low:.1%} to {high:.1%} by the spectrum)" if low < high else "")
 
 
 # -- one release of all rows, or of each window ----------------------------------------
@@ -124,7 +141,9 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
     laplace = MatrixLaplaceCovariance(**pure)
     draws = Randomness.from_seed(_SEED).stream("plan", label_of(laplace))
     noise = (unsvec(laplace.noise(d, draws.draws(i)), d) for i in itertools.count())
-    yield _once(question, laplace, pure, curve.share_with(noise, rows), "pure epsilon: no delta is spent")
+    yield _once(
+        question, laplace, pure, curve.share_with(noise, rows, question.mean), "pure epsilon: no delta is spent"
+    )
 
 
 def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
@@ -148,7 +167,8 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
 def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield `ExactSubspace`, if the guess is that rows lie in a subspace exactly."""
     k = question.n_components
-    if float(question.spectrum[k:].sum()) > _NOTHING or k >= question.n_features:
+    # With a mean, rows lie in a space of one more dimension.
+    if float(question.spectrum[k:].sum()) + question.mean_square > _NOTHING or k >= question.n_features:
         return
     mechanism = ExactSubspace(**question.settings)
     if question.rows >= (needed := mechanism.rows_needed()):
@@ -172,19 +192,15 @@ def _trial(question: Question, algorithm: Any, n: int) -> tuple[float, int]:
     """Return the share that the last subspace captures of n simulated Gaussian rows, and the number of releases."""
     d = question.n_features
     rows = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
-    if n > d:  # the Gram matrix has the guessed spectrum exactly
+    if n > d + 1:  # the Gram matrix, about the mean of the sample if centered, has the guessed spectrum exactly
+        rows -= rows.mean(axis=0) * question.center
         values, vectors = np.linalg.eigh(rows.T @ rows / n)
         rows = (rows @ vectors) / np.sqrt(values)
-    rows = rows * np.sqrt(question.spectrum)
-    if algorithm.center:
-        # The mean of the guess, alike in all directions: a trial without one would not pay for it.
-        rows = rows - rows.mean(axis=0) + math.sqrt(question.mean_square / d)
-    rows = onto_ball(rows)
+    rows = onto_ball(rows * np.sqrt(question.spectrum) + question.mean(0))
     stream = Stream(algorithm, row_norm=1.0, regret=None, seed=_SEED)
     releases = len(stream.push_many(rows).releases)
-    if algorithm.center:
-        rows = rows - rows.mean(axis=0)
-    gram = rows.T @ rows
+    about = rows - rows.mean(axis=0) * question.center
+    gram = about.T @ about
     best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
     return stream.engine.subspace().captured(gram) / best, releases
 
@@ -306,7 +322,7 @@ def oja(question: Question, curve: Curve | None = None) -> Iterator[Prediction]:
     """Yield `PrivateOja` with steps for the number of rows, by its own recursion on mean gradients plus noise."""
     n, d, k = question.n_rows, question.n_features, question.n_components
     settings: dict[str, Any] = {**question.settings, "horizon": n}
-    algorithm = PrivateOja(**settings)
+    algorithm = PrivateOja(**settings).resolved(d)
     steps, std = [algorithm.step_end(0)], algorithm.noise_std(d)
     while steps[-1] < n:
         steps.append(algorithm.step_end(steps[-1]))
@@ -314,17 +330,18 @@ def oja(question: Question, curve: Curve | None = None) -> Iterator[Prediction]:
     values, start = question.spectrum, float(question.spectrum.sum()) * k / d / question.best
     lasts, losses = [], []
     for run in range(int(np.clip(_RUNS // (d * k), 8, 100))):
-        draws = Randomness.from_seed(_SEED).stream("oja", run)
+        draws, mean = Randomness.from_seed(_SEED).stream("oja", run), question.mean(run)
         basis, rates = random_basis(d, k, draws), PrivateStepSizes(None, np.zeros(k))
         shares = [start]  # captured before each step, and after the last
         for i, (before, end) in enumerate(itertools.pairwise([0, *steps])):
             rows = end - before
-            gradient = rows * values[:, None] * basis
+            gradient = values[:, None] * basis + np.outer(mean, mean @ basis)
+            clipped, squares = _clipped(basis.T @ gradient, algorithm.clip or 1.0, question.typical_square)
             # Rows are few: their sum has the spread of a sum of independent Gaussian ones.
-            rayleigh = np.maximum(values @ basis**2, 0.0)
-            spread = np.sqrt(rows * np.outer(values, rayleigh))
+            spread = np.sqrt(rows * np.outer(values + mean**2, squares))
             z = draws.normal(i + 1, 2 * d * k).reshape(2, d, k)
-            rates, step = rates.step(gradient + std * z[0] + spread * z[1], basis, end, std)
+            noisy = rows * gradient @ clipped + std * z[0] + spread * z[1]
+            rates, step = rates.step(noisy, basis, end, std)
             basis = orthonormalise(np.asfortranarray(basis + step))
             shares.append(float(values @ (basis**2).sum(axis=1)) / question.best)
         lasts.append(shares[-1])
@@ -333,6 +350,27 @@ def oja(question: Question, curve: Curve | None = None) -> Iterator[Prediction]:
     note = "O(d k) memory; few releases; for rows in no particular order"
     regret = question.best * float(np.mean(losses)) / n
     yield Prediction(algorithm, settings, "stream", float(np.mean(lasts)), len(steps), note, regret_per_row=regret)
+
+
+def _clipped(moment: FloatArray, clip: float, square: float) -> tuple[FloatArray, FloatArray]:
+    """Return what clipping makes of mean gradients, (k, k), and the mean squares of clipped scores, (k,).
+
+    For Gaussian scores p = W^T a with second moment R, and rows of squared norm ``square``: the mean of ``f a p^T`` is
+    that of ``a p^T`` times ``R^-1 E[f p p^T]``.
+    """
+    k = len(moment)
+    normal = Randomness.from_seed(_SEED).stream("scores").normal(0, _SCORES * k).reshape(_SCORES, k)
+    values, vectors = np.linalg.eigh(0.5 * (moment + moment.T))
+    roots = np.sqrt(np.maximum(values, 0.0))
+    # The sample has the second moment exactly, so that nothing changes if nothing is clipped.
+    unit = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / _SCORES), normal.T).T
+    squares = (unit * roots) ** 2 @ np.ones(k)
+    factors = np.minimum(1.0, clip / np.sqrt(np.maximum(squares * np.maximum(square, squares), 1e-300)))
+    kept = (unit.T * factors) @ unit / _SCORES  # E[f u u^T] for p = V diag(roots) u
+    again = vectors @ ((unit * roots).T * factors**2 @ (unit * roots)) @ vectors.T / _SCORES
+    # R^-1 V r K r V^T = V r^-1 K r V^T
+    inverse = 1.0 / np.maximum(roots, 1e-12 * max(float(roots.max()), 1e-300))
+    return vectors @ (inverse[:, None] * kept * roots) @ vectors.T, np.maximum(np.diag(again), 0.0)
 
 
 def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:

@@ -14,11 +14,15 @@ from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency, Budget
+from streampca.privacy.randomness import Randomness
 
 #: Names of guesses: the eigenvalues of the mean of a a^T, up to their sum.
 SHAPES = ("decaying", "steep", "flat", "spiked")
-#: Default mean squared norm of rows, in units of row_norm**2.
+#: Default mean squared norm of rows, in units of row_norm**2, where a spectrum is given.
 TYPICAL_SQUARE = 0.5
+#: Without a guess, the spectra and the norms of typical rows that predictions cover. The middle norm is the default.
+GUESSES, NORMS = ("flat", "decaying", "steep"), (0.3, 0.6, 1.0)
+_SEED = 20240607
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,15 +42,16 @@ class Question:
         Rows between releases. If None, the planner chooses. A value of at least `n_rows` means one release.
     center : bool, default=True
         Whether algorithms that can subtract a private mean (`linalg.centering`) do so.
-    guess : str or sequence of float, default="decaying"
+    guess : str, sequence of float or None, default=None
         Eigenvalues of the mean of a a^T in units of row_norm**2, about the mean if `center`; missing ones are 0. Or a
         guess by name: "decaying" (1/j), "steep" (1/j**2), "flat" or "spiked" (k equal ones over a tenth of the
-        variance).
+        variance); if `center`, the mean has half of the energy. None means no guess: predictions are for `GUESSES`
+        and, without a `typical_norm`, for `NORMS`.
     row_norm : float, default=1.0
         Norm to which longer rows are scaled.
     typical_norm : float or None, default=None
         Public guess of the norm of a typical row. It is used for advice on `row_norm` and for the scale of a named
-        spectrum. If eigenvalues are given, it determines the length of the mean.
+        spectrum. If eigenvalues are given, it determines the length of the mean; None means row_norm / sqrt(2).
     """
 
     n_rows: int
@@ -58,7 +63,7 @@ class Question:
     window: int | None = None
     release_every: int | None = None
     center: bool = True
-    guess: str | Sequence[float] | FloatArray = "decaying"
+    guess: str | Sequence[float] | FloatArray | None = None
     row_norm: float = 1.0
     typical_norm: float | None = None
     spectrum: FloatArray = field(init=False)  #: (d,) guessed eigenvalues of the mean of a a^T, descending
@@ -67,8 +72,9 @@ class Question:
     purpose: Literal["stream", "window", "once"] = field(init=False)
     rows: int = field(init=False)  #: from which a subspace is estimated: those of the window, or all
     best: float = field(init=False)  #: reward a row of the best subspace, in units of row_norm**2
-    #: Squared norm of the subtracted mean, in the same units: the energy that the spectrum lacks. 0 if unknown.
+    #: Squared norm of the subtracted mean, in the same units: the energy that the spectrum lacks. 0 if not `center`.
     mean_square: float = field(init=False)
+    typical_square: float = field(init=False)  #: mean squared norm of a row, in the same units
     settings: dict[str, Any] = field(init=False)  #: keywords of every private algorithm
     centered_settings: dict[str, Any] = field(init=False)  #: and of those that can subtract a mean
 
@@ -83,19 +89,30 @@ class Question:
             if value is not None and not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
                 raise BadParameterError(name, value, "a positive number")
         typical = None if self.typical_norm is None else min(1.0, self.typical_norm / self.row_norm) ** 2
-        square = TYPICAL_SQUARE if typical is None else typical
-        spectrum, assumed = _spectrum(self.guess, self.n_features, self.n_components, square)
+        square = (NORMS[1] ** 2 if self.guess is None else TYPICAL_SQUARE) if typical is None else typical
+        guess = GUESSES[1] if self.guess is None else self.guess
+        # Without eigenvalues, half of the energy of the rows is assigned to their mean.
+        about = 0.5 * square if self.center and isinstance(guess, str) else square
+        spectrum, assumed = _spectrum(guess, self.n_features, self.n_components, about)
+        if self.guess is None:
+            norms = "/".join(f"{norm:g}" for norm in (NORMS if typical is None else (math.sqrt(typical),)))
+            assumed = f"nothing: {'/'.join(GUESSES)} spectra of rows of norm {norms} row_norm; give spectrum="
         every = None if self.release_every is None else min(self.release_every, self.n_rows)
-        is_known = self.center and typical is not None and not isinstance(self.guess, str)
         settings = {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
         # The fields of a frozen class are entries of its dictionary.
         vars(self).update(
             spectrum=spectrum, assumed=assumed, release_every=every, rows=min(self.window or self.n_rows, self.n_rows),
             purpose="window" if self.window is not None else "once" if every == self.n_rows else "stream",
             best=float(spectrum[: self.n_components].sum()), settings=settings,
-            mean_square=max(0.0, square - float(spectrum.sum())) if is_known else 0.0,
+            mean_square=max(0.0, square - float(spectrum.sum())) if self.center else 0.0,
+            typical_square=max(square, float(spectrum.sum())),
             centered_settings={**settings, "center": self.center},
         )  # fmt: skip
+
+    def mean(self, draw: int) -> FloatArray:
+        """Return the subtracted mean, (d,) in the eigenvectors of the spectrum, with a direction drawn at random."""
+        direction = Randomness.from_seed(_SEED).stream("mean").normal(draw, self.n_features)
+        return direction * math.sqrt(self.mean_square / float(direction @ direction))
 
     def spread(self, std: float | FloatArray, count: float | FloatArray) -> FloatArray:
         """Return the standard deviation of the noise about the mean of `count` rows, averaged over directions of it.
@@ -119,7 +136,7 @@ def _spectrum(guess: str | Sequence[float] | FloatArray, d: int, k: int, square:
         shape = dict(zip(SHAPES, shapes, strict=True)).get(guess)
         if shape is None:
             raise BadParameterError("spectrum", guess, f"one of {', '.join(SHAPES)}, or eigenvalues")
-        assumed = f"a {guess!r} spectrum of rows with mean squared norm {square:g} row_norm**2, without a better guess"
+        assumed = f"a {guess!r} spectrum of total {square:g} row_norm**2, without a better guess"
         return square * shape / shape.sum(), assumed
     try:
         values = np.asarray(guess, dtype=np.float64)

@@ -43,6 +43,12 @@ def start_basis(n_features: int, n_components: int, start: bytes) -> FloatArray:
     return random_basis(n_features, n_components, Randomness(start * 2).stream("start"))
 
 
+def default_clip(columns: int, n_features: int) -> float:
+    """Return a bound that few unit rows exceed with ``||a|| ||W^T a||``, W random with that many columns. Public."""
+    # The root mean square of ||W^T a|| is sqrt(columns / d), and its spread falls with the number of columns.
+    return min(1.0, 1.15 * math.sqrt(columns / n_features))
+
+
 def released(processor: Processor, basis: FloatArray, values: FloatArray, **details: Any) -> Release:
     """Release the subspace of a (d, k) basis, with its columns by descending values."""
     # A stable order and fixed signs: equal values give equal bits on every machine.

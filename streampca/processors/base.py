@@ -90,6 +90,10 @@ class Algorithm(Configuration):
     parameters = fields_of
     __repr__ = repr_of
 
+    def resolved(self, n_features: int) -> Self:
+        """Return the algorithm with numbers for defaults that depend on the number of features of a row."""
+        return self
+
     def start(
         self,
         n_features: int,
@@ -116,12 +120,13 @@ class Algorithm(Configuration):
             setting = Setting(Terms(guarantee, noise=self.noise_law(n_features)))
         self.check(n_features - int(self.center))
         # Privacy: runs that differ in a public number share no noise, so that no difference of releases shows the rows.
-        label = label_of(self), n_features, self.constants(n_features), setting.label
+        algorithm = self.resolved(n_features - int(self.center))
+        label = label_of(algorithm), n_features, self.constants(n_features), setting.label
         source = NoiseSource(randomness, *label, start=start)
         terms, run = setting.terms, self.run_terms()
         if run is not None:
             terms = replace(terms, run={"name": run_name(source.start), **run})
-        begun: Processor = self.processor(self, n_features, source, terms)
+        begun: Processor = self.processor(algorithm, n_features, source, terms)
         return begun if snapshot is None else begun.restored(snapshot, source)
 
 

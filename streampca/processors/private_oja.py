@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
 
 import numpy as np
 from scipy.linalg.blas import dgemm
@@ -19,6 +19,7 @@ from streampca.processors.ascent import (
     GAIN,
     GRID,
     LearningRate,
+    default_clip,
     orthonormalise,
     released,
     set_schedule,
@@ -69,16 +70,30 @@ class PrivateStepSizes(State):
 def gradient_sensitivity(n_components: int, clip: float, adjacency: Adjacency) -> float:
     """Sensitivity of a sum of clipped gradients ``a a^T W`` to one row, in Frobenius norm.
 
-    For rows of the unit ball and W with orthonormal columns. Zero-out: the gradient itself, at most ``clip``. Replace:
-    at most twice that, and at most the diameter of the set of all gradients, which is 1 for one component and sqrt(2)
-    for more: with D = a a^T - b b^T, one component gives ||D w|| <= ||D||_2 <= 1, and more give
-    ||D W||_F <= ||D||_F <= sqrt(2). Clipping is a projection onto a ball, so it does not increase distances. All bounds
-    are attained (replace with one component: a and b at 45 degrees to w on either side).
+    For rows of the unit ball and W with orthonormal columns. Let q be the clip. A row a adds ``f a p^T``, where ``p =
+    W^T a`` and f is the largest number of at most 1 for which the norm A = f ||a|| ||p|| is at most q.
+
+    *Zero-out.* The change is the gradient itself.
+
+    *Replace.* Let A and B be the norms that two rows a and b add, r and g the cosines of the angles between a and b and
+    between their p. The square of the change is ``A^2 + B^2 - 2 A B g r``. It is the same for -b, so let g >= 0. Since
+    ``A <= ||a|| ||p||``, the part of a / ||a|| in the span of W has a length x >= A, and y >= B for b. So ``r >= x y g
+    - sqrt((1 - x^2)(1 - y^2)) >= x y g - 1 + (x^2 + y^2) / 2``, which increases in x and y. With v = A B g and s = (A^2
+    + B^2) / 2, the square is at most ``2 s + 2 v (1 - s - v)``, and 0 <= v <= s <= q^2. This increases in s. At s = q^2
+    it is largest for v = min(q^2, (1 - q^2) / 2): ``4 q^2 (1 - q^2)`` up to q^2 = 1/3, and ``(1 + q^2)^2 / 2`` beyond.
+
+    For one component g = 1, so that v = A B <= s, and the square is at most ``2 s + 2 v - 4 v^2 = (A + B)^2 - 4 A^2
+    B^2``. This increases in A and B up to q^2 = 1/2, where it is 1. Beyond, ``||(a a^T - b b^T) w|| <= 1``, and
+    clipping is a projection onto a ball, so it does not increase distances.
+
+    All bounds are attained by unit rows with A = B = q, if there are more features than components.
     """
-    clip = min(clip, 1.0)
+    square = clip**2
     if adjacency == "zero-out":
         return clip
-    return min(2.0 * clip, 1.0 if n_components == 1 else math.sqrt(2.0))
+    if square <= (1.0 / 3.0 if n_components > 1 else 0.5):
+        return 2.0 * clip * math.sqrt(1.0 - square)
+    return (1.0 + square) / math.sqrt(2.0) if n_components > 1 else 1.0
 
 
 def clipped_gradients(rows: FloatArray, basis: FloatArray, bound: float) -> FloatArray:
@@ -107,8 +122,8 @@ class PrivateOja(Algorithm):
         length, so few long steps have the least.
     learning_rate : ``"adaptive"`` (`PrivateStepSizes`), or ``(c, offset)`` for steps of ``c / (offset + t)`` on the sum
         of gradients.
-    clip : bound on the norm of a row's gradient, in units of row_norm**2. None means 1, at which nothing is clipped.
-        Gradients are shorter than 1 where the basis explains little of a row; a smaller clip lowers the noise there.
+    clip : bound on the norm of a row's gradient, in units of row_norm**2. None means ``min(1, 1.15 sqrt(k / d))``; the
+        processor and its releases have the number. 1 clips nothing and is the form of the paper.
     adjacency : ``"zero-out"`` or ``"replace"``.
     release_every : rows between releases. None releases after every step.
 
@@ -124,7 +139,12 @@ class PrivateOja(Algorithm):
     public, and later steps depend on it only through released sums. So the sequence of all noisy sums, given every
     other row, is N(0, 1) against N(mu, 1): mu-GDP for any number of steps, under zero-out or replacement of one row.
     Bases, eigenvalues and step sizes are post-processing. Noise and sums are rounded to multiples of 2**-30, which the
-    sensitivity includes. The claims of the paper: ``docs/theory/lkjo22.md``.
+    sensitivity includes. `gradient_sensitivity` holds for any clip of at most 1, and the default is a function of k and
+    d, which are public. The claims of the paper: ``docs/theory/lkjo22.md``.
+
+    *Clip.* The gradient of a unit row at a random basis has a norm of about sqrt(k / d), which noise for a norm of 1
+    would hide. Longer gradients are shortened, as in spherical PCA: for rows with an elliptical law, the principal
+    subspaces remain the fixed points. A clip that rises late in the run captures less or as much.
     """
 
     n_components: int
@@ -137,7 +157,6 @@ class PrivateOja(Algorithm):
     adjacency: Adjacency = "zero-out"
     release_every: int | None = None
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
-    bound: float = field(init=False, repr=False, compare=False)  # on the norm of a row's gradient
 
     scope = "all releases of the stream, and every step in between"
     theorem = "a row is in one Gaussian step; the rest is post-processing"
@@ -150,16 +169,21 @@ class PrivateOja(Algorithm):
         set_schedule(self)
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
             raise BadParameterError("clip", self.clip, "a number in (0, 1] or None")
-        object.__setattr__(self, "bound", 1.0 if self.clip is None else self.clip)
 
-    def noise_std(self, n_features: int = 1) -> float:
+    def resolved(self, n_features: int) -> Self:
+        if self.clip is not None:
+            return self
+        return replace(self, clip=default_clip(self.n_components, n_features))
+
+    def noise_std(self, n_features: int) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
-        exact = gradient_sensitivity(self.n_components, self.bound, self.adjacency)
+        clip = self.clip or default_clip(self.n_components, n_features)
+        exact = gradient_sensitivity(self.n_components, clip, self.adjacency)
         return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.mu
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (
-            self.noise_std(n_features), self.mu, self.bound,
+            self.noise_std(n_features), self.mu,
             ROUNDING, GRID, GAIN, _FIRST_BATCH, _GROWTH, self.schedule,
         )  # fmt: skip
 
@@ -214,7 +238,8 @@ class PrivateOjaProcessor(Processor, of=PrivateOja):
             start, after.t = stop, after.t + stop - start
             ended = after.t == after.end
             if after.waiting.count == _CHUNK or ended:
-                after.total = after.total + clipped_gradients(after.waiting.array, after.basis, algorithm.bound)
+                assert algorithm.clip is not None  # `Algorithm.start` resolves it
+                after.total = after.total + clipped_gradients(after.waiting.array, after.basis, algorithm.clip)
                 after.waiting = Rows(self.n_features)
             if ended:
                 gradient = np.asfortranarray(outlet.gaussian("gradient", after.total, self.std, GRID))
@@ -227,4 +252,6 @@ class PrivateOjaProcessor(Processor, of=PrivateOja):
             ended = after.t % algorithm.release_every == 0 or after.t == algorithm.horizon
         if not (ended and after.rates.steps):
             return after, None
-        return after, released(after, after.basis, after.rates.collected, steps=after.rates.steps)
+        return after, released(
+            after, after.basis, after.rates.collected, steps=after.rates.steps, gradient_clip=algorithm.clip
+        )

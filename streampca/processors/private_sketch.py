@@ -20,7 +20,7 @@ from streampca.matrix_factorization.base import DMRST22, MatrixFactorization
 from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import LatticeSum, NoiseSource, Outlet
-from streampca.processors.ascent import released, start_basis
+from streampca.processors.ascent import default_clip, released, start_basis
 from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release
 from streampca.release.terms import Terms
@@ -36,8 +36,6 @@ ROUNDING = 1.0 + 2.0 * _CHUNK**2 * _ROUNDOFF + 1e-5
 EXACT_ROWS = 2**29
 #: Weight of a row beside its sketch, as a share of the clip: 3.5 % more noise. Twice the weight gives 13 %.
 _WEIGHT = 0.25
-#: Clip divided by the root mean square norm of the sketch of a unit row, ``sqrt(m / d)``.
-_CLIP = 1.15
 #: Guards divisions by zero.
 _TINY = 1e-200
 
@@ -186,7 +184,7 @@ class PrivateSketch(Algorithm):
         """Return the number of columns of Omega, the clip, and the weight of a row beside its sketch. Public."""
         k, m = self.n_components, self.sketch_size
         m = min(n_features, max(4 * k + 40, 8 * k)) if m is None else m
-        clip = min(1.0, _CLIP * math.sqrt(m / n_features)) if self.clip is None else self.clip
+        clip = default_clip(m, n_features) if self.clip is None else self.clip
         return m, clip, _WEIGHT * clip if self.center else 0.0
 
     def mechanism(self, n_features: int) -> MatrixFactorization:

@@ -135,11 +135,12 @@ class Estimates:
         self._spectrum, self._along, self._diagonal = (values, vectors), along, diagonal
         self._variances: FloatArray = values - pushed  # along all eigenvectors, (d,); their sum is the trace
         self.variances: FloatArray = self._variances[:k]
-        self.eigenvalues = (values - 0.5 * pushed)[:k]
+        self.eigenvalues: FloatArray = (values - 0.5 * pushed)[:k]
         # 2 T q' for each pair: how far the debiasing of w_i moves with w_j.
         moved = (ratio * (0.5 * ratio**2 - lean**2) * ratio)[:k]
         # The diagonal is relative to noise_std, so that no square overflows.
-        self.std = noise_std * np.hypot(diagonal[:k] * (1.0 - moved.sum(axis=1)), np.sqrt(moved**2 @ diagonal**2))
+        own, others = diagonal[:k] * (1.0 - moved.sum(axis=1)), np.sqrt(moved**2 @ diagonal**2)
+        self.std: FloatArray = noise_std * np.hypot(own, others)
         self.direction_quality = np.clip(1.0 - 0.5 * (ratio[:k] ** 2).sum(axis=1), 0.0, 1.0)
         turned, short = 0.5 * ratio[:k] ** 2, 1.0 - np.sqrt(self.direction_quality)
         self.loading_std = np.minimum(1.0, np.sqrt(vectors**2 @ turned.T + (short * vectors[:, :k]) ** 2))

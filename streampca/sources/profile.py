@@ -86,7 +86,8 @@ class Profile:
     """Counts of the cells, bad rows and long rows of a table.
 
     ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
-    ``complete`` rows have a finite number in each of these, and ``long`` ones of them are longer than ``row_norm``.
+    ``complete`` rows have a finite number in each of these; ``long`` ones of them are longer than ``row_norm``, and
+    ``short`` ones at most a third as long.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Profile:
         used: Sequence[int] | None,
     ) -> None:  # fmt: skip
         self._table, self._bounds, self.row_norm, self.used = table, bounds, row_norm, used
-        self.rows = self.unreadable = self.complete = self.long = 0
+        self.rows = self.unreadable = self.complete = self.long = self.short = 0
         self._kinds = ["empty"] * len(table.names)
         self._finite, self._outside = np.zeros((2, len(table.names)), dtype=np.int64)
         self._styles = [Counter[str]() for _ in table.names]  # of the cells that are no finite numbers
@@ -134,7 +135,9 @@ class Profile:
             rows = values[:, self.used][finite[:, self.used].all(axis=1)]
             self.complete += len(rows)
             with np.errstate(over="ignore"):
-                self.long += int(np.count_nonzero(np.linalg.norm(rows, axis=1) > (self.row_norm or math.inf)))
+                norms = np.linalg.norm(rows, axis=1)
+            self.long += int(np.count_nonzero(norms > (self.row_norm or math.inf)))
+            self.short += int(np.count_nonzero(norms <= (self.row_norm or 0.0) / 3.0))
 
     def columns(self) -> pd.DataFrame:
         """Return the figures of the columns, a line each; see `streampca.views.check.Check`."""

@@ -56,7 +56,7 @@ class Engine:
         self, algorithm: Algorithm, randomness: Randomness, admission: Admission,
         regret_log: RegretLog | None, private_log: PrivateRegret | None, account: Account | None,
     ) -> None:  # fmt: skip
-        self.algorithm, self.randomness, self.account = algorithm, randomness, account
+        self._algorithm, self.randomness, self.account = algorithm, randomness, account
         self.regret_log, self.private_log = regret_log, private_log
         self.log: CommitLog | None = None
         self.lane: Lane | None = None
@@ -71,6 +71,12 @@ class Engine:
         self.guard = Guard("stream")
         self.start_id = os.urandom(NAME_BYTES)  # names this start of a run, for which a ledger is debited once
         tell_of_forks(self)
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, once the features are known with numbers for defaults that depend on them."""
+        d = self._now.admission.n_features
+        return self._algorithm if d is None else self._algorithm.resolved(d)
 
     @property
     def now(self) -> State:

@@ -35,7 +35,7 @@ from streampca.views.facts import (
 from streampca.views.plots import LARGE, eigenvalue_title, spectrum
 
 #: Facts that are notes below the table of a terminal.
-NOTES = ("Rows clipped to", "Error bars")
+NOTES = ("Rows clipped to", "Gradients clipped to", "Error bars")
 
 
 @dataclass(frozen=True, eq=False)

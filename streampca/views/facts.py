@@ -173,13 +173,15 @@ class Looks:
 
 
 def notes_on(release: Release) -> list[Fact]:
-    """Return what error bars leave out: clipping to a norm that the algorithm estimated, and smoothing."""
+    """Return what else a release depends on: clipping of rows or gradients, and smoothing."""
     notes = []
     if (radius := release.details.get("clip_radius", 1.0)) != 1.0:
         # About a mean, rows are divided by 1 + |m| before they are clipped.
         norm, about = radius * (1.0 + release.details.get("center_norm", 0.0)), " about the mean" * release.is_centered
         text = f"norm {norm * release.row_norm:.3g}{about}, measured privately"
         notes.append(Fact("Rows clipped to", f"{text}; error bars are of the noise, not of clipping"))
+    if (clip := release.details.get("gradient_clip", 1.0)) != 1.0:
+        notes.append(Fact("Gradients clipped to", f"{clip:.3g} row_norm**2, which lowers the noise"))
     if release.own_smoothed is not None:
         notes.append(Fact("Error bars", "of the noise only: the bias of smoothing depends on the drift of the rows"))
     return notes

@@ -150,6 +150,14 @@ def test_the_share_of_long_rows(table):
     assert f"{report.share_long:.1%} of the complete rows are longer" in str(report).replace("\n", " ")
 
 
+def test_uneven_rows_are_pointed_to_a_smaller_norm() -> None:
+    uneven = [[3.0, 0.1]] * 40 + [[0.5, 0.1]] * 60
+    text = str(sp.check(uneven, row_norm=3.0)).replace("\n", " ")
+    assert "60.0% of them are at most a third as long" in text
+    assert "row_norm=1.5 times it has less noise" in text
+    assert "a third as long" not in str(sp.check(uneven, row_norm=1.2)).replace("\n", " ")
+
+
 def test_kinds_are_those_of_the_first_rows():
     """Otherwise a second reading would be needed to count the complete rows."""
     late = [[1.5, "x" if i < 9_000 else 2.5] for i in range(20_000)]

@@ -118,7 +118,11 @@ def main(*retired: str, why: str) -> None:
                 # Bases of another build are left as they are if everything with equal bits on all builds is equal.
                 parts = ("releases",) if name in cases.BY_LAPACK else ("releases", "words", "facts")
                 names = list(found) if before.get("build") == place else parts
-                if any(before.get(part) != found[part] for part in names):
+                # Releases without a Gram matrix show a change in their bases only, which are compared as numbers.
+                same = name in cases.BY_LAPACK or np.allclose(
+                    before.get("projector", 2.0), found["projector"], atol=1e-6
+                )
+                if not same or any(before.get(part) != found[part] for part in names):
                     changed.append(name)
                     file["cases"][name] = found
     if changed or retired:

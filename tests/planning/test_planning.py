@@ -111,6 +111,58 @@ def test_waiting_and_noise_are_weighed() -> None:
         assert chosen.regret_per_row <= other.best.regret_per_row * 1.001 + 0.003 * 0.6
 
 
+def test_without_a_guess_shares_are_intervals_over_spectra() -> None:
+    asked = ASKED | {"n_rows": 1000, "release_every": 1000}
+    del asked["spectrum"]
+    found = plan(**asked)
+    shares = {
+        (guess, norm): {p.label: p.captured for p in plan(**asked, spectrum=guess, typical_norm=norm).predictions}
+        for guess in ("flat", "decaying", "steep") for norm in (0.3, 0.6, 1.0)
+    }  # fmt: skip
+    for p in (p for p in found.predictions if p.is_certain):
+        each = [one[p.label] for one in shares.values()]
+        assert p.captured_interval == pytest.approx((min(each), max(each)), abs=0.04)
+        assert p.captured == shares["decaying", 0.6][p.label]
+    assert found.best.captured_interval is not None
+    assert f"({found.best.captured_interval[0]:.1%} to 100.0% by the spectrum)" in found.reason
+    assert "assumed: nothing: flat/decaying/steep spectra of rows of norm 0.3/0.6/1" in str(found)
+    narrow = plan(**asked, typical_norm=0.6)
+    assert narrow.best.captured == pytest.approx(found.best.captured, abs=1e-3)
+    assert narrow.best.captured_interval[0] > found.best.captured_interval[0]  # type: ignore[index]
+    assert all(p.captured_interval is None for p in plan(**ASKED).predictions)
+
+
+def test_what_cannot_center_is_scored_about_the_mean_with_it() -> None:
+    # A mean of norm .8 takes one of two components, of which the second holds a third of the best variance.
+    asked = ASKED | {"spectrum": [0.04, 0.02, 0.001], "typical_norm": 0.84, "release_every": 3000, "n_rows": 30_000}
+    found = {p.label: p for p in plan(**asked).predictions}
+    assert found["MatrixLaplaceCovariance"].captured == pytest.approx(2 / 3, abs=0.12)
+    assert found["PrivateOja"].captured < 0.8
+    assert found["GaussianCovariance"].captured > 0.99
+    once = plan(**(asked | {"release_every": 30_000}))
+    assert once.best.name == "GaussianCovariance"
+    rows = np.random.default_rng(0).choice([-1.0, 1.0], (30_000, 8)) * np.sqrt([0.04, 0.02, 0.001, 0, 0, 0, 0, 0])
+    rows += 0.8 * np.sqrt(1 / 8)
+    basis = sp.MatrixLaplaceCovariance(n_components=2, epsilon=1.0).release(rows, row_norm=1.0, seed=0).subspace.basis
+    assert np.trace(basis.T @ np.cov(rows.T) @ basis) / 0.06 == pytest.approx(2 / 3, abs=0.12)
+    # About 0, nothing is lost by not centering.
+    pure = plan(**(asked | {"release_every": 30_000, "center": False})).best
+    assert "delta" not in pure.settings
+
+
+def test_a_window_that_noise_drowns_becomes_one_release_a_window() -> None:
+    asked = ASKED | {"n_rows": 10_000, "n_features": 50, "center": False, "window": 400}
+    drowned = plan(**asked)
+    assert drowned.best.name == "Tumbling[AdaptiveCovariance]"
+    names = {"Tumbling": sp.Tumbling, "AdaptiveCovariance": sp.AdaptiveCovariance}
+    assert eval(drowned.best.code, names) == drowned.algorithm
+    rows = np.random.default_rng(0).normal(size=(400, 50)) / 10.0
+    assert len(sp.Stream(drowned.algorithm, row_norm=1.0).push_many(rows).releases) == 1
+    assert "a release a window" in drowned.reason
+    clear = plan(**(asked | {"n_features": 8, "window": 2000}))
+    assert clear.best.settings["method"] == "smoothed"
+
+
 def needed_by(found: Plan) -> int:
     return int(next(text for text in found.warnings if "needed" in text).split("about ")[1].split(" rows")[0])
 
@@ -140,7 +192,7 @@ def test_thousands_of_features_are_sketched_up_to_64_releases() -> None:
     assert "3400 features take about 1 GB" in found.reason
     once = plan(**(ASKED | wide), release_every=20_000)
     assert once.best.serves == "once"
-    assert once.best.captured > found.best.captured > 0.9
+    assert once.best.captured > found.best.captured > 0.8
     many = plan(**(ASKED | wide), release_every=20)
     assert many.best.captured == max(p.captured for p in many.predictions)
     with pytest.raises(UsageError, match="window=100: no algorithm for windows of 3400 features"):
@@ -153,15 +205,18 @@ def test_a_single_release_is_told_how_many_rows_would_do() -> None:
     enough = plan(**(ASKED | {"n_rows": needed}), release_every=needed)
     (captured,) = (p.captured for p in enough.predictions if p.name == "GaussianCovariance")
     assert captured == pytest.approx(0.99, abs=0.002)
-    wide = {"n_features": 50, "n_components": 5, "spectrum": "decaying", "n_rows": 1000}
-    adaptive = plan(**(ASKED | wide), release_every=1000)
+    wide = {"n_features": 50, "n_components": 5, "spectrum": "decaying", "n_rows": 500}
+    adaptive = plan(**(ASKED | wide), release_every=500, center=False)
     assert adaptive.best.name == "AdaptiveCovariance"
     assert "on yours the planner cannot tell" in adaptive.reason
 
 
 def test_advice_on_row_norm_delta_and_epsilon() -> None:
     for changes, advice in (
-        ({"spectrum": "decaying", "row_norm": 10.0, "typical_norm": 1.0}, "row_norm=1 would have 100 times less"),
+        (
+            {"spectrum": "decaying", "row_norm": 10.0, "typical_norm": 1.0},
+            "row_norm=1.5, 1.5 times it, would have 44.4 times less",
+        ),
         ({"spectrum": "decaying", "row_norm": 1.0, "typical_norm": 5.0}, "scales almost every row down"),
         ({"spectrum": [0.05, 0.02]}, "tight"),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import streampca as sp
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.ascent import EXACT_ROWS, GRID, orthonormalise
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, gradient_sensitivity
+from streampca.views.card import card
 
 
 def spiked(n: int, d: int, k: int, noise: float = 0.5, seed: int = 0) -> np.ndarray:
@@ -71,10 +73,41 @@ def test_the_sensitivity_is_attained() -> None:
     basis = np.eye(4)[:, :2]
     a, b = basis.T
     assert np.linalg.norm(gradient(a, basis, 1.0) - gradient(b, basis, 1.0)) == pytest.approx(math.sqrt(2.0))
-    steep = math.sqrt(1.0 - 0.1**2)  # small clips: nearly opposite gradients, nearly 2 * clip
-    a, b = np.array([0.1, steep, 0, 0]), np.array([0.1, -steep, 0, 0])
-    apart = np.linalg.norm(gradient(a, basis[:, :1], 0.1) - gradient(b, basis[:, :1], 0.1))
-    assert 0.99 * 0.2 < apart <= gradient_sensitivity(1, 0.1, "replace") == 0.2
+    # Unit rows with the norm of the clip in the subspace, at the angle of the proof there and on two sides of it.
+    for k, clip in ((1, 0.1), (1, 0.7), (2, 0.3), (2, 0.57), (2, 0.6), (2, 0.9)):
+        cos, steep = min(1.0, (1.0 - clip**2) / (2.0 * clip**2)) if k > 1 else 1.0, math.sqrt(1.0 - clip**2)
+        a, b = np.array([clip, 0, steep, 0]), np.array([clip * cos, clip * math.sqrt(1.0 - cos**2), -steep, 0])
+        apart = np.linalg.norm(gradient(a, basis[:, :k], clip) - gradient(b, basis[:, :k], clip))
+        assert apart == pytest.approx(gradient_sensitivity(k, clip, "replace"), rel=1e-12)
+
+
+def test_the_default_clip_is_a_public_number_in_repr_card_and_state() -> None:
+    asked = sp.PrivateOja(n_components=2, epsilon=1.0, horizon=40)
+    stream = sp.Stream(asked, row_norm=1.0, features=[f"x{i}" for i in range(50)], seed=1)
+    clip = 1.15 * math.sqrt(2 / 50)
+    assert stream.algorithm == asked.resolved(50) == replace(asked, clip=clip)
+    assert asked.resolved(2).clip == 1.0
+    assert f"clip={clip!r}" in repr(stream.algorithm)
+    same = sp.Stream(replace(asked, clip=clip), row_norm=1.0, seed=1)
+    rows = spiked(40, 50, 2)
+    release, other = (each.push_many(rows).releases[-1] for each in (stream, same))
+    assert np.array_equal(release.subspace.basis, other.subspace.basis)
+    assert release.details["gradient_clip"] == clip
+    facts = {fact.label: fact.value for fact in card(release).facts}
+    assert facts["Gradients clipped to"].startswith("0.23 row_norm**2")
+    with_paper = sp.Stream(replace(asked, clip=1.0), row_norm=1.0, seed=1).push_many(rows).releases[-1]
+    assert "Gradients clipped to" not in {fact.label for fact in card(with_paper).facts}
+
+
+def test_an_unknown_number_of_features_leaves_the_clip_open(tmp_path: Path) -> None:
+    stream = sp.Stream(FIVE, row_norm=1.0, store=sp.Store(tmp_path / "run"))
+    assert stream.algorithm == FIVE
+    stream.push_many(np.zeros((10, 80)))
+    assert stream.algorithm.parameters()["clip"] == 1.15 * math.sqrt(5 / 80)
+    stream.close()
+    resumed = sp.Stream.resume(sp.Store(tmp_path / "run"))
+    assert resumed.engine.now.processor.algorithm == resumed.algorithm == stream.algorithm  # type: ignore[union-attr]
+    resumed.close()
 
 
 @pytest.mark.parametrize("clip", [None, 0.3])
@@ -85,7 +118,7 @@ def test_what_is_hidden_is_the_exact_sum_of_clipped_gradients(clip: float | None
     after, release = first.absorb(rows[100:], outlet)
     assert [kind for kind, _ in outlet.hidden] == ["gradient"]
     exact = outlet.hidden[0][1][0]
-    expected = sum(gradient(row, processor.basis, clip or 1.0) for row in rows)
+    expected = sum(gradient(row, processor.basis, clip or 1.15 * math.sqrt(2 / 6)) for row in rows)
     assert np.abs(exact - expected).max() < 4 * GRID
     assert np.array_equal(exact, np.rint(exact / GRID) * GRID)
     assert outlet.released[0][1] == processor.std

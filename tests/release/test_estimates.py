@@ -259,3 +259,27 @@ def test_the_exact_sum_of_shares_does_not_exceed_one(monkeypatch):
     ratio = Estimates(gram=np.eye(3), noise_std=0.0, n_components=3, rows=3).explained_variance_ratio
     assert math.fsum(ratio) <= 1.0
     assert ratio.sum() == pytest.approx(1.0)
+
+
+def test_bars_of_variances_include_the_noise_of_the_debiasing():
+    """Close eigenvalues: bars of the noise alone cover too rarely. Five standard deviations (binomial) below .95."""
+    source, exact = np.random.default_rng(2), np.diag([40.0, 9.0, 7.5, 6.0, 4.5, *np.linspace(3.0, 0.0, 25)])
+    covered, alone = np.zeros(3), np.zeros(3)
+    for _ in range(600):
+        made = Estimates(gram=exact + goe(source, 30), noise_std=1.0, n_components=3, rows=1000)
+        off = np.abs(made.variances - along(exact, made))
+        covered, alone = covered + (off < 1.96 * made.std), alone + (off < 1.96)
+    assert covered.min() >= least_count(600, 0.95, 3e-7)
+    assert alone.min() < least_count(600, 0.95, 3e-7)
+
+
+def test_bars_of_variances_follow_the_slope_of_the_debiasing():
+    """Against differences: each eigenvalue moves all debiased variances."""
+    values, step = np.array([5.0, 3.9, 3.0, 1.0, 0.2]), 1e-5
+
+    def variances(at):
+        return Estimates(gram=np.diag(at), noise_std=0.8, n_components=3, rows=100).variances
+
+    slopes = np.array([variances(values + step * e) - variances(values - step * e) for e in np.eye(5)]) / (2 * step)
+    std = Estimates(gram=np.diag(values), noise_std=0.8, n_components=3, rows=100).std
+    np.testing.assert_allclose(std, 0.8 * np.linalg.norm(slopes, axis=0), rtol=1e-6)

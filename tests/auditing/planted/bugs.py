@@ -43,7 +43,7 @@ from streampca.privacy.randomness import NAME_BYTES, DrawKeys, Draws
 from streampca.processors import private_fpl, private_oja, private_sketch
 from streampca.processors.dp_pca import Plan
 from streampca.processors.private_fpl import FPLProcessor
-from streampca.processors.private_oja import PrivateOjaProcessor
+from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
 from streampca.processors.sliding_window import METHODS, HistogramProcessor, RingProcessor, View
 from streampca.processors.spectral_histogram import SpectralHistogram
@@ -363,6 +363,8 @@ bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
     times(private_oja, "gradient_sensitivity", 0.5))
 bug("gradients not clipped", "PrivateOja-clipped", (
     private_oja, "clipped_gradients", lambda honest: lambda rows, basis, bound: honest(rows, basis, 1.0)))
+bug("gradients clipped after the noise was calibrated for another clip", "PrivateOja PrivateOja-replace", (
+    PrivateOja, "noise_std", lambda honest: lambda self, d: honest(self.resolved(2 * d), d)))
 bug("noise calibrated for another clip", "PrivateSketch PrivateSketch-replace", (
     private_sketch, "sketched", lambda honest: lambda rows, omega, clip, weight: honest(rows, omega, 2 * clip, weight)))
 bug("sum of rows not charged", "PrivateSketch-centered PrivateSketch-centered-replace", _fresh_mechanism, (

@@ -58,7 +58,7 @@ __all__ = ["BUGS", "CASES"]
 
 def _step_twice(made: PrivateOjaProcessor, self: PrivateOjaProcessor, *_: Any) -> Any:
     if made.waiting.count:
-        made.total = made.total + clipped_gradients(made.waiting.array, made.basis, made.algorithm.bound)
+        made.total = made.total + clipped_gradients(made.waiting.array, made.basis, made.algorithm.clip)
     return made
 
 
@@ -245,7 +245,7 @@ bug("a row of the block before in the next one", "Tumbling", after(TumblingProce
     const(TumblingProcessor, "rows_until_release", lambda self: self.algorithm.release_every - self.held.count))
 bug("the allowance for rounding left out", "PrivateOja-clipped",
     put(PrivateOja, "noise_std",
-        lambda self, *_: gradient_sensitivity(self.n_components, self.bound, self.adjacency) / self.budget.mu))
+        lambda self, *_: gradient_sensitivity(self.n_components, self.clip, self.adjacency) / self.budget.mu))
 bug("sums not coarsened", "PrivateOja PrivateFPL-private-bounds", put(LatticeSum, "noisy", _finer))
 
 
