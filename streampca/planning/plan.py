@@ -40,6 +40,8 @@ _SQUARE_BYTES, _MATRICES = 88.0, 1e9
 _SKETCHED = 64
 #: Norm that the planner proposes, over that of typical rows.
 _LONGER = 1.5
+#: Loss of one release by the Gaussian mechanism from which an adaptive one is chosen.
+_LOSES = 0.002
 #: Share that a good subspace captures.
 GOOD = 0.99
 
@@ -236,10 +238,7 @@ def _recommend(found: Sequence[Prediction], question: Question) -> tuple[Predict
         tumbling = [p for p in found if p.name.startswith("Tumbling[Adaptive") and p.centers == question.center]
         smoothed = max((p.captured for p in candidates if p.settings["method"] == "smoothed"), default=1.0)
         if tumbling and 1.0 - smoothed >= _LOST and tumbling[0].captured > most:
-            return tumbling[0], (
-                f"captures {tumbling[0].captured:.1%} of the best subspace of a whole window on Gaussian rows of this "
-                f"spectrum, with a release a window; sliding windows capture {most:.1%} at most"
-            )
+            return tumbling[0], f"sliding windows capture {most:.1%} of the best subspace at most. {tumbling[0].note}"
         # The window itself, if its rows or the sums between its releases fit into memory; else a sum of bounded memory.
         width, d = question.rows, question.n_features
         held = min(4 * width * d, width // good[0].settings["release_every"] * 16 * svec_size(d))
@@ -251,14 +250,15 @@ def _recommend(found: Sequence[Prediction], question: Question) -> tuple[Predict
             f"captures {chosen.share_text} of the best subspace of the window (the most is {most:.1%}), with "
             f"{chosen.releases} releases; {chosen.note}"
         )
-    # Certain ones first, then those that spend no delta, then those with a Gram matrix.
-    chosen = min(good, key=lambda p: (not p.is_certain, "delta" in p.settings, isinstance(p.algorithm, ExactSubspace)))
-    if not chosen.is_certain:
-        known = max((p for p in candidates if p.is_certain), key=lambda p: p.captured)
-        return chosen, (
-            f"captures {chosen.captured:.1%} of the best subspace on Gaussian rows of this spectrum ({known.name}: "
-            f"{known.captured:.1%}); how much on yours the planner cannot tell"
-        )
+    # How much an adaptive mechanism gains cannot be told, but it hardly loses: it is chosen where something is to gain.
+    known = [p for p in candidates if p.is_certain]
+    unknown = [p for p in candidates if not p.is_certain]
+    most = max(p.captured for p in known)
+    if unknown and 1.0 - most > _LOSES and question.n_features > 1:
+        return unknown[0], f"GaussianCovariance captures {most:.1%} of the best subspace. {unknown[0].note}"
+    # Those that spend no delta first, then those with a Gram matrix.
+    good = [p for p in known if p.captured >= most - _EQUAL]
+    chosen = min(good, key=lambda p: ("delta" in p.settings, isinstance(p.algorithm, ExactSubspace)))
     pure = "" if "delta" in chosen.settings else ", and spends no delta"
     return chosen, f"captures {chosen.share_text} of the best subspace (the most is {most:.1%}){pure}"
 
