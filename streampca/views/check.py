@@ -33,9 +33,11 @@ class Check:
         Columns of the proposal: those given, or else those of numbers.
     share_long : float or None
         Share of the complete rows that are longer than ``row_norm``.
-    noise_std, captured : float or None
-        With ``epsilon``: standard deviation of a diagonal entry of the noise, in units of row_norm**2, and the share of
-        the best subspace's variance that the planner expects, from the public numbers n and d alone.
+    noise_std : float or None
+        With ``epsilon``: standard deviation of a diagonal entry of the noise, in units of row_norm**2.
+    captured : (float, float) or None
+        With it, too: least and largest share of the best subspace's variance that the planner expects, over spectra and
+        lengths of rows; from the public numbers n and d alone.
     notes : tuple of str
     proposal : str
         A command, or in Python the bounds, with placeholders in place of ranges; empty if these were given.
@@ -48,7 +50,7 @@ class Check:
     used: tuple[str, ...]
     share_long: float | None
     noise_std: float | None
-    captured: float | None
+    captured: tuple[float, float] | None
     notes: tuple[str, ...]
     proposal: str
 
