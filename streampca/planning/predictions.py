@@ -69,9 +69,8 @@ class Prediction:
     captured : float
         Expected share of the best subspace's variance that the last release captures: about the mean if the question
         is, for every candidate. Without a guess, that of the middle spectrum and the middle norm.
-    releases : int
-    note : str
-        A limitation, or a condition.
+    releases, note : int and str
+        Their number, and a limitation or condition.
     noise_std : float or None
         Standard deviation of a diagonal entry of the noise in the last released Gram matrix, in units of row_norm**2.
         None without a Gram matrix, or for noise of another law.
@@ -83,12 +82,8 @@ class Prediction:
     captured_interval : (float, float) or None
         Without a guess, the least and the largest share over all `GUESSES` and `NORMS`; None with one, and if the
         share is not certain.
-    name : str
-        Name of the class, e.g. ``"PrivateFPL"``.
-    label : str
-        Short text, unique among the candidates for one question.
-    code : str
-        Python expression that creates the algorithm.
+    name, label, code : str
+        The class, a short text that is unique among the candidates, and the Python expression of the algorithm.
     """
 
     algorithm: Any
@@ -169,12 +164,10 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
 
 def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield `ExactSubspace`, if the guess is that rows lie in a subspace exactly."""
-    k = question.n_components
+    k, mechanism = question.n_components, ExactSubspace(**question.settings)
     # With a mean, rows lie in a space of one more dimension.
-    if float(question.spectrum[k:].sum()) + question.mean_square > _NOTHING or k >= question.n_features:
-        return
-    mechanism = ExactSubspace(**question.settings)
-    if question.rows >= (needed := mechanism.rows_needed()):
+    lies = float(question.spectrum[k:].sum()) + question.mean_square <= _NOTHING and k < question.n_features
+    if lies and question.rows >= (needed := mechanism.rows_needed()):
         note = f"exact, if rows lie in a subspace exactly; from {needed} rows"
         yield _once(question, mechanism, question.settings, 1.0, note)
 
