@@ -41,14 +41,9 @@ class Mechanism(Configuration):
 
     @abstractmethod
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """Release admitted rows. All randomness comes from ``outlet``.
+        """Release admitted rows, (n, d), the last of which is row t of the run. All randomness comes from ``outlet``.
 
-        Parameters
-        ----------
-        rows : (n, d) array with n >= 1, admitted. Not written to.
-        outlet : its label holds the mechanism and its `constants`.
-        terms : of the release, or of the releases of a longer run (`Tumbling`).
-        t : rows of the run so far, counting these.
+        The label of the outlet holds the mechanism and its `constants`. ``terms`` may be those of a longer run.
         """
 
     def noise_law(self, n_features: int) -> NoiseLaw | None:
@@ -109,7 +104,13 @@ class Mechanism(Configuration):
         elif seed is not None or not isinstance(randomness, Randomness):
             raise UsageError(f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, a seed, or neither")
         # Each row depends on itself only.
-        rows, report = self._admitted(rows, admission)
+        values, (rows, marks) = rows, admission.block(rows, 1)
+        report = AdmissionReport.of(admission, marks.counts(), n)
+        if self.is_exact:
+            present = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
+            # Minus zero becomes zero, so that equal rows have equal bits.
+            rows = in_norm(present, admission.row_norm) + 0.0
+            report = replace(report, share_scaled=0.0, ball_used=1.0)
         guarantee = self.guarantee_for(d)
         # Debit before any noise exists: a failure in between loses budget, never privacy.
         if account is not None:
@@ -128,30 +129,13 @@ class Mechanism(Configuration):
         tell_curator(report)
         return release
 
-    def _admitted(self, values: FloatArray, admission: Admission) -> tuple[FloatArray, AdmissionReport]:
-        """Return rows as the mechanism absorbs them, and the report on them."""
-        rows, marks = admission.block(values, 1)
-        report = AdmissionReport.of(admission, marks.counts(), len(rows))
-        if not self.is_exact:
-            return rows, report
-        present = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
-        # Minus zero becomes zero, so that equal rows have equal bits.
-        return in_norm(present, admission.row_norm) + 0.0, replace(report, share_scaled=0.0, ball_used=1.0)
-
 
 class SubspaceFinder(Mechanism):
-    """A mechanism that releases a subspace that holds nearly all rows, or nothing. Rows are not scaled nor rounded.
-
-    Attributes
-    ----------
-    delta : see `Budget`.
-    max_components : largest dimension considered if n_components is None.
-    block_rows : rows in a block, which votes for the subspace of its rows; None for the default.
-    """
+    """A mechanism that releases a subspace that holds nearly all rows, or nothing. Rows are not scaled nor rounded."""
 
     delta: float
-    max_components: int
-    block_rows: int | None
+    max_components: int  # largest dimension considered if n_components is None
+    block_rows: int | None  # rows in a block, which votes for the subspace of its rows; None for the default
     _largest: int  # largest dimension considered
     finds_components = True
     is_exact = True

@@ -84,8 +84,6 @@ class GaussianCovariance(CovarianceMechanism):
     of Balle and Wang (2018, Theorem 8). One row changes the Gram matrix by at most 1 in Frobenius norm under zero-out,
     ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under replace. ``svec`` is an isometry, so noise N(0,
     sigma**2) in its coordinates with ``sigma = sensitivity / mu`` is mu-GDP: GOE noise of norm ``sigma sqrt(2 d)``.
-
-    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Algorithm 1.
     """
 
     n_components: int
@@ -122,12 +120,7 @@ class GaussianCovariance(CovarianceMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class PureCovariance(CovarianceMechanism):
-    """A covariance mechanism with delta 0, whose noise has one scale.
-
-    Parameters
-    ----------
-    n_components, epsilon, adjacency : see `Mechanism`.
-    """
+    """A covariance mechanism with delta 0, whose noise has one scale."""
 
     n_components: int
     epsilon: float
@@ -150,7 +143,9 @@ class PureCovariance(CovarianceMechanism):
 class MatrixLaplaceCovariance(PureCovariance):
     """Gram matrix plus the difference of two Wishart matrices: pure epsilon, the least noise at delta 0.
 
-    Parameters are those of `PureCovariance`.
+    Parameters
+    ----------
+    n_components, epsilon, adjacency : see `Mechanism`.
 
     Notes
     -----
@@ -160,9 +155,7 @@ class MatrixLaplaceCovariance(PureCovariance):
     ``f(N) = f(-N)`` also ``f(N) >= exp(-tr D / 2c) f(N + D)``. A row adds a PSD matrix of trace at most 1, so c = 1/(2
     epsilon) gives exactly (epsilon, 0)-DP under zero-out. Replacing one is two such steps: c = 1/epsilon (for d = 1
     they cannot both be full, and c = 1/(2 epsilon) stays). For d = 1 the noise is Laplace(1/epsilon).
-
-    Citation: the symmetrized form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2, whose printed one-sided noise is not
-    (epsilon, 0)-DP.
+    (The printed noise of JXZ16, one Wishart matrix, is not (epsilon, 0)-DP.)
     """
 
     theorem = "matrix-variate Laplace mechanism: log-density changes by at most the trace norm over 2c"

@@ -49,12 +49,9 @@ class StabilityHistogram:
 
     epsilon: float
     delta: float
-    #: Scale of the Laplace noise: two counts change, so 2 / epsilon.
-    scale: float = field(init=False, repr=False, compare=False)
-    #: Noisy counts above it are released: 1 + scale * ln(1 / (2 delta)).
-    threshold: float = field(init=False, repr=False, compare=False)
-    #: (epsilon, delta), tight; the unit is one vote.
-    guarantee: Guarantee = field(init=False, repr=False, compare=False)
+    scale: float = field(init=False, repr=False, compare=False)  # of the Laplace noise: two counts change
+    threshold: float = field(init=False, repr=False, compare=False)  # noisy counts above it are released
+    guarantee: Guarantee = field(init=False, repr=False, compare=False)  # (epsilon, delta), tight, for one vote
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < math.inf:
