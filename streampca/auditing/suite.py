@@ -58,11 +58,6 @@ def audit(
     Report
         A row for each kind of private value: "refuted" (with a witness), "holds" (with the shares of the claim that
         were seen and accounted for) or "cannot see" (with the mutants that were missed).
-
-    Raises
-    ------
-    UsageError
-        If `subject` cannot be audited, or `rows` do not suit it.
     """
     if mode not in NUMBERS:
         raise BadParameterError("mode", mode, "'standard' or 'quick'")

@@ -35,8 +35,6 @@ class StabilityHistogram:
     A neighbor moves one vote to another bin. The votes of subsamples move even when a row is only zeroed out: with
     noise for a vote that appears or vanishes, Lap(1/epsilon), the true delta would be 0.24 at epsilon = 1.
 
-    Notes
-    -----
     *Theorem.* (epsilon, delta)-DP per vote, delta in (0, 0.5), and no smaller delta holds.
 
     *Proof.* Let b = 2 / epsilon be the scale of the noise and 1 + b ln(1 / (2 delta)) the threshold. A bin occupied on

@@ -23,8 +23,6 @@ def laplace_delta(numbers: int, epsilon: float) -> float:
 
     ``numbers`` with such noise change by one row, and ``epsilon`` is spent on all of them together.
 
-    Notes
-    -----
     A sampled Laplace variable is the logarithm of one of 2**53 uniform numbers (`randomness.Draws.laplace`), released
     on a grid of at least 2**-20 of its scale. The probability of each cell is off by less than 2**-54; that of the
     neighbor counts exp(e) times, if the row spends e on this number. Summed over all cells (counted, in a test), that
@@ -113,9 +111,6 @@ class Guarantee:
         """Return the largest probability with which a test finds the unit in the data, at ``fpr`` false alarms.
 
         The test sees all releases and knows everything else; a false alarm is to find a unit that is not in the data.
-
-        Notes
-        -----
         For mu-GDP it is ``Phi(Phi^-1(fpr) + mu)``, the power of the likelihood ratio test (Dong, Roth and Su 2022),
         plus the slack. Otherwise ``min(e**epsilon fpr + delta, 1 - e**-epsilon (1 - delta - fpr))``, which is all that
         (epsilon, delta)-DP says, and which some mechanism attains (Kairouz, Oh and Viswanath 2015).

@@ -105,13 +105,9 @@ class Algorithm(Configuration):
     ) -> Processor:
         """Create a processor before its first row, or restore one from a snapshot.
 
-        Parameters
-        ----------
-        n_features : length of the admitted rows, with the constant if ``center``.
-        randomness : the key; None draws one from the system.
-        setting : settings of the stream; None for a processor without a stream.
-        start : 16 bytes that name this start of a run. None draws them, or derives them from the seed if there is one.
-        snapshot : from `Processor.snapshot`, for the same parameters, randomness, setting and start.
+        ``n_features`` is the length of the admitted rows, with the constant if ``center``. ``start`` are 16 bytes that
+        name this start of a run; None draws them, or derives them from the seed if there is one. A ``snapshot`` is from
+        `Processor.snapshot`, for the same parameters, randomness, setting and start.
         """
         randomness = randomness or Randomness()
         if setting is None:
@@ -192,10 +188,7 @@ class Processor(State, ABC):
         raise NotImplementedError
 
     def finish(self, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """End the stream, and release the rows that wait if the parameters say so.
-
-        The moment of the end must not depend on the rows. No rows are absorbed afterwards.
-        """
+        """End the stream at a moment that does not depend on the rows; release rows that wait, if parameters say so."""
         return self, None
 
     @property
@@ -205,10 +198,7 @@ class Processor(State, ABC):
         return None if horizon is None else horizon - self.t
 
     def regret_bound(self, t: int, opt: float) -> float | None:
-        """Bound on the expected regret after t rows of a stream fixed in advance; None where none is proved.
-
-        ``opt`` is the best reward in hindsight. It is always a bound, because rewards are not negative.
-        """
+        """Bound on the expected regret after t rows of a stream fixed in advance; None if none below OPT is proved."""
         return None
 
     def curator_gram(self) -> GramSum | None:

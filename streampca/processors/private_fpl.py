@@ -62,11 +62,6 @@ class PrivateFPL(Leader):
     max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
         enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
 
-    Raises
-    ------
-    UsageError
-        If a parameter is outside its domain, or `noise` does not support another option.
-
     Notes
     -----
     *Guarantee.* svec(a a^T) has norm ||a||**2 <= 1, so one row changes one input of the prefix-sum mechanism by at most
@@ -80,9 +75,8 @@ class PrivateFPL(Leader):
     sensitivity 1.125 or 1.125 sqrt(2) (proof in `linalg.centering`). The matrix about the mean is post-processing. The
     guarantee of users uses only these norms.
 
-    *Differences from the paper.* DTTZ14 calibrate each tree node with variance 50 log^3(m/delta)/epsilon^2 over the
-    upper triangle. The same tree calibrated exactly in svec coordinates has about 50 times less noise. The extra noise
-    of Algorithm 4, line 6 only evens out the tree's standard deviation and is omitted.
+    *Differences from the paper.* The tree of DTTZ14 calibrated exactly in svec coordinates has about 50 times less
+    noise. The extra noise of Algorithm 4, line 6 only evens out the tree's standard deviation and is omitted.
     """
 
     n_components: int

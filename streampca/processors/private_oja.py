@@ -127,11 +127,6 @@ class PrivateOja(Algorithm):
     adjacency : ``"zero-out"`` or ``"replace"``.
     release_every : rows between releases. None releases after every step.
 
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
-
     Notes
     -----
     *Guarantee.* Step j releases ``S_j + N(0, s^2)`` with S_j the (d, k) sum of the clipped gradients ``a a^T W_{j-1}``

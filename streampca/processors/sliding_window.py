@@ -64,11 +64,6 @@ class SlidingWindowPCA(Algorithm):
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does: 12.5 % more noise. None means
         True. `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
 
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or the method does not support it.
-
     Notes
     -----
     *Guarantee.* One row changes one input of a matrix mechanism by at most 1 in Euclidean norm (zero-out) or sqrt(2)
@@ -138,13 +133,8 @@ class SlidingWindowPCA(Algorithm):
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
 
-        In units of row_norm**2. Off-diagonal entries have this over sqrt(2). For ``"histogram"`` it assumes that the
-        oldest checkpoint is at the start of the window; `Release.noise_std` uses its actual place.
-
-        Raises
-        ------
-        BadParameterError
-            If nothing has been released after t rows.
+        In units of row_norm**2. For ``"histogram"`` it assumes that the oldest checkpoint is at the start of the
+        window; `Release.noise_std` uses its actual place. `BadParameterError` if nothing has been released.
         """
         check_count("t", t)
         if t < self.release_every:
@@ -156,10 +146,7 @@ class SlidingWindowPCA(Algorithm):
         return *numbers, *self.processor.constants(self, n_features), *self.mechanism.constants()
 
     def noise_bound(self, n_features: int) -> float:
-        """Bound on the spectral norm of the noise in a release and its checkpoints.
-
-        It holds with probability 1 - failure_rate at any one time.
-        """
+        """Bound on the spectral norm of the noise in a release and its checkpoints; see ``failure_rate``."""
         return self.processor.noise_bound(self, n_features)
 
     def additive_error(self, n_features: int) -> float:

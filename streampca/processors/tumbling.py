@@ -29,11 +29,6 @@ class Tumbling(Algorithm):
     horizon : rows in the stream; None for an endless stream.
     keep_short : whether a shorter last block is released too, at the horizon or by `finish`. Public.
 
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or the mechanism is private under another adjacency only.
-
     Notes
     -----
     *Guarantee.* All releases together have the guarantee of one release by parallel composition (McSherry 2009).

@@ -390,11 +390,8 @@ class Release(Answered):
     def transform(self, rows: Any) -> FloatArray:
         """Return the scores of raw rows on the subspace, (n, k). Not private: a score is a function of its row.
 
-        Parameters
-        ----------
-        rows : (n, d) array in the units and order of the features, or a table with a column for each of them. Rows are
-            neither clamped nor clipped. If the release is centered, its private mean is subtracted. `BadRowError` if
-            they do not fit the features.
+        Rows are (n, d) in the units and order of the features, or a table with a column for each of them; `BadRowError`
+        if they do not fit. They are neither clamped nor clipped. If the release is centered, its mean is subtracted.
         """
         rows = as_block(rows)
         if is_frame(rows) and self.features is not None:
@@ -447,11 +444,8 @@ class Release(Answered):
     def to_json(self, *, gram: bool = True, terms: bool = True) -> str:
         """Return one line of JSON that `from_json` reads back with the same floats. `ValueError` if one is not finite.
 
-        Parameters
-        ----------
-        gram : write the Gram matrix.
-        terms : write guarantee, features and units. Without them the line refers to a header that holds them
-            (`streampca.read_releases`).
+        With ``gram``, it has the Gram matrix; with ``terms``, guarantee, features and units. Without them the line
+        refers to a header that holds them (`streampca.read_releases`).
         """
         out: dict[str, Any] = {
             "t": self.t, "n_components": self.n_components, "basis": self.subspace.basis,
@@ -529,22 +523,14 @@ class Release(Answered):
     ) -> Picture:  # fmt: skip
         """Draw the release: a picture that notebooks show, with ``figure`` and ``save(path)``. Publishable.
 
-        Needs the extra ``report``.
-
-        Components that do not stand out from the noise are hollow or faint, and the title names them.
+        Components that do not stand out from the noise are hollow or faint, and the title names them. Needs the extra
+        ``report``. Raises `NoReleaseError` if the release lacks the data of this kind.
 
         Parameters
         ----------
         kind : ``"loadings"`` (heat map), ``"biplot"``, or ``"scree"`` with the error that the noise causes; from the
             releases in ``past`` to this one, ``"over-time"`` (loadings) or ``"motion"`` (of the subspace).
         past : earlier releases of the run, in order. Those of other dimensions are ignored.
-
-        Raises
-        ------
-        UsageError
-            If the kind is unknown, or needs ``past`` and has none.
-        NoReleaseError
-            If the release lacks the data of this kind.
         """
         return cast(Picture, render("plot", self, kind, past=past))
 

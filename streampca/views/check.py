@@ -36,7 +36,6 @@ class Check:
     noise_std, captured : float or None
         With ``epsilon``: standard deviation of a diagonal entry of the noise, in units of row_norm**2, and the share of
         the best subspace's variance that the planner expects, from the public numbers n and d alone.
-    notes : tuple of str
     proposal : str
         A command, or in Python the bounds, with placeholders in place of ranges; empty if these were given.
     """
