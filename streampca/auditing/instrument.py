@@ -56,30 +56,17 @@ _MORE, _STEP = 8, 1.2
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit of one part, a kind of private value, of one subject.
+    """Result of an audit of one part of one subject."""
 
-    Attributes
-    ----------
-    measure, claim : {"mu", "epsilon", ""} and float
-        Unit of the claim (empty if nothing is measured), and claimed value.
-    seen, accounted : float or None
-        Shares of the claim that the noise was shown to have spent, a lower bound, and that the law of the noise
-        accounts for; None if it is not measured, or there is no law.
-    missed : tuple of str
-        Mutants that the checks did not refute.
-    witness : str
-        Evidence against the claim, or the reason why it is not seen in full.
-    """
-
-    subject: str
-    part: str
-    verdict: Verdict
-    measure: str = ""
-    claim: float = 0.0
-    seen: float | None = None
-    accounted: float | None = None
-    missed: tuple[str, ...] = ()
-    witness: str = ""
+    subject: str  #: what was audited
+    part: str  #: kind of private value
+    verdict: Verdict  #: "refuted", "holds" or "cannot see"
+    measure: str = ""  #: "mu" or "epsilon", the unit of the claim; empty if nothing is measured
+    claim: float = 0.0  #: claimed value
+    seen: float | None = None  #: share of the claim that the noise was shown to have spent, a lower bound
+    accounted: float | None = None  #: share of the claim that the law of the noise accounts for
+    missed: tuple[str, ...] = ()  #: mutants that the checks did not refute
+    witness: str = ""  #: evidence against the claim, or the reason why it is not seen in full
 
     @property
     def holds(self) -> bool:

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streampca.linalg.lattice import STEP
-from streampca.linalg.svec import pack_entries, svec_size
+from streampca.linalg.svec import pack_entries
 from streampca.linalg.types import FloatArray, IntArray, Mask
 
 #: The constant c: c**2 is 1/8, up to rounding onto the lattice of rows.
@@ -188,8 +188,6 @@ def _places(d: int) -> tuple[IntArray, IntArray, IntArray]:
 
     The third array holds the places of the diagonal in the packed matrix of d features.
     """
-    columns = np.triu_indices(d + 1)
-    order = np.arange(svec_size(d + 1))
-    inner, last = order[columns[1] < d], order[(columns[1] == d) & (columns[0] < d)]
-    rows, cols = np.triu_indices(d)
-    return inner, last, np.flatnonzero(rows == cols)
+    rows, columns = np.triu_indices(d + 1)
+    inner, last = np.flatnonzero(columns < d), np.flatnonzero((columns == d) & (rows < d))
+    return inner, last, np.flatnonzero(np.equal(*np.triu_indices(d)))

@@ -79,16 +79,8 @@ class Mechanism(Configuration):
         -------
         Release
             Publishable under its `guarantee`, which covers bad rows: the zero vector is in the domain of every
-            mechanism, and the sensitivity of a centered one is that against an absent row.
-
-        Raises
-        ------
-        UsageError
-            If the shape does not fit the parameters, or another argument is outside its domain.
-        BadRowError
-            If a row has another number of cells. Nothing was drawn or released.
-        BudgetExhaustedError
-            If the account does not cover the guarantee. Nothing was drawn or released.
+            mechanism, and the sensitivity of a centered one is that against an absent row. After an error, as where the
+            account does not cover the guarantee, nothing was drawn or released.
         """
         check_account(account)
         check_scale(bounds, row_norm)

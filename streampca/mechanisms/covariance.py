@@ -20,7 +20,7 @@ from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.clear import Kind, NoiseLaw
 from streampca.release.release import Release
-from streampca.release.terms import Terms, centered_fields
+from streampca.release.terms import Terms, gram_fields
 from streampca.state import repr_of
 
 #: Spectral norm of W1 - W2 over d, for iid Wis_d(d + 1, I) and large d: the edge of the free difference of two
@@ -57,9 +57,7 @@ class CovarianceMechanism(Mechanism):
         details |= {name: getattr(self, name)(d) for name in self.shown}
         # Gaussian noise is independent in svec coordinates, so that one number describes it.
         stated = std if self.is_gaussian else None
-        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": stated, "details": details}
-        if self.center:
-            fields = centered_fields(packed, count, std, terms, details, None)
+        fields = gram_fields(packed, stated, terms, details, count if self.center else None)
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 

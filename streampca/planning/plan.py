@@ -48,25 +48,14 @@ GOOD = 0.99
 
 @dataclass(frozen=True)
 class Plan:
-    """Predictions and a recommendation.
-
-    Attributes
-    ----------
-    question : Question
-    predictions : tuple of Prediction
-        All candidates; those that serve the purpose come first, the best one first.
-    best, reason : Prediction and str
-        The recommended one, and the reason.
-    warnings, advice : tuple of str
-        Expected failures, with the number of rows that would suffice; and choices that the planner cannot make.
-    """
+    """Predictions and a recommendation."""
 
     question: Question
-    predictions: tuple[Prediction, ...]
-    best: Prediction
-    reason: str
-    warnings: tuple[str, ...]
-    advice: tuple[str, ...]
+    predictions: tuple[Prediction, ...]  #: all candidates; those that serve the purpose first, the best one first
+    best: Prediction  #: the recommended one
+    reason: str  #: for the recommendation
+    warnings: tuple[str, ...]  #: expected failures, with the number of rows that would suffice
+    advice: tuple[str, ...]  #: on choices that the planner cannot make
 
     @property
     def algorithm(self) -> Any:

@@ -25,7 +25,7 @@ from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensi
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring
-from streampca.release.terms import Terms, centered_fields
+from streampca.release.terms import Terms, gram_fields
 from streampca.state import fields_of
 
 RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
@@ -182,11 +182,8 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
             details["solver"] = reading.name
         if reading.noise_std is not None:
             details["smoothed_noise_std"] = reading.noise_std * self.terms.row_norm**2
-        fields: dict[str, Any] = {
-            "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": reading.estimate,
-        }  # fmt: skip
-        if algorithm.center:
-            fields = centered_fields(packed, self.terms.count(1, t), std, self.terms, details, reading.estimate)
+        rows = self.terms.count(1, t) if algorithm.center else None
+        fields = gram_fields(packed, std, self.terms, details, rows, reading.estimate)
         # Released rewards are computed on its span, so that it must have the same bits without compiled kernels.
         reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)

@@ -25,7 +25,7 @@ from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import RELEASE_EVERY, Algorithm, Processor
 from streampca.processors.spectral_histogram import Rules, SpectralHistogram
 from streampca.release.release import Release
-from streampca.release.terms import Terms, centered_fields
+from streampca.release.terms import Terms, gram_fields
 
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
 UU21 = "Upadhyay, Upadhyay, ICML 2021 (spectral histogram; its printed mechanism is not used)"
@@ -273,12 +273,9 @@ class WindowProcessor(Processor):
         view = after.close(outlet)
         after.chain = outlet.chain
         details = {"window": [view.first, after.t], **view.details}
-        fields: dict[str, Any] = {
-            "packed_gram": view.packed, "noise_std": view.std, "details": details, "packed_smoothed": view.smoothed,
-        }  # fmt: skip
-        if self.algorithm.center:
-            count = self.terms.count(view.first, after.t) if view.weight is None else view.weight
-            fields = centered_fields(view.packed, count, view.std, self.terms, details, view.smoothed)
+        rows = self.terms.count(view.first, after.t) if view.weight is None else view.weight
+        about = rows if self.algorithm.center else None
+        fields = gram_fields(view.packed, view.std, self.terms, details, about, view.smoothed)
         return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
 
 

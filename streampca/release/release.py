@@ -17,7 +17,7 @@ import numpy as np
 
 from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import Answered, BadRowError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import MeanNoise
+from streampca.linalg.centering import MeanNoise, longer_matrix
 from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import ritz_pairs, top_pairs
 from streampca.linalg.svec import pack_entries, unpack_entries
@@ -26,7 +26,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.release.clear import ONE, NoiseLaw, leading
 from streampca.release.estimates import WIDE, Estimates
 from streampca.release.subspace import Subspace
-from streampca.release.terms import JSON, Terms, before_centering, numbers
+from streampca.release.terms import JSON, Terms, numbers
 from streampca.tables import Picture, render
 
 if TYPE_CHECKING:
@@ -345,15 +345,12 @@ class Release(Answered):
             return int(basis.shape[1])
         if law is None or not basis.size or math.isinf(law.quantile(1, self.n_features, alpha)):
             return None
-        matrix = unpack_entries(cast(FloatArray, self.packed), self.n_features)
-        if "sums" in self._details:
-            matrix = before_centering(cast(FloatArray, self.packed), self.terms, self._details)
         # Smoothed components are tested on the raw matrix: the bias of smoothing has no law.
         if self.own_smoothed is not None and "smoothed_noise_std" in self._details:
             quality = self.component_estimates.direction_quality
         else:
             quality = self._estimates(self.gram, law.std(self.n_features) * unit).direction_quality
-        return leading(matrix, basis, quality, law, alpha, adaptive=adaptive)
+        return leading(before_centering(self), basis, quality, law, alpha, adaptive=adaptive)
 
     def _noise(self) -> NoiseLaw | None:
         """Return the law of the noise in the matrix, before centering, for row_norm = 1; None if it is not stated."""
@@ -544,6 +541,17 @@ class Release(Answered):
         clear = self.n_clear if self.n_features <= 200 else None
         stands = f"{k} components" if clear is None else f"{clear} of {k} components stand out"
         return f"Release: {self.t:,} rows, {self.n_features:,} features, {stands}; {self.guarantee.brief}"
+
+
+def before_centering(release: Release) -> FloatArray:
+    """Return the private matrix before centering, that of longer rows with side d + 1, in units of row_norm = 1."""
+    details, unit = release.details, release.row_norm
+    matrix = unpack_entries(cast(FloatArray, release.packed), release.n_features)
+    if "sums" not in details:  # not centered, or about a mean that was released before
+        return matrix
+    counts = float(details["noisy_count"]), float(details["count"])
+    sums, std = np.asarray(details["sums"], dtype=np.float64), float(details["joint_noise_std"])
+    return longer_matrix(matrix, sums / unit, *counts, std / unit**2)
 
 
 def rows_summed(release: Release) -> float:

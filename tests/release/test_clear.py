@@ -12,7 +12,7 @@ from streampca.errors import UsageError
 from streampca.linalg.centering import centered, longer_matrix, with_constant
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries, unsvec
 from streampca.release.clear import NoiseLaw, leading
-from streampca.release.terms import centered_fields
+from streampca.release.terms import gram_fields
 from streampca.views.card import card
 from streampca.views.facts import Looks, Marks
 from streampca.views.page import Page
@@ -40,7 +40,7 @@ def a_release(rows, k, rng, *, n=None, sigma=SIGMA):
     packed = pack_entries(noisy(longer.T @ longer, sigma, rng))
     terms = sp.Terms(GUARANTEE)
     return sp.Release(
-        t=n or len(rows), n_components=k, terms=terms, **centered_fields(packed, n or len(rows), sigma, terms, {}, None)
+        t=n or len(rows), n_components=k, terms=terms, **gram_fields(packed, sigma, terms, {}, n or len(rows))
     )
 
 
