@@ -131,13 +131,6 @@ def label_of(configuration: Any) -> str:
     return f"{PREFIX} {_json(configuration)}"
 
 
-def repr_of(configuration: Any) -> str:
-    """Return the constructor call, with parameters of ``repr=False`` only if they differ from their default."""
-    values = [(field, getattr(configuration, field.name)) for field in fields(configuration) if field.init]
-    shown = [f"{field.name}={value!r}" for field, value in values if field.repr or value != field.default]
-    return f"{type(configuration).__qualname__}({', '.join(shown)})"
-
-
 def _json(value: Any) -> str:
     """Return canonical JSON of a value. Values of different type or content have different texts."""
     # A NumPy scalar and the Python number of its value configure the same noise.

@@ -12,7 +12,7 @@ from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms import norm_maps as maps
-from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.base import BudgetedMechanism, Mechanism
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.recentering import MEAN_SHARE, SENSITIVITY, EntryNoise, Recentering, ball_noise, sum_and_count
 from streampca.privacy.budget import DELTA, Adjacency, Budget
@@ -21,7 +21,6 @@ from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
-from streampca.state import repr_of
 
 #: Shares of mu**2: histogram of norms, lost energy, first and second Gram matrix. They add up to 1.
 NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64
@@ -35,7 +34,7 @@ _LESS = 2.0 / 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveCovariance(Mechanism):
+class AdaptiveCovariance(BudgetedMechanism):
     """Gram matrix plus Gaussian noise that adapts to short rows and to decaying spectra.
 
     A part of the budget is spent on the lengths of the rows and the directions in which they vary. The rest is spent on
@@ -84,13 +83,8 @@ class AdaptiveCovariance(Mechanism):
     stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2.
     """
 
-    n_components: int
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
-    __repr__ = repr_of
     is_gaussian = True
     theorem = "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices"
     citation = "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022"
@@ -233,7 +227,6 @@ class AdaptiveLaplaceCovariance(Mechanism):
     adjacency: Adjacency = "zero-out"
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
-    __repr__ = repr_of
     theorem = "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix"
     citation = "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
     norms_scale: float = field(init=False, repr=False, compare=False)  # of the noise in each count of the norms

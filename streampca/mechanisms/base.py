@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.scale import Bounds, check_row_norm, check_scale, in_norm
 from streampca.linalg.types import FloatArray
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.configuration import Configuration
 from streampca.privacy.guarantee import Account, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -122,13 +123,24 @@ class Mechanism(Configuration):
         return release
 
 
-class SubspaceFinder(Mechanism):
+@dataclass(frozen=True, kw_only=True)
+class BudgetedMechanism(Mechanism):
+    """A mechanism that spends an epsilon and a delta."""
+
+    n_components: int
+    epsilon: float
+    delta: float = DELTA
+    adjacency: Adjacency = "zero-out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubspaceFinder(BudgetedMechanism):
     """A mechanism that releases a subspace that holds nearly all rows, or nothing. Rows are not scaled nor rounded."""
 
-    delta: float
-    max_components: int  # largest dimension considered if n_components is None
-    block_rows: int | None  # rows in a block, which votes for the subspace of its rows; None for the default
-    _largest: int  # largest dimension considered
+    n_components: int | None = None  # type: ignore[assignment]
+    max_components: int = 3  # largest dimension considered if n_components is None
+    block_rows: int | None = None  # rows in a block, which votes for the subspace of its rows
+    _largest: int = field(init=False, repr=False, compare=False)  # largest dimension considered
     finds_components = True
     is_exact = True
 

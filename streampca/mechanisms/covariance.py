@@ -13,15 +13,14 @@ import numpy as np
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Mechanism
-from streampca.privacy.budget import DELTA, Adjacency
+from streampca.mechanisms.base import BudgetedMechanism, Mechanism
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.clear import Kind, NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms, gram_fields
-from streampca.state import repr_of
 
 #: Spectral norm of W1 - W2 over d, for iid Wis_d(d + 1, I) and large d: the edge of the free difference of two
 #: Marchenko-Pastur laws of rate 1.
@@ -62,7 +61,7 @@ class CovarianceMechanism(Mechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianCovariance(CovarianceMechanism):
+class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
     """Gram matrix plus Gaussian noise: the least noise of all mechanisms, except with few features.
 
     `MatrixLaplaceCovariance` has less under zero-out where ``d + 1 < (epsilon / mu)**2``: up to 14, 16 and 20 features
@@ -84,17 +83,12 @@ class GaussianCovariance(CovarianceMechanism):
     sigma**2) in its coordinates with ``sigma = sensitivity / mu`` is mu-GDP: GOE noise of norm ``sigma sqrt(2 d)``.
     """
 
-    n_components: int
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
     discrete_noise: bool = False
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
     #: Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``.
     sigma: float = field(init=False, repr=False, compare=False)
 
-    __repr__ = repr_of
     is_gaussian = True
     theorem = "Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
     citation = "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1"

@@ -18,7 +18,6 @@ from streampca.errors import BadParameterError
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SubspaceFinder
-from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import Counts, Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.release import Release
@@ -64,12 +63,6 @@ class ExactSubspace(SubspaceFinder):
     it depends on the rows.
     """
 
-    n_components: int | None = None
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
-    max_components: int = 3
-    block_rows: int | None = None
     noise: TruncatedLaplace = field(init=False, repr=False, compare=False)  # of each span's votes
     #: Noisy number of votes above which a span is released: a single vote never passes.
     threshold: float = field(init=False, repr=False, compare=False)

@@ -17,7 +17,7 @@ from streampca.release.release import Release
 from streampca.release.terms import gram_fields
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class PerturbedLeader(Leader):
     """Follow the perturbed leader with fresh noise at every release. Not private across steps.
 

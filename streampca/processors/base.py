@@ -25,7 +25,7 @@ from streampca.privacy.randomness import Randomness
 from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
-from streampca.state import State, fields_of, label_of, repr_of
+from streampca.state import State, fields_of, label_of
 
 #: Default number of rows between releases. A release a row is rarely read, and has more noise.
 RELEASE_EVERY = 100
@@ -44,21 +44,13 @@ class Setting:
 
 
 class Algorithm(Configuration):
-    """A streaming algorithm: a frozen dataclass of public parameters, for any number of streams.
-
-    Attributes
-    ----------
-    center : whether Gram matrices are released about the mean. The processors then absorb rows with a constant
-        appended (`linalg.centering`).
-    absorbs_grams : whether only the exact Gram matrix of the rows is used (`Processor.step_gram`).
-    square_bytes : peak bytes of (d, d) matrices, divided by d**2 (measured): exact sums, noise and a decoded release.
-    """
+    """A streaming algorithm: a frozen dataclass of public parameters, for any number of streams."""
 
     n_components: int
     release_every: Any  # rows between releases; what None means is defined by the algorithm
     delta: float
     is_gaussian = True
-    absorbs_grams: bool = False
+    absorbs_grams: bool = False  #: whether only the exact Gram matrix of the rows is used (`Processor.step_gram`)
     #: True if every block of rows ends with a release, for any length of the block.
     batches: ClassVar[bool] = False
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
@@ -88,7 +80,6 @@ class Algorithm(Configuration):
         return None
 
     parameters = fields_of
-    __repr__ = repr_of
 
     def resolved(self, n_features: int) -> Self:
         """Return the algorithm with numbers for defaults that depend on the number of features of a row."""

@@ -31,7 +31,7 @@ from streampca.state import fields_of
 RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class PrivateFPL(Leader):
     """Private follow-the-perturbed-leader for streaming PCA.
 

@@ -31,7 +31,7 @@ BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered li
 UU21 = "Upadhyay, Upadhyay, ICML 2021 (spectral histogram; its printed mechanism is not used)"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class SlidingWindowPCA(Algorithm):
     """A private subspace of the last W rows, after every b rows of an endless stream.
 
@@ -273,8 +273,8 @@ class WindowProcessor(Processor):
         view = after.close(outlet)
         after.chain = outlet.chain
         details = {"window": [view.first, after.t], **view.details}
-        rows = self.terms.count(view.first, after.t) if view.weight is None else view.weight
-        about = rows if self.algorithm.center else None
+        count = self.terms.count(view.first, after.t) if view.weight is None else view.weight
+        about = count if self.algorithm.center else None
         fields = gram_fields(view.packed, view.std, self.terms, details, about, view.smoothed)
         return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
 

@@ -16,7 +16,7 @@ from streampca.release.release import Release
 from streampca.release.terms import Terms
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Tumbling(Algorithm):
     """A release of each disjoint block of rows, by any mechanism.
 

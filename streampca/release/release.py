@@ -20,7 +20,7 @@ from streampca.errors import Answered, BadRowError, NoReleaseError, UsageError, 
 from streampca.linalg.centering import MeanNoise, longer_matrix
 from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import ritz_pairs, top_pairs
-from streampca.linalg.svec import pack_entries, unpack_entries
+from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.clear import ONE, NoiseLaw, leading
@@ -508,11 +508,6 @@ class Release(Answered):
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
             raise UsageError(_NO_RELEASE.format(reason(problem))) from problem
-
-    @classmethod
-    def of_gram(cls, gram: FloatArray, **fields: Any) -> Release:
-        """Create a release from a full symmetric matrix instead of a packed one."""
-        return cls(packed_gram=pack_entries(gram), **fields)
 
     def plot(
         self, kind: Literal["loadings", "biplot", "scree", "over-time", "motion"] = "loadings", *,

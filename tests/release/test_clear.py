@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from dense_forms import gram_release
 from scipy.stats import binom
 
 import streampca as sp
@@ -135,7 +136,7 @@ def test_adaptive_noise_is_stated_by_the_release(adaptive):
 
 def test_what_cannot_tell_says_so():
     basis = sp.Release(t=9, n_components=1, guarantee=GUARANTEE, basis=np.eye(3, 1), eigenvalues=np.ones(1))
-    unknown = sp.Release.of_gram(np.diag([9.0, 1.0]), t=9, n_components=1, guarantee=GUARANTEE)
+    unknown = gram_release(np.diag([9.0, 1.0]), t=9, n_components=1, guarantee=GUARANTEE)
     smoothed = unknown.replaced(packed_smoothed=unknown.packed.copy())
     for release, words in ((basis, "directions only"), (unknown, "is not tested"), (smoothed, "is not tested")):
         assert release.n_clear is None
