@@ -27,7 +27,7 @@ from river import base
 from streampca.conversion import as_floats, frame_values, is_frame
 from streampca.errors import BadRowError, NoReleaseError, UsageError, short
 from streampca.exclusive import Guard, exclusive
-from streampca.linalg.scale import Bounds, check_scale
+from streampca.linalg.scale import Bounds
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
@@ -177,7 +177,6 @@ class RiverAdapter(base.MiniBatchTransformer):
     @exclusive
     def learn_one(self, x: dict[Any, Any]) -> None:
         """Absorb one row: a mapping from feature to number, or to text of a number. An error changes no state."""
-        check_scale(self.bounds, self.row_norm)
         x = _mapping(x)
         if not (x or self.t or self.features is not None):
             return  # an empty row does not fix the features
@@ -187,7 +186,6 @@ class RiverAdapter(base.MiniBatchTransformer):
     @exclusive
     def learn_many(self, X: Any) -> None:
         """Absorb a pandas or polars frame of rows, with the releases of `learn_one`, bit for bit."""
-        check_scale(self.bounds, self.row_norm)
         X = _pandas(X)
         if len(X):
             # A table's columns are features of its first row, too.

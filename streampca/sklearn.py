@@ -29,7 +29,7 @@ from streampca.errors import UsageError, needs
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.counts import check_components, check_switch
 from streampca.linalg.eigen import fix_signs, signs_like
-from streampca.linalg.scale import Bounds, check_scale
+from streampca.linalg.scale import Bounds
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Guarantee
@@ -199,7 +199,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))
 
     def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
-        check_scale(self.bounds, self.row_norm)
         d = int(self.n_features_in_)
         # A share is selected from a release of all components.
         k: Any = d if self.n_components is None or self._share is not None else self.n_components

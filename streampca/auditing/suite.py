@@ -89,10 +89,8 @@ def audit(
 def audit_named(
     names: Sequence[str] = (), *, mode: Mode = "standard", false_alarm: float = 1e-3, seed: int | None = None
 ) -> Report:
-    """Audit the cases of some names (see `named`), or all cases.
-
-    In standard mode, a case that is not quick collects as much noise as in a quick audit, unless named in full.
-    """
+    """Audit the cases of some names (see `named`), or all cases."""
+    # In standard mode, a case that is not quick collects as much noise as in a quick audit, unless named in full.
     return _report(named(names, mode), mode, false_alarm, seed, names)
 
 

@@ -75,10 +75,7 @@ class Configuration(ABC):
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Return every number that the noise depends on: standard deviations, scales, mixes and rates.
-
-        They are part of the label of the noise: configurations that differ in one bit have independent noise.
-        """
+        """Return every number that the noise depends on; it is part of the label of the noise."""
 
     def check(self, n_features: int) -> None:
         """Raise `UsageError` unless rows with this number of features fit the parameters and the memory."""

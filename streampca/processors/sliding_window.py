@@ -150,20 +150,17 @@ class SlidingWindowPCA(Algorithm):
         return self.processor.noise_bound(self, n_features)
 
     def additive_error(self, n_features: int) -> float:
-        """Absolute error of the released matrix against the window's, in units of row_norm**2.
+        """Return the a of ``S - a I <= gram <= (1 + multiplicative_error) S + a I``, in units of row_norm**2.
 
-        With a this number and S the exact Gram matrix of the window (of the fading sum, with ``"forgetting"``),
-        ``S - a I <= gram <= (1 + multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
+        S is the exact Gram matrix of the window (of the fading sum, with ``"forgetting"``); see ``failure_rate``.
         """
         return self.processor.additive_error(self, n_features)
 
     def norm(self, std: float, n_features: int, comparisons: float = 1.0) -> float:
-        """Bound on the spectral norms of ``comparisons`` svec-GOE(std) matrices together, but for the failure rate.
-
-        The largest eigenvalue has mean at most std sqrt(2 d) (Slepian) and is a Lipschitz function of the noise with
-        constant 1, so it exceeds its mean by std u with probability at most exp(-u**2 / 2). The union bound covers
-        both ends of each spectrum.
-        """
+        """Bound on the spectral norms of ``comparisons`` svec-GOE(std) matrices together, but for the failure rate."""
+        # The largest eigenvalue has mean at most std sqrt(2 d) (Slepian) and is a Lipschitz function of the noise with
+        # constant 1, so it exceeds its mean by std u with probability at most exp(-u**2 / 2). The union bound covers
+        # both ends of each spectrum.
         tail = math.sqrt(2.0 * math.log(2.0 * comparisons / self.failure_rate))
         return std * (math.sqrt(2.0 * n_features) + tail)
 
