@@ -58,7 +58,7 @@ def plan(
         row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
     out = console(sys.stdout)
-    shown = [p for p in plan.predictions if all_ or p.serves == plan.best.serves]
+    shown = [p for p in plan.predictions if all_ or p.serves in (plan.best.serves, plan.question.purpose)]
     every = plan.best.settings.get("release_every")
     out.print(f"Expected after {n_rows} rows" + (f", released every {every}:" if every else ":"), style="bold")
     rows = plan.to_frame()

@@ -13,6 +13,7 @@ from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.scale import Bounds, check_row_norm, check_scale, column_bounds
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.planning.curve import Curve
+from streampca.planning.plan import over_guesses
 from streampca.planning.predictions import covariances
 from streampca.planning.question import Question
 from streampca.privacy.budget import DELTA, Adjacency
@@ -22,7 +23,6 @@ from streampca.sources.profile import Profile
 from streampca.sources.reading import Reading
 from streampca.sources.tables import CellTable, open_cells
 from streampca.views.check import Check
-from streampca.views.facts import percent
 
 #: Most features for which the captured share is predicted: the prediction simulates d x d matrices.
 _PREDICTED = 200
@@ -85,9 +85,11 @@ def check(
         text = f"One release at ({epsilon:g}, {delta:g}): noise of standard deviation {noise:.4g}"
         if d <= _PREDICTED:
             question = Question(**settings, n_rows=n, n_features=d, release_every=n)
-            captured = next(covariances(question, Curve(question.spectrum, n_components))).captured
-            text += f"; the planner expects {percent(captured, 1)} of what {n_components} components can capture, "
-            text += "from n and d"
+            curve = Curve(question.spectrum, n_components)
+            (predicted,) = over_guesses(question, curve, [next(covariances(question, curve))])
+            captured = predicted.captured_interval or (predicted.captured, predicted.captured)
+            text += f"; the planner expects {captured[0]:.1%} to {captured[1]:.1%} of what {n_components} components "
+            text += "can capture, by the spectrum"
         notes += [f"{text}.", *settings_warnings(mechanism.guarantee, n)]
         notes += size_warnings(n_components, d, mechanism.square_bytes)
         if is_private:

@@ -125,12 +125,15 @@ class Recentering(NamedTuple):
         estimates = Estimates(gram=gram, entry_std=entry_std, n_components=n_components, rows=self.n_rows)
         if (scale := details.get("noise_scale")) is not None:
             details["noise_scale"] = square * scale
+        # Clipping takes the lost energy at most from the subspace: the lower end counts all of it.
+        low, high = estimates.captured_interval
+        lost = square * max(details["lost_energy"], 0.0) / max(float(estimates.eigenvalues.sum()), 1.0)
         details |= {
             "rows": self.n_rows, "centered": True, "mean": (self.mean * unit).tolist(), "count": self.divisor,
             "noisy_count": self.noisy_count, "recentered": self.length > 0.0, "center_norm": self.length,
             "shares": {"mean": MEAN_SHARE} | {name: (1.0 - MEAN_SHARE) * share for name, share in shares.items()},
             "predicted_captured": estimates.predicted_captured,
-            "captured_interval": list(estimates.captured_interval),
+            "captured_interval": [max(0.0, low - lost), high],
         }  # fmt: skip
         return {"packed_gram": packed, "entry_std": pack_entries(entry_std), "details": details}
 

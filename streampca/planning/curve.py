@@ -68,7 +68,7 @@ class Curve:
     def scaled(self, factor: float) -> Self:
         """Return the curve of eigenvalues that are larger by a factor."""
         curve = copy(self)
-        curve._spectrum, curve._stds = factor * self._spectrum, factor * self._stds
+        vars(curve).update(_spectrum=factor * self._spectrum, _stds=factor * self._stds)
         return curve
 
     def noise_of(self, share: float) -> float:

@@ -133,7 +133,7 @@ def plan(
         predictors = (*ONCE, *(STREAM if window is None else WINDOW))
         predicted = [p for predict in predictors for p in predict(question, curve)]
     if question.guess is None:
-        predicted = _over_guesses(question, curve, predicted)
+        predicted = over_guesses(question, curve, predicted)
     found = []
     for p in predicted:  # in units of row_norm = 1
         std, regret = (value and value * unit for value in (p.noise_std, p.regret_per_row))
@@ -148,7 +148,7 @@ def plan(
         )
     else:
         recommended, reason = _recommend(order, question)
-    warnings, advice = _warnings(question, recommended, curve), _advice(question, found)
+    warnings, advice = _warnings(question, recommended, curve), _advice(question, recommended, found)
     return Plan(question, tuple(order), recommended, reason, tuple(warnings), tuple(advice))
 
 
@@ -159,7 +159,7 @@ def _cell(prediction: Prediction) -> str:
     return f"{prediction.captured:.4f}" + (f" ({low:.3f} to {high:.3f})" if low < high else "")
 
 
-def _over_guesses(question: Question, curve: Curve | None, predicted: Sequence[Prediction]) -> list[Prediction]:
+def over_guesses(question: Question, curve: Curve | None, predicted: Sequence[Prediction]) -> list[Prediction]:
     """Return predictions with the interval of shares over all guesses of spectrum and norm."""
     norms = NORMS if question.typical_norm is None else (min(1.0, question.typical_norm / question.row_norm),)
     cases: list[tuple[Question, Curve | None]] = []
@@ -214,7 +214,7 @@ def _recommend(found: Sequence[Prediction], question: Question) -> tuple[Predict
         tumbling = [p for p in found if p.name.startswith("Tumbling[Adaptive") and p.centers == question.center]
         smoothed = max((p.captured for p in candidates if p.settings["method"] == "smoothed"), default=1.0)
         if tumbling and 1.0 - smoothed >= _LOST and tumbling[0].captured > most:
-            return tumbling[0], f"sliding windows capture {most:.1%} of the best subspace at most. {tumbling[0].note}"
+            return tumbling[0], f"sliding windows capture {most:.1%} of the best subspace at most; {tumbling[0].note}"
         # The window itself, if its rows or the sums between its releases fit into memory; else a sum of bounded memory.
         width, d = question.rows, question.n_features
         held = min(4 * width * d, width // good[0].settings["release_every"] * 16 * svec_size(d))
@@ -231,7 +231,7 @@ def _recommend(found: Sequence[Prediction], question: Question) -> tuple[Predict
     unknown = [p for p in candidates if not p.is_certain]
     most = max(p.captured for p in known)
     if unknown and 1.0 - most > _LOSES and question.n_features > 1:
-        return unknown[0], f"GaussianCovariance captures {most:.1%} of the best subspace. {unknown[0].note}"
+        return unknown[0], f"GaussianCovariance captures {most:.1%} of the best subspace; {unknown[0].note}"
     # Those that spend no delta first, then those with a Gram matrix.
     good = [p for p in known if p.captured >= most - _EQUAL]
     chosen = min(good, key=lambda p: ("delta" in p.settings, isinstance(p.algorithm, ExactSubspace)))
@@ -294,7 +294,7 @@ def _rows_needed(question: Question, curve: Curve | None, best: Prediction) -> i
         return None
 
 
-def _advice(q: Question, found: Sequence[Prediction]) -> list[str]:
+def _advice(q: Question, best: Prediction, found: Sequence[Prediction]) -> list[str]:
     """Return advice on choices that the planner cannot make."""
     texts, norm, typical = [], q.row_norm, q.typical_norm
     square = q.typical_square if q.guess is None or isinstance(q.guess, str) else float(q.spectrum.sum())
@@ -314,7 +314,7 @@ def _advice(q: Question, found: Sequence[Prediction]) -> list[str]:
             f"rows use {square:.1%} of row_norm**2: a smaller row_norm, or tighter public bounds, would lower the "
             "noise beside the signal in that proportion"
         )
-    if q.window is not None:
+    if q.window is not None and best.serves == "window":
         tumbling = max((p for p in found if p.name.startswith("Tumbling")), key=lambda p: p.captured)
         texts.append(
             f"for rows that keep to one distribution, {tumbling.name} with release_every={q.rows} has less noise: it "

@@ -31,7 +31,9 @@ class Check:
     used: tuple[str, ...]  #: columns of the proposal: those given, or else those of numbers
     share_long: float | None  #: share of the complete rows that are longer than ``row_norm``
     noise_std: float | None  #: with ``epsilon``, of a diagonal entry of the noise, in units of row_norm**2
-    captured: float | None  #: with ``epsilon``, the share that the planner expects, from the public n and d alone
+    #: With ``epsilon``, least and largest share of the best subspace's variance that the planner expects, over spectra
+    #: and lengths of rows; from the public numbers n and d alone.
+    captured: tuple[float, float] | None
     notes: tuple[str, ...]
     proposal: str  #: a command, or in Python the bounds, with placeholders for ranges; empty if these were given
 

@@ -63,7 +63,7 @@ glucose    number       –  0.3% infinite
 left out: patient_id (looks like an identifier), visit_date, sex (text)
 6 rows (2.0%) are incomplete and would count for nothing.
 One release at (1, 1e-06): noise of standard deviation 4.753; the planner
-expects 97.8 % of what 2 components can capture, from n and d.
+expects 78.2% to 100.0% of what 2 components can capture, by the spectrum.
 The guarantee is for one row: where patient_id repeats, a person with m rows has
 m times its mu. Keep one row of each, or divide the budget.
 No range is taken from these rows: that would not be private. Fill in from the

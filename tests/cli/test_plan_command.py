@@ -14,7 +14,8 @@ ASKED = ["plan", "--n-rows", "20000", "-d", "10", "-k", "2", "--epsilon", "1", "
     [
         ([], ["PrivateFPL blt", "PrivateFPL tree", "PrivateOja", "use ", "why ", "assumed ", "note "]),
         (["--all", "--spectrum", "0.3,0.2,0.1"], ["GaussianCovariance", "the given spectrum"]),
-        (["--window", "100"], ["SlidingWindowPCA", "warning", "advice "]),
+        (["--window", "100"], ["SlidingWindowPCA", "warning", "Tumbling"]),
+        (["--window", "5000"], ["SlidingWindowPCA", "advice "]),
     ],
 )
 def test_a_plan_is_printed(command, more, there):
@@ -41,8 +42,8 @@ def test_the_printed_command_does_what_is_recommended(asked, tmp_path, command):
     assert releases[-1].t == 400
     assert releases[-1].row_norm == (3.0 if "--row-norm" in asked else 1.0)
     written = json.loads(out.read_text().splitlines()[0])["parameters"]
-    made = eval(f"sp.{lines['use']}")
-    if "--mechanism" in words:
+    made = eval(lines["use"], vars(sp))
+    if "pca" in words:
         made = sp.Tumbling(made, release_every=400)
     assert written["center"] == made.center
     for name, value in made.parameters().items():

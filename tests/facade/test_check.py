@@ -173,8 +173,8 @@ def test_noise_and_prediction_follow_from_public_numbers_alone(table):
     assert report.noise_std == pytest.approx(4.0 * sigma)
     plan = sp.plan(n_rows=200, n_features=3, n_components=2, epsilon=1.0, delta=1e-6, release_every=200)
     (planned,) = [p for p in plan.predictions if p.name == "GaussianCovariance"]
-    assert report.captured == planned.captured
-    assert sp.check([[1e9, -1e9, 0.0]] * 200, epsilon=1.0).captured == planned.captured
+    assert report.captured == planned.captured_interval
+    assert sp.check([[1e9, -1e9, 0.0]] * 200, epsilon=1.0).captured == planned.captured_interval
     wide = sp.check(np.zeros((3, 300)), epsilon=1.0, n_components=1)
     assert wide.noise_std is not None
     assert wide.captured is None
