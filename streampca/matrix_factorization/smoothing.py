@@ -6,7 +6,7 @@ alone. The estimates are linear in the releases with public weights, equal for a
 and have equal variance in svec coordinates.
 
 The weights are those of the best linear unbiased predictor under a model of the inputs (`Smoothing`) in which their
-mean is a random walk. If the model is wrong, the weights are not optimal. The guarantee does not depend on it.
+mean is a random walk. The guarantee does not depend on it.
 """
 
 from __future__ import annotations

@@ -61,6 +61,8 @@ class Algorithm(Configuration):
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
                 check_count(field.name, value, optional=field.default is None)
+            if field.name == "clip" and value is not None and not 0.0 < value <= 1.0:
+                raise BadParameterError("clip", value, "a number in (0, 1] or None")
 
     def check_blocks(self) -> None:
         """Raise `UsageError` unless the algorithm absorbs Gram matrices of blocks."""

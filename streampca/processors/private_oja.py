@@ -162,8 +162,6 @@ class PrivateOja(Algorithm):
         if self.batch_size != "auto" and self.batch_size > EXACT_ROWS:
             raise BadParameterError("batch_size", self.batch_size, f"at most {EXACT_ROWS} or 'auto'")
         set_schedule(self)
-        if self.clip is not None and not 0.0 < self.clip <= 1.0:
-            raise BadParameterError("clip", self.clip, "a number in (0, 1] or None")
 
     def resolved(self, n_features: int) -> Self:
         if self.clip is not None:

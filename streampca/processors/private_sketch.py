@@ -160,8 +160,6 @@ class PrivateSketch(Algorithm):
         check_count("sketch_size", m, optional=True)
         if m is not None and m <= k:
             raise BadParameterError("sketch_size", m, f"an integer above n_components={k}, or None")
-        if self.clip is not None and not 0.0 < self.clip <= 1.0:
-            raise BadParameterError("clip", self.clip, "a number in (0, 1] or None")
         if horizon is not None and horizon > EXACT_ROWS:
             raise BadParameterError("horizon", horizon, f"at most {EXACT_ROWS}, up to which sums are exact")
         if vars(self)["release_every"] is None:

@@ -1,7 +1,4 @@
-"""Publishable regret: intervals, under the guarantee of the releases from which they are computed.
-
-All results are functions of releases (post-processing). The exact regret is in `streampca.regret.regret`.
-"""
+"""Publishable regret: intervals, under the guarantee of the releases from which they are computed."""
 
 from __future__ import annotations
 

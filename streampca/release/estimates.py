@@ -144,11 +144,9 @@ class Estimates:
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
-        """Shares of the total variance along the k leading eigenvectors, (k,): not below 0, with a sum of at most 1.
-
-        The debiased variances along all d eigenvectors, projected onto the simplex of nonnegative vectors of sum
-        ``min(max(tr Y, variances[0], row_norm**2), n row_norm**2)``, over that sum.
-        """
+        """Shares of the total variance along the k leading eigenvectors, (k,): not below 0, with a sum of at most 1."""
+        # The debiased variances along all d eigenvectors, projected onto the simplex of nonnegative vectors of sum
+        # min(max(tr Y, variances[0], row_norm**2), n row_norm**2), over that sum.
         unit = self.row_norm**2
         # Noise may make the trace smaller than one variance, or than the mass of one row.
         largest = max(float(self._variances.sum()), float(self._variances[0]), unit)

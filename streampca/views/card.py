@@ -1,7 +1,4 @@
-"""The card: the released components of a run and their guarantee, for terminals, notebooks, summaries and pages.
-
-Post-processing of releases, but for facts marked ``curator``, which are exact functions of raw rows.
-"""
+"""The card: the released components of a run and their guarantee, for terminals, notebooks, summaries and pages."""
 
 from __future__ import annotations
 
