@@ -32,7 +32,7 @@ from streampca.views.facts import (
 from streampca.views.plots import LARGE, eigenvalue_title, spectrum
 
 #: Facts that are notes below the table of a terminal.
-NOTES = ("Rows clipped to", "Gradients clipped to", "Error bars")
+NOTES = ("Rows clipped to", "Predicted", "Gradients clipped to", "Error bars")
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ def card(
     facts = [Fact("Latest release", " · ".join(figures)), Fact(SPENT, summary(release.guarantee))]
     together, shares = "", list[str]()
     if estimates is not None and marks.clear and (share := estimates.share(marks.clear)) is not None:
-        together = f"together {percent(share[0], 1)[:-2]} ±{100.0 * share[1]:.1g} %"
+        together = f"together {percent(share[0], 1)[:-2]} ±{float(f'{100.0 * share[1]:.1g}'):g} %"
         shares = [percent(one, 1) for one in estimates.explained_variance_ratio[:count].tolist()]
         facts.append(Fact("Share of the variance", together))
     return Card(

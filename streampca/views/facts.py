@@ -169,13 +169,16 @@ class Looks:
 
 
 def notes_on(release: Release) -> list[Fact]:
-    """Return what else a release depends on: clipping of rows or gradients, and smoothing."""
+    """Return what a release depends on besides its noise, and its prediction of the captured share."""
     notes = []
     if (radius := release.details.get("clip_radius", 1.0)) != 1.0:
         # About a mean, rows are divided by 1 + |m| before they are clipped.
         norm, about = radius * (1.0 + release.details.get("center_norm", 0.0)), " about the mean" * release.is_centered
         text = f"norm {norm * release.row_norm:.3g}{about}, measured privately"
         notes.append(Fact("Rows clipped to", f"{text}; error bars are of the noise, not of clipping"))
+    if (interval := release.details.get("captured_interval")) is not None:
+        text = f"{interval[0]:.1%} to {interval[1]:.1%} of what {release.n_components} components can capture"
+        notes.append(Fact("Predicted", text))
     if (clip := release.details.get("gradient_clip", 1.0)) != 1.0:
         notes.append(Fact("Gradients clipped to", f"{clip:.3g} row_norm**2, which lowers the noise"))
     if release.own_smoothed is not None:
