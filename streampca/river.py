@@ -9,11 +9,8 @@
 1.0
 
 *Private*: ``components``, ``release`` and all values computed from them. *Not private*: scores from ``transform_one``,
-which are those of a raw row and as sensitive, and a model that a pipeline trains on them.
-
-*What breaks the guarantee.* If a previous step learns from rows, such as ``StandardScaler``, one row changes all that
-follow. The guarantee then covers the output of that step and not your rows. Scale with public numbers: ``bounds=`` or
-``row_norm=``, or a function of one row at a time.
+which are those of a raw row and as sensitive, and a model that a pipeline trains on them. A previous step that learns
+from rows, such as ``StandardScaler``, breaks the guarantee: one row changes all that follow.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from river import base
 from streampca.conversion import as_floats, frame_values, is_frame
 from streampca.errors import BadRowError, NoReleaseError, UsageError, short
 from streampca.exclusive import Guard, exclusive
-from streampca.linalg.scale import Bounds, check_scale
+from streampca.linalg.scale import Bounds
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
@@ -111,7 +108,7 @@ class RiverAdapter(base.MiniBatchTransformer):
     Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts a second run, too.
 
     *Interrupts.* After any exception in `learn_one` the model has absorbed the row or has not; ``t`` is the number of
-    rows absorbed. `learn_many` may stop between releases. A nested call that learns raises `StreamBusyError`.
+    rows absorbed. `learn_many` may stop between releases.
     """
 
     algorithm_of: ClassVar[Callable[..., Algorithm]]
@@ -179,16 +176,7 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     @exclusive
     def learn_one(self, x: dict[Any, Any]) -> None:
-        """Absorb one row: a mapping from feature to number, or to text of a number.
-
-        Raises
-        ------
-        BadRowError
-            If it is no mapping. No state has changed.
-        HorizonReachedError, BudgetExhaustedError
-            If no more rows can be absorbed. No state has changed.
-        """
-        check_scale(self.bounds, self.row_norm)
+        """Absorb one row: a mapping from feature to number, or to text of a number. An error changes no state."""
         x = _mapping(x)
         if not (x or self.t or self.features is not None):
             return  # an empty row does not fix the features
@@ -198,7 +186,6 @@ class RiverAdapter(base.MiniBatchTransformer):
     @exclusive
     def learn_many(self, X: Any) -> None:
         """Absorb a pandas or polars frame of rows, with the releases of `learn_one`, bit for bit."""
-        check_scale(self.bounds, self.row_norm)
         X = _pandas(X)
         if len(X):
             # A table's columns are features of its first row, too.
@@ -307,9 +294,7 @@ def _pandas(X: Any) -> pd.DataFrame:
 
 @dataclass(eq=False, repr=False)
 class PrivatePCA(RiverAdapter):
-    """Private PCA of all rows so far (`streampca.PrivateFPL`).
-
-    Further parameters are those of `RiverAdapter`.
+    """Private PCA of all rows so far (`streampca.PrivateFPL`); further parameters as `RiverAdapter`.
 
     Parameters
     ----------
@@ -328,9 +313,7 @@ class PrivatePCA(RiverAdapter):
 
 @dataclass(eq=False, repr=False)
 class PrivateWindowPCA(RiverAdapter):
-    """Private PCA of the last ``window`` rows of an endless stream (`streampca.SlidingWindowPCA`).
-
-    Further parameters are those of `RiverAdapter`.
+    """Private PCA of the last rows of an endless stream (`streampca.SlidingWindowPCA`); else as `PrivatePCA`.
 
     Parameters
     ----------
@@ -371,9 +354,7 @@ class PrivateBlockPCA(RiverAdapter):
 
 @dataclass(eq=False, repr=False)
 class PrivateOjaPCA(RiverAdapter):
-    """Private PCA in memory ``n_features * n_components`` (`streampca.PrivateOja`), for thousands of features.
-
-    Further parameters are those of `RiverAdapter`.
+    """Private PCA for thousands of features (`streampca.PrivateOja`); further parameters as `RiverAdapter`.
 
     Parameters
     ----------

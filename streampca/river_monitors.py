@@ -9,9 +9,6 @@
 ...     drift.update(model.release)
 >>> drift.drift_detected
 False
-
-`SubspaceDrift` reads only releases, so its alarms may be published like them. `SubspaceAnomaly` scores raw rows: its
-scores are **not private**.
 """
 
 from __future__ import annotations
@@ -65,10 +62,10 @@ class SubspaceDrift(base.DriftDetector):
 
     *Rate.* Approximate, because C is estimated and rows are clipped: without a gap after the k-th eigenvalue it is
     ``false_alarm``, with a gap less. Dependent rows alarm more often, and so do heavier tails than Gaussian ones if
-    noise does not hide their sampling error. Two runs with one ``seed`` are tested against the same draws.
+    noise does not hide their sampling error.
 
     *Releases.* Only disjoint blocks with independent noise are valid: `PrivateBlockPCA`, or a stream of
-    `streampca.Tumbling`. Running sums and windows share rows and noise, and are refused.
+    `streampca.Tumbling`. Running sums and windows are refused.
     """
 
     def __init__(self, false_alarm: float = 0.01, *, simulations: int = 400, seed: int = 0) -> None:
@@ -165,15 +162,11 @@ def _distance(one: FloatArray, two: FloatArray, k: int) -> float:
 
 @dataclass(eq=False, repr=False)
 class SubspaceAnomaly(AnomalyDetector):
-    """Squared distance of rows from the released subspace: their reconstruction error.
+    """Squared distance of rows from the released subspace of ``pca``, a model of `streampca.river` that learns.
 
     **Scores are not private.** Each is an exact function of its row, and as sensitive; only the subspace is private.
     Distances are in the units of the stream (scaled by ``bounds``, if any) of rows neither clamped nor clipped, from
     the subspace through the private mean if ``pca`` is centered. 0 before the first release.
-
-    Parameters
-    ----------
-    pca : a model of `streampca.river`, which learns from the rows.
 
     Examples
     --------

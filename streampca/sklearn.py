@@ -9,14 +9,8 @@
 
 *Private*: all attributes that end in an underscore; `get_covariance` and `get_precision`. *Not private*: `admission`,
 and the results of `transform`, `score_samples` and `score`, which are as sensitive as the rows; so are a model that a
-pipeline trains on them and the choice of a grid search.
-
-*What breaks the guarantee.* If a previous step learns from rows, such as ``StandardScaler``, one row changes all
-others. The guarantee then covers the output of that step and not your rows. Scale with public numbers: ``bounds=`` or
-``row_norm=``, or a ``FunctionTransformer``.
-
-*Every fit spends budget.* A grid search over 4 values with 5 folds fits 20 times, with each fold's rows in 16 of the
-fits. ``ledger=`` counts the fits and stops the search when the budget is exhausted.
+pipeline trains on them and the choice of a grid search. A previous step that learns from rows, such as
+``StandardScaler``, breaks the guarantee: one row changes all others. Every fit spends budget.
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ from streampca.errors import UsageError, needs
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.counts import check_components, check_switch
 from streampca.linalg.eigen import fix_signs, signs_like
-from streampca.linalg.scale import Bounds, check_scale
+from streampca.linalg.scale import Bounds
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Guarantee
@@ -99,7 +93,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     mean_, scale_ : private mean (if ``center=False``, the center of public bounds), and the factors of public bounds.
     release_, guarantee_ : the latest `Release` and its privacy guarantee.
     n_samples_seen_ : number of rows, including those for private bounds. Public under either adjacency.
-    n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Notes
     -----
@@ -108,8 +101,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     *Copies.* The pickle of an estimator after `fit` holds only publishable values. Between calls of `partial_fit`, an
     estimator and its pickles also hold exact sums and past noise, as secret as the rows. A copy continues as another
-    run, with noise of its own, which a ledger pays for before its next batch. Two runs on the same rows cost sqrt(2)
-    times mu.
+    run, with noise of its own, for which a ledger pays: two runs on the same rows cost sqrt(2) times mu.
     """
 
     n_components: int | float | None = 2
@@ -207,7 +199,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))
 
     def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
-        check_scale(self.bounds, self.row_norm)
         d = int(self.n_features_in_)
         # A share is selected from a release of all components.
         k: Any = d if self.n_components is None or self._share is not None else self.n_components
@@ -272,10 +263,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @property
     def admission(self) -> AdmissionReport | None:
-        """Counts of clipped and zeroed rows; None before the first, and in copies. Curator only: exact counts.
-
-        The name has no underscore at its end, because notebooks show the attributes that have one.
-        """
+        """Counts of clipped and zeroed rows; None before the first, and in copies. Curator only: exact counts."""
+        # The name has no underscore at its end, because notebooks show the attributes that have one.
         return self.__dict__.get("_admission")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -315,10 +304,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def get_covariance(self) -> FloatArray:
         """Return the covariance of probabilistic PCA, (n_features, n_features). Private, like the release.
 
-        It has debiased variances along the components (``release_.estimates``) and ``noise_variance_`` along all other
-        directions, in the units of the rows. No variance is smaller than ``noise_variance_`` or
-        ``explained_variance_std_``, so that the matrix has an inverse. With ``center=False`` it is about ``mean_``, not
-        about the mean of the rows.
+        It has debiased variances along the components (``release_.estimates``), at least ``noise_variance_`` and
+        ``explained_variance_std_``, so that it has an inverse, and ``noise_variance_`` along all other directions, in
+        the units of the rows. With ``center=False`` it is about ``mean_``, not about the mean of the rows.
         """
         check_is_fitted(self)
         rows, left, V = _divisor(self.release_, self.n_samples_seen_), self.noise_variance_, self.components_.T
@@ -334,10 +322,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.asarray(np.linalg.inv(self.get_covariance()), dtype=np.float64)
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Return the log-likelihood of each row, (n_rows,), by the Gaussian model of `get_covariance`.
-
-        **Not private**: a function of a raw row, and as sensitive.
-        """
+        """Return the log-likelihood of each row, (n_rows,), by the model of `get_covariance`. **Not private**."""
         P = self.get_precision()
         # 2 log density = log det P - d log 2 pi - (x - mean)^T P (x - mean)
         constant = float(np.linalg.slogdet(P)[1]) - len(P) * math.log(2.0 * math.pi)
@@ -345,10 +330,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.concatenate([0.5 * (constant - ((block @ P) * block).sum(axis=1)) for block in rows])
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean log-likelihood of rows, for scikit-learn's model selection.
-
-        **Not private**: an exact function of the raw rows. The choice of a search depends on them, too.
-        """
+        """Return the mean log-likelihood of rows, for model selection. **Not private**, and so is its choice."""
         return float(self.score_samples(X).mean())
 
     def _divisors(self) -> FloatArray:

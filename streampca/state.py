@@ -27,19 +27,14 @@ class State:
     restored into the value of the same run before its first row. A kept attribute is a number, string, bytes, None,
     array, dictionary of numbers, named tuple of these, tuple of numbers or arrays, or another state. Arrays are not
     copied: nothing may write to them.
-
-    Attributes
-    ----------
-    kept : tuple of str
-        Attributes that change during a run, in addition to those of the base classes. A list has records, which the
-        state's ``make`` creates from their form in a snapshot.
-    fixed : tuple of str or None
-        Parameters of the constructor that do not change; its others are `kept`. None if kept attributes are set on a
-        copy, because nothing is computed from them.
     """
 
     __slots__ = ()
+    #: Attributes that change during a run, in addition to those of the base classes. A list has records, which the
+    #: state's ``make`` creates from their form in a snapshot.
     kept: ClassVar[tuple[str, ...]] = ()
+    #: Parameters of the constructor that do not change; its others are `kept`. None if kept attributes are set on a
+    #: copy, because nothing is computed from them.
     fixed: ClassVar[tuple[str, ...] | None] = None
 
     def snapshot(self) -> dict[str, Any]:
@@ -134,13 +129,6 @@ def label_of(configuration: Any) -> str:
     label. Fields may hold None, numbers, strings, tuples, lists and dataclasses; others raise `BadParameterError`.
     """
     return f"{PREFIX} {_json(configuration)}"
-
-
-def repr_of(configuration: Any) -> str:
-    """Return the constructor call, with parameters of ``repr=False`` only if they differ from their default."""
-    values = [(field, getattr(configuration, field.name)) for field in fields(configuration) if field.init]
-    shown = [f"{field.name}={value!r}" for field, value in values if field.repr or value != field.default]
-    return f"{type(configuration).__qualname__}({', '.join(shown)})"
 
 
 def _json(value: Any) -> str:

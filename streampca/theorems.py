@@ -32,32 +32,19 @@ def perturbed_leader_regret(
     rows_per_release: int,
     settled: FloatArray | float = 0.0,
 ) -> float:
-    """Bound on the expected regret of following the perturbed leader with Gaussian noise.
+    """Bound on the expected regret of following the perturbed leader with Gaussian noise, at most ``opt``.
 
-    DTTZ14 Theorem 14 with its constants, for noise whose law may change with time and be correlated across time.
-
-    Parameters
-    ----------
-    opt : best reward in hindsight, or an upper bound on it.
-    stds : svec-coordinate sd of the noise in the releases that were played, or lower bounds on it; one for each group
-        of successive releases.
-    counts : numbers of releases in these groups.
-    variation : V below, the total variation of the sd over the releases, from 0 on.
-    n_features, n_components : d and k.
-    rows_per_release : b, rows of norm at most 1 between releases.
-    settled : `instability` of releases before those of ``stds``, if any.
-
-    Returns
-    -------
-    The bound; never above ``opt``.
-
-    Notes
-    -----
-    Proof on the page on DTTZ14 of the documentation. For every e >= 0, with the exact Gaussian profile delta,
+    DTTZ14 Theorem 14 with its constants, for noise whose law may change with time and be correlated across time. For
+    every e >= 0, with the exact Gaussian profile delta, for rows of norm at most 1 that are fixed in advance,
 
         regret <= OPT (1 - exp(-e)) + exp(-e) * (V k sqrt(2 d) + b * sum_n delta_n(e)),
 
-    minimized over a grid of e. The rows must be fixed in advance.
+    minimized over a grid of e. Proof on the page on DTTZ14 of the documentation.
+
+    ``opt`` is OPT or an upper bound on it, ``variation`` is V, the total variation of the sd over the releases from 0
+    on, and ``rows_per_release`` is b. ``stds`` are svec-coordinate sds of the noise in the releases that were played,
+    or lower bounds on them, one for each group of successive releases, and ``counts`` the numbers of releases in the
+    groups; ``settled`` is the `instability` of releases before.
     """
     if stds.size == 0:
         return opt
@@ -69,14 +56,12 @@ def perturbed_leader_regret(
 
 
 def instability(stds: FloatArray, counts: FloatArray, rows_per_release: int) -> FloatArray:
-    """The sum of delta_n(e) over groups of releases, for every e of the grid: see `perturbed_leader_regret`.
-
-    Groups are added one by one, so parts of the sum add up to the same bits.
-    """
+    """The sum of delta_n(e) over groups of releases, for every e of the grid: see `perturbed_leader_regret`."""
     # Gaussians of sd s whose means differ by b are mu-GDP with mu = b / s; log_ndtr, as exp(e) overflows beside a tail.
     mu = rows_per_release / stds
     e = _GROWTH[:, None]
     deltas = ndtr(-e / mu + mu / 2.0) - np.exp(e + log_ndtr(-e / mu - mu / 2.0))
+    # Groups are added one by one, so parts of the sum add up to the same bits.
     total: FloatArray = np.add.accumulate(deltas * counts, axis=1)[:, -1]
     return total
 
@@ -94,42 +79,29 @@ def batched_leader_regret(
 ) -> float:
     """Bound on the expected regret of following the perturbed leader against batches of b rows.
 
-    Unlike `perturbed_leader_regret` it uses the exact eigenvalues, so it is for the curator. It
-    is below OPT where rows favour some subspace by a gap, also if batches outweigh the noise.
+    Unlike `perturbed_leader_regret` it uses the exact eigenvalues, so it is for the curator. It is below OPT where rows
+    favor some subspace by a gap, also if batches outweigh the noise.
 
-    Parameters
-    ----------
-    ends : (p + 1,) ascending array of numbers of releases, at least 1. The last one is that of the
-        latest release that was played.
-    opts : (p,) array, the sums of the first k eigenvalues of the exact Gram matrix at these releases but the last.
-    last_kept : (p,) array, eigenvalue k at these releases but the last.
-    first_left_out : (p,) array, eigenvalue k + 1 at these releases but the first. The last entry may be of
-        a later moment: it only grows.
-    stds : (p + 1,) array, svec-coordinate sd of the noise at these releases. Between two of
-        them it must be within .1 % of their range.
-    n_features, n_components : d and k.
-    rows_per_release : b, rows of norm at most 1 between releases.
-
-    Notes
-    -----
-    *Theorem.* Let batch n have the Gram matrix g_n, positive semidefinite with trace at most b, G_n =
-    g_1 + ... + g_n, and let P_n be the top-k projector of G_{n-1} + N_{n-1}, where N_m has the law
-    of s_m Z, Z svec-GOE. The batches are fixed in advance. Then for every m >= 1
+    *Theorem.* Let batch n have the Gram matrix g_n, positive semidefinite with trace at most b, G_n = g_1 + ... + g_n,
+    and let P_n be the top-k projector of G_{n-1} + N_{n-1}, where N_m has the law of s_m Z, Z svec-GOE. The batches are
+    fixed in advance. Then for every m >= 1
 
         E regret_N <= OPT_m + c (s_m + sum_{m < n < N} max(s_n - s_{n-1}, 0)) + sum_{m < n <= N} beta_n,
 
-    where OPT_m is the best reward of the first m batches, ``c = k sqrt(2 d)``, and with s =
-    s_{n-1}, mu = b / s and gamma the gap of eigenvalues k and k + 1 of G_{n-1}, beta_n is the least of
+    where OPT_m is the best reward of the first m batches, ``c = k sqrt(2 d)``, and with s = s_{n-1}, mu = b / s and
+    gamma the gap of eigenvalues k and k + 1 of G_{n-1}, beta_n is the least of
 
         b * integral_0^1 (2 Phi(t mu / 2) - 1) dt                            (large noise: about b mu / 5)
         q(gamma - s (2 sqrt(2 d) + sqrt(2) x)) + b exp(-x^2 / 2), any x > 0    (large gap: about b^2 / (4 gamma))
 
-    with ``q(g) = b^2 / (4 g)`` for g >= b / 2, b - g for g in [0, b / 2] and b below. So the regret grows
-    with the logarithm of N where the gap grows with n.
+    with ``q(g) = b^2 / (4 g)`` for g >= b / 2, b - g for g in [0, b / 2] and b below. Proof on the page on DTTZ14 of
+    the documentation. Within a panel of releases the gap is at least eigenvalue k at its start less eigenvalue k + 1 at
+    its end, as both only grow. The least bound over all m at which a panel starts is returned.
 
-    Proof on the page on DTTZ14 of the documentation. Within a panel of releases the gap is at least eigenvalue k at its
-    start less eigenvalue k + 1 at its end, as both only grow. The least bound over all m at which a panel starts is
-    returned.
+    ``ends``, (p + 1,), are ascending numbers of releases, the last one that of the latest that was played, and ``stds``
+    the sds of their noise; between two of them the sd must be within .1 % of their range. At all of these but the last,
+    ``opts`` and ``last_kept``, (p,), are the sums of the first k exact eigenvalues, and eigenvalue k; at all but the
+    first, ``first_left_out`` is eigenvalue k + 1, of which the last may be of a later moment: it only grows.
     """
     b, c = float(rows_per_release), n_components * math.sqrt(2.0 * n_features)
     counts = np.diff(ends)

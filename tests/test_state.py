@@ -52,7 +52,7 @@ DEFAULTS = {
     "AdaptiveCovariance": "delta=1e-06, adjacency='zero-out', center=None",
     "AdaptiveLaplaceCovariance": "adjacency='zero-out', center=None",
     "ApproximateSubspace": "n_components=None, delta=1e-06, adjacency='zero-out', "
-    "max_components=3, widths=None, block_rows=None",
+    "max_components=3, block_rows=None, widths=None",
     "DPPCA": "delta=1e-06, batch_size='auto', learning_rate='adaptive', adjacency='zero-out'",
     "DoublingFPL": "delta=1e-06, release_every=100, adjacency='zero-out'",
     "ExactSubspace": "n_components=None, delta=1e-06, adjacency='zero-out', max_components=3, block_rows=None",

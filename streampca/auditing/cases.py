@@ -40,13 +40,10 @@ _WORDS = {"publish_regret": "rewards", "discrete_noise": "discrete", "center": "
 class Subject(NamedTuple):
     """A legal combination of switches."""
 
-    # Values of the switches that differ from the plain case, as words, by switch.
-    words: Mapping[str, str]
-    # Creates the subject anew, calibration included; and one such subject.
-    make: Callable[[], Any]
-    made: Any
-    # Attributes of `Case` that it needs.
-    case: Mapping[str, Any]
+    words: Mapping[str, str]  # values of the switches that differ from the plain case, by switch
+    make: Callable[[], Any]  # creates the subject anew, calibration included
+    made: Any  # one such subject
+    case: Mapping[str, Any]  # attributes of `Case` that it needs
 
 
 def public() -> list[type[Algorithm | Mechanism]]:

@@ -56,36 +56,17 @@ _MORE, _STEP = 8, 1.2
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit of one part of one subject.
+    """Result of an audit of one part of one subject."""
 
-    Attributes
-    ----------
-    subject, part : str
-        What was audited; a part is a kind of private value.
-    verdict : {"refuted", "holds", "cannot see"}
-    measure : {"mu", "epsilon", ""}
-        Unit of the claim; empty if nothing is measured.
-    claim : float
-        Claimed value.
-    seen : float or None
-        Share of the claim that the noise was shown to have spent, a lower bound; None if it is not measured.
-    accounted : float or None
-        Share of the claim that the law of the noise accounts for; None without a law.
-    missed : tuple of str
-        Mutants that the checks did not refute.
-    witness : str
-        Evidence against the claim, or the reason why it is not seen in full.
-    """
-
-    subject: str
-    part: str
-    verdict: Verdict
-    measure: str = ""
-    claim: float = 0.0
-    seen: float | None = None
-    accounted: float | None = None
-    missed: tuple[str, ...] = ()
-    witness: str = ""
+    subject: str  #: what was audited
+    part: str  #: kind of private value
+    verdict: Verdict  #: "refuted", "holds" or "cannot see"
+    measure: str = ""  #: "mu" or "epsilon", the unit of the claim; empty if nothing is measured
+    claim: float = 0.0  #: claimed value
+    seen: float | None = None  #: share of the claim that the noise was shown to have spent, a lower bound
+    accounted: float | None = None  #: share of the claim that the law of the noise accounts for
+    missed: tuple[str, ...] = ()  #: mutants that the checks did not refute
+    witness: str = ""  #: evidence against the claim, or the reason why it is not seen in full
 
     @property
     def holds(self) -> bool:
@@ -101,26 +82,19 @@ class Audit:
 
 @dataclass(frozen=True)
 class Report:
-    """Results of an audit.
+    """Results of an audit: ``rows``, one for each part.
 
-    Attributes
-    ----------
-    rows : tuple of Audit
-        One for each part.
-    false_alarm : float
-        Upper bound on the probability that a true claim is refuted in any of them.
-    holds, refuted : bool
-        Whether every part holds, and whether a part is refuted.
+    ``false_alarm`` bounds the probability that a true claim is refuted in any of them.
     """
 
     rows: tuple[Audit, ...]
     false_alarm: float = 1e-3
-    holds: bool = field(init=False, repr=False, compare=False)
-    refuted: bool = field(init=False, repr=False, compare=False)
+    holds: bool = field(init=False, repr=False, compare=False)  # whether every part holds
+    refuted: bool = field(init=False, repr=False, compare=False)  # whether a part is refuted
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "holds", all(row.holds for row in self.rows))
-        object.__setattr__(self, "refuted", any(row.verdict == "refuted" for row in self.rows))
+        holds, refuted = all(row.holds for row in self.rows), any(row.verdict == "refuted" for row in self.rows)
+        vars(self).update(holds=holds, refuted=refuted)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas frame."""

@@ -57,8 +57,7 @@ class Law(NamedTuple):
 
     # Maps the notes of a run to standard normals by group, each (T, n): rows in time, independent columns.
     standard: Callable[[Notes], Groups]
-    # Maps the notes of two neighbors and the claim to their `Loss`.
-    loss: Callable[[Notes, Notes, Guarantee], Loss]
+    loss: Callable[[Notes, Notes, Guarantee], Loss]  # of the notes of two neighbors, for a claim
 
 
 def mu_of(claim: Guarantee) -> float:

@@ -1,8 +1,7 @@
 """Needs of audits: parameters, rows and pairs of neighbors for which an audit of a public class is sharp.
 
 The defaults of `needs` suit every algorithm and mechanism. A class for which other neighbors are worse, or which
-requires more rows, has an entry in `_SPECIAL`. `VALUES` has the values that are tried of parameters that are neither
-switches nor literals.
+requires more rows, has an entry in `_SPECIAL`.
 """
 
 from __future__ import annotations

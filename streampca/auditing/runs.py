@@ -39,37 +39,28 @@ class Case:
     """Subject of an audit, with the rows on which its neighbors are far apart."""
 
     name: str
-    # Creates the subject, calibration included.
-    make: Callable[[], Any]
+    make: Callable[[], Any]  # creates the subject, calibration included
     feed: Feed
-    # Pairs of rows that are neighbors, by name, for the subject and d.
-    changes: Callable[[Any, int], Mapping[str, tuple[Row, Row]]]
+    changes: Callable[[Any, int], Mapping[str, tuple[Row, Row]]]  # neighboring rows by name, for the subject and d
     d: int = 20
     rows: int = 12
     # Numbers of the rows that differ, from 0, or from the end; by default the first, one in the middle and the last.
     positions: tuple[int, ...] | Callable[[Any], tuple[int, ...]] = ()
-    # Number of successive rows that differ: more than one for a person with several rows.
-    span: int = 1
-    # Values of ``how`` for `feed`.
-    feeds: tuple[str, ...] = ("many", "push", "chunks")
+    span: int = 1  # number of successive rows that differ: more than one for a person with several rows
+    feeds: tuple[str, ...] = ("many", "push", "chunks")  # values of ``how`` for `feed`
     # Rows of half of all runs, (rows, d); by default random rows of norm 0.8.
     busy: FloatArray | Callable[[Any], FloatArray] | None = None
-    # Rows of the other half; by default zero rows.
-    plain: FloatArray | None = None
+    plain: FloatArray | None = None  # rows of the other half; by default zero rows
     # Law of a kind of private value, and the claim; by default those of the subject.
     law: Callable[[Any, str], Law] | None = None
     guarantee: Callable[[Any], Guarantee] | None = None
-    # Numbers of the vectors that no release shows.
-    unseen: tuple[int, ...] = ()
+    unseen: tuple[int, ...] = ()  # numbers of the vectors that no release shows
     checks: Literal["all", "leak"] = "all"
     # Reason why the neighbors spend less than 95 % of the claim; without one, the audit then cannot see.
     slack: str = ""
-    # Cost of a run relative to others; divides the number of runs.
-    cost: float = 1.0
-    # Whether the case is part of a quick audit of everything.
-    quick: bool = True
-    # Whether changes are tried on plain or on busy rows in turn, to save time.
-    thin: bool = False
+    cost: float = 1.0  # of a run relative to others; divides the number of runs
+    quick: bool = True  # whether the case is part of a quick audit of everything
+    thin: bool = False  # whether changes are tried on plain or on busy rows in turn, to save time
 
     def positions_of(self, subject: Any) -> tuple[int, ...]:
         """Return the numbers of the rows that differ."""

@@ -142,13 +142,10 @@ def _normal(values: FloatArray) -> float:
 
 
 def _correlated(rows: FloatArray) -> float:
-    """Return the p-value that no two rows are correlated.
-
-    The product with another row, divided by the norm of that one, is standard normal. A row may be nan where an
-    earlier one is; nan is omitted.
-    """
+    """Return the p-value that no two rows are correlated. A row may be nan where an earlier one is; nan is omitted."""
     if len(rows) < 2:
         return 1.0
+    # The product with another row, divided by the norm of that one, is standard normal.
     there = np.isfinite(rows)
     known = np.where(there, rows, 0.0)
     products, norms = known @ known.T, np.sqrt(there.astype(np.float64) @ (known**2).T)
@@ -156,11 +153,9 @@ def _correlated(rows: FloatArray) -> float:
 
 
 def _follows(before: FloatArray, after: FloatArray) -> float:
-    """Return the p-value that numbers are unlike those of the time before, over all these pairs of times together.
-
-    For S the sum of all products and V that of the squares of the earlier numbers, exp(x S - x**2 V / 2) is a
-    martingale for every x, however a run ends: it exceeds 1 / p with probability at most p.
-    """
+    """Return the p-value that numbers are unlike those of the time before, over all these pairs of times together."""
+    # For S the sum of all products and V that of the squares of the earlier numbers, exp(x S - x**2 V / 2) is a
+    # martingale for every x, however a run ends: it exceeds 1 / p with probability at most p.
     there = np.isfinite(after)
     before, after = (np.where(there, part, 0.0) for part in (before[: len(after)], after))
     x = _rate(int(there.sum()))

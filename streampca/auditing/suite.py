@@ -58,11 +58,6 @@ def audit(
     Report
         A row for each kind of private value: "refuted" (with a witness), "holds" (with the shares of the claim that
         were seen and accounted for) or "cannot see" (with the mutants that were missed).
-
-    Raises
-    ------
-    UsageError
-        If `subject` cannot be audited, or `rows` do not suit it.
     """
     if mode not in NUMBERS:
         raise BadParameterError("mode", mode, "'standard' or 'quick'")
@@ -94,10 +89,8 @@ def audit(
 def audit_named(
     names: Sequence[str] = (), *, mode: Mode = "standard", false_alarm: float = 1e-3, seed: int | None = None
 ) -> Report:
-    """Audit the cases of some names (see `named`), or all cases.
-
-    In standard mode, a case that is not quick collects as much noise as in a quick audit, unless named in full.
-    """
+    """Audit the cases of some names (see `named`), or all cases."""
+    # In standard mode, a case that is not quick collects as much noise as in a quick audit, unless named in full.
     return _report(named(names, mode), mode, false_alarm, seed, names)
 
 

@@ -37,9 +37,8 @@ def make_algorithm(
     name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = (),
     count: Callable[[], int | None] | None = None,
 ) -> Algorithm:  # fmt: skip
-    """Create an algorithm by its short or public name.
+    """Create an algorithm by its short or public name, from options and the texts of ``--set`` (``extra``).
 
-    ``common`` are options that are None if not given, and ``extra`` the texts of ``--set``: JSON values or bare words.
     The ``mechanism`` of `Tumbling` gets the parameters that `Tumbling` does not accept. ``missing`` are parameters of
     the command that the error for missing ones names, too. ``count`` returns the number of rows, or None; it is called
     for a horizon that is not given, after all else was checked.

@@ -76,7 +76,6 @@ def run(
     common = {name: getattr(options, name) for name in COMMON}
     # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
-    opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
     # Not counted: pipes and files that are followed, and runs in a store, which other files may continue.
     counts = isinstance(source, Path) and str(source) != "-" and options.store is None and not options.reading().follow
     count = cache(lambda: opened_rows().count_rows()) if counts else None  # one reading of a text

@@ -64,16 +64,8 @@ def pca(
     Returns
     -------
     Release
-        Publishable: components, variances, mean, pictures and a file, all post-processing.
-
-    Raises
-    ------
-    UsageError
-        If an argument is outside its domain or the data are no whole table. Nothing was spent.
-    SourceError
-        If a file cannot be opened, is damaged, or has no rows.
-    BudgetExhaustedError
-        If the account does not cover the budget.
+        Publishable: components, variances, mean, pictures and a file, all post-processing. Nothing is spent if an
+        argument is refused, a file cannot be opened or has no rows, or the account does not cover the budget.
 
     Notes
     -----

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streampca.linalg.lattice import STEP
-from streampca.linalg.svec import pack_entries, svec_size
+from streampca.linalg.svec import pack_entries
 from streampca.linalg.types import FloatArray, IntArray, Mask
 
 #: The constant c: c**2 is 1/8, up to rounding onto the lattice of rows.
@@ -101,15 +101,10 @@ class MeanNoise(NamedTuple):
     for orthonormal x and y. Along the mean its square root is ``sigma (1 + 8 ||m||**2)``. Where the count is cut off at
     the public number of rows, it has half of its noise, and this is an upper bound. To first order in the noise of the
     count: with fewer than 20 sigma rows present, error bars may be half the true error.
-
-    Attributes
-    ----------
-    ratio : (d,) estimate of u from the private mean, without the bias of its square.
-    most : upper estimate of its length, by two standard deviations: for quantiles.
     """
 
-    ratio: FloatArray
-    most: float
+    ratio: FloatArray  # (d,) estimate of u from the private mean, without the bias of its square
+    most: float  # upper estimate of its length, by two standard deviations: for quantiles
 
     @classmethod
     def of(cls, mean: FloatArray, std: float, count: float) -> tuple[float, MeanNoise]:
@@ -129,24 +124,15 @@ class MeanNoise(NamedTuple):
 
 
 class Centered(NamedTuple):
-    """A private Gram matrix about the private mean, in units of row_norm = 1.
+    """A private Gram matrix about the private mean, in units of row_norm = 1."""
 
-    Attributes
-    ----------
-    packed : packed entries of ``sum (a - m)(a - m)^T``, less the bias due to the noise of m.
-    mean : (d,) private mean, shrunk by the contribution of its noise to its square, then clipped to the unit ball.
-    sums : (d,) private sum of the rows; the standard deviation of the noise in each entry is sigma / lambda.
-    noisy_count : estimated number of rows that are present, of standard deviation 8 sigma (`counted`).
-    divisor : number of rows that the sums were divided by.
-    noise_std : bound on the standard deviation of the noise along any unit vector x, to first order: ``sigma (1 + 2
-        (m . x)**2 / lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
-    """
-
-    packed: FloatArray
-    mean: FloatArray
-    sums: FloatArray
-    noisy_count: float
-    divisor: float
+    packed: FloatArray  # entries of ``sum (a - m)(a - m)^T``, less the bias due to the noise of m
+    mean: FloatArray  # (d,), shrunk by the contribution of its noise to its square, then clipped to the unit ball
+    sums: FloatArray  # (d,) private sum of the rows; the noise in each entry has standard deviation sigma / lambda
+    noisy_count: float  # estimated number of rows that are present, of standard deviation 8 sigma (`counted`)
+    divisor: float  # number of rows that the sums were divided by
+    # Bound on the standard deviation of the noise along any unit vector x, to first order: ``sigma (1 + 2 (m . x)**2 /
+    # lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
     noise_std: float
 
 
@@ -202,8 +188,6 @@ def _places(d: int) -> tuple[IntArray, IntArray, IntArray]:
 
     The third array holds the places of the diagonal in the packed matrix of d features.
     """
-    columns = np.triu_indices(d + 1)
-    order = np.arange(svec_size(d + 1))
-    inner, last = order[columns[1] < d], order[(columns[1] == d) & (columns[0] < d)]
-    rows, cols = np.triu_indices(d)
-    return inner, last, np.flatnonzero(rows == cols)
+    rows, columns = np.triu_indices(d + 1)
+    inner, last = np.flatnonzero(columns < d), np.flatnonzero((columns == d) & (rows < d))
+    return inner, last, np.flatnonzero(np.equal(*np.triu_indices(d)))

@@ -170,11 +170,7 @@ def orthonormal(matrix: FloatArray) -> FloatArray:
 
 
 def negative_direction(matrix: FloatArray) -> FloatArray | None:
-    """Return a unit vector x with x^T M x <= 0, or None if the symmetric matrix M is positive definite.
-
-    If factorisation fails at the k-th pivot, the direction solves a triangular system of that size; so a failure costs
-    no more than a success.
-    """
+    """Return a unit vector x with x^T M x <= 0, or None if the symmetric matrix M is positive definite."""
     diagonal = np.diagonal(matrix)
     # A diagonal entry is x^T M x for a coordinate vector x: no factorization is needed.
     if not (diagonal > 0.0).all():
@@ -187,7 +183,7 @@ def negative_direction(matrix: FloatArray) -> FloatArray | None:
     k = int(info) - 1  # the leading k x k minor is positive definite, the next is not
     x = np.zeros(diagonal.size)
     x[k] = 1.0
-    if k:
+    if k:  # a triangular system: a failure costs no more than a success
         # With M = [[A, b], [b^T, c]], x = (-A^-1 b, 1) gives x^T M x = c - b^T A^-1 b, the failed pivot.
         x[:k] = -lapack.dpotrs(factor[:k, :k], matrix[:k, k], lower=1)[0]
     x /= np.linalg.norm(x)

@@ -12,9 +12,9 @@ from streampca.state import State
 #: Largest memory, in leaves and in rows, whose sums fit 64-bit integers.
 LONGEST = 2**22
 
-#: Bound on what rounding adds to the sensitivity. The fading sum is kept in units of 2**-80 and rounded
-#: down at each leaf, so neighboring streams may drift apart by one unit more an entry and leaf: by
-#: n_features * 2**-40 over 2**40 leaves, which this covers a thousandfold.
+#: Bound on what rounding adds to the sensitivity. The fading sum is kept in units of 2**-80 and rounded down at each
+#: leaf, so neighboring streams may drift apart by one unit more an entry and leaf: by n_features * 2**-40 over 2**40
+#: leaves, which this covers a thousandfold.
 ROUNDING = 2.0**-20
 
 

@@ -27,20 +27,17 @@ class FrequentDirections(State):
 
     With ``sums``, rows end with the constant of `linalg.centering`, and all this holds about their mean, for ``G - s
     s^T / n`` and ``B^T B - s s^T / n``: their difference is that of G and ``B^T B``. Sum s and number n of the rows are
-    exact.
-
-    Here l is ``size``, ``rows`` are at most 2 l - 1 between two calls, and ``energy`` is the trace of G. The sketch
-    shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks. O(l d) a row.
+    exact. The sketch shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks.
 
     Liberty, KDD 2013; Ghashami, Liberty, Phillips and Woodruff, SIAM J. Comput. 45(5), 2016.
     """
 
     kept = ("rows", "size", "shrunk", "energy", "sums")
 
-    rows: Rows
-    size: int
+    rows: Rows  # at most 2 l - 1 between two calls
+    size: int  # l
     shrunk: float = 0.0
-    energy: float = 0.0
+    energy: float = 0.0  # trace of G
     sums: FloatArray | None = None  # of the rows with their constants
 
     def add(self, rows: FloatArray) -> FrequentDirections:

@@ -254,8 +254,8 @@ class GramSum(State):
 def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, constant: float = 0.0) -> bool:
     """Return whether trace and diagonal of a sum, (high, low), are possible for ``count`` rows of the unit ball.
 
-    A necessary condition only: a sum does not show whether each row was admitted. ``constant`` is the last entry of
-    each row that is present, which its norm does not count; 0 if rows have none. The others are zero vectors.
+    ``constant`` is the last entry of each row that is present, which its norm does not count; 0 if rows have none. The
+    others are zero vectors.
     """
     high, low = sums
     at = mirror(n_features).diagonal()

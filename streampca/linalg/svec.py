@@ -35,9 +35,7 @@ def mirror(n_features: int) -> IntArray:
     """Return the place in the packed vector of each entry of a d x d matrix."""
     places = np.empty((n_features, n_features), dtype=np.int64)
     rows, columns = np.triu_indices(n_features)
-    order = np.arange(svec_size(n_features))
-    places[rows, columns] = order
-    places[columns, rows] = order
+    places[rows, columns] = places[columns, rows] = np.arange(svec_size(n_features))
     places.flags.writeable = False
     return places
 

@@ -47,8 +47,5 @@ def _libraries() -> list[Any]:
 
 @cache
 def one_blas_thread() -> None:
-    """Limit BLAS to one thread for the rest of the process, the first time it is called.
-
-    Used in worker processes and by the command line only: the library limits threads inside its calls (`OneThread`).
-    """
+    """Limit BLAS to one thread for the rest of the process: in workers and by the command line only."""
     threadpool_limits(limits=1, user_api="blas")

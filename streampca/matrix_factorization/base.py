@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lazy import cached_property
@@ -84,13 +83,6 @@ class MatrixFactorization(ABC):
     def difference_std(self, a: int, b: int) -> float:
         """Exact standard deviation of each coordinate of the noise of sum b less that of sum a, 0 <= a < b."""
         return math.sqrt(math.fsum(np.square(self.difference(a, b)).tolist()))
-
-    def strategy(self, n: int) -> FloatArray:
-        """Return C (m, n), dense, with B C = A and columns of norm at most mu / sensitivity. For tests."""
-        # Further columns of B belong to noise that no input needs.
-        decoder = self.reconstruction(n)
-        encoder = solve_triangular(decoder[:, :n], self.workload(n), lower=True)
-        return np.pad(encoder, ((0, decoder.shape[1] - n), (0, 0)))
 
     def _check(self, n: int) -> None:
         if n < 1 or (self.horizon is not None and n > self.horizon):

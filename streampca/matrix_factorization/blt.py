@@ -171,8 +171,6 @@ class GeometricBLT(BufferedFactorization):
     Noise ``A D C**-1 z sensitivity / mu``, with C a buffered linear Toeplitz matrix (`Buffers`) fitted to the horizon,
     and D the diagonal matrix of the norms of its columns, sqrt(S(T - t + 1)).
 
-    Notes
-    -----
     *Guarantee.* Every column of ``C D**-1`` has norm at most 1 (S is inflated by 1e-6), and B C = A, so the sequence is
     mu-GDP per input, also for inputs chosen adaptively (`streampca.matrix_factorization.base`).
     """
@@ -206,8 +204,6 @@ class AnytimeBLT(BufferedFactorization):
     2**8 to 2**32. After ``restart_after`` sums the current noise is kept constant and a fresh sequence is added to it,
     so there is no horizon.
 
-    Notes
-    -----
     *Guarantee.* Columns of C have norm at most sqrt(S(restart_after)), and an input is part of one sequence only, so
     the endless sequence is mu-GDP per input, also for inputs chosen adaptively.
     """

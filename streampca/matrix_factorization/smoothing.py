@@ -6,7 +6,7 @@ alone. The estimates are linear in the releases with public weights, equal for a
 and have equal variance in svec coordinates.
 
 The weights are those of the best linear unbiased predictor under a model of the inputs (`Smoothing`) in which their
-mean is a random walk. If the model is wrong, the weights are not optimal. The guarantee does not depend on it.
+mean is a random walk. The guarantee does not depend on it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ class Smoothing:
     For each coordinate in svec coordinates, input n is H_n = M_n + (independent, variance `scatter`). The mean M_n is a
     random walk. The variances are public constants.
 
-    Notes
-    -----
     With D_n = Y_n - Y_{n-1} = H_n + s_n (C^-1 z)_n, s_n the public scale of a step of the noise, C turns
     e_n = D_n / s_n into w_n = (C H/s)_n + z_n, whose noise is white with variance 1. C is computed by one buffer per
     exponential: ``w = e + sum_i omega_i v_i``, then ``v_i <- theta_i v_i + e``. The state (M, H, u, G) has the mean of
@@ -167,8 +165,6 @@ def _step(
 class WindowSmoothing:
     """Weights for the exact sum of a window, from the last increments of the running sum (a FIR filter).
 
-    Notes
-    -----
     The increments D of the private running sums have covariance K_H + K_N, K_H that of the inputs and K_N that of
     their noise. The last m = min(n, 2W) of them give the estimate ``a^T D`` of the sum of the last W inputs, with
     ``a = (K_H + K_N)^-1 K_H g`` and g ones on the last W: the best linear predictor. Inputs of b rows have

@@ -24,8 +24,6 @@ from streampca.privacy.randomness import NAME_BYTES, Draws
 class BinaryTree(MatrixFactorization):
     """Binary tree mechanism: a prefix sum is the sum of popcount(n) dyadic blocks with noise.
 
-    Notes
-    -----
     *Guarantee.* With T the horizon, the first input is in L = bit_length(T) published blocks and no other input is in
     more, so nodes of standard deviation sqrt(L) sensitivity / mu make the sequence mu-GDP per input, also for inputs
     chosen adaptively (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi and Song 2011). Exact calibration makes the
@@ -145,8 +143,6 @@ class ExactTree(BinaryTree):
     Every dyadic block of rows is released with its own discrete Gaussian noise on the lattice of the Gram matrix. A
     prefix is a sum of those integers, in units of 2**-40 of unscaled entries.
 
-    Notes
-    -----
     *Guarantee.* A row is in at most L = bit_length(T) nodes, each of them mu/sqrt(L)-GDP with continuous noise. With
     noise of `privacy.discrete_gaussian.lattice_sigma` every probability of the whole transcript is that of a
     post-processing of the continuous tree at a mu smaller by a relative 5e-10, up to a factor 1 +- 1e-190, which that

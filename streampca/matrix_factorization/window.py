@@ -38,8 +38,6 @@ class StationaryBLT(BufferedFactorization):
     The noise of a prefix sum grows like sqrt(t). That of a difference of two prefix sums depends on their distance
     only (`lag_std`) and is smallest at distance ``window``. So every window is post-processing of this one sequence.
 
-    Notes
-    -----
     *Guarantee.* Columns of C have norm at most sqrt(S(infinity)), so the noise
     ``sqrt(S(infinity)) A C**-1 z sensitivity / mu`` makes the endless sequence mu-GDP per input, also for inputs
     chosen adaptively.
@@ -86,8 +84,6 @@ class WindowDifference(StationaryBLT):
     sqrt(S(infinity)) (y_t - y_{t-W}) at every step. The names of the last W vectors are kept, and a vector is drawn a
     second time for the second recurrence.
 
-    Notes
-    -----
     *Guarantee.* A sum is a difference of the prefix sums of `StationaryBLT`, so post-processing of a mu-GDP sequence.
     """
 
@@ -113,8 +109,6 @@ class WindowDifference(StationaryBLT):
 class ForgettingBLT(BufferedFactorization):
     """Sums of an endless stream that decay by gamma = 1 - 1/memory a step, so that weights add up to ``memory``.
 
-    Notes
-    -----
     *Guarantee.* With c_k the coefficients of a BLT, C_gamma has coefficients gamma**k c_k, its inverse gamma**k c^_k,
     and A_gamma C_gamma**-1 gamma**k b_k. Columns of C_gamma have squared norm at most
     S_gamma = sum_k gamma**2k c_k**2, so ``sqrt(S_gamma) A_gamma C_gamma**-1 z sensitivity / mu`` is mu-GDP per input

@@ -12,7 +12,7 @@ from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms import norm_maps as maps
-from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.base import BudgetedMechanism, Mechanism
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.recentering import MEAN_SHARE, SENSITIVITY, EntryNoise, Recentering, ball_noise, sum_and_count
 from streampca.privacy.budget import DELTA, Adjacency, Budget
@@ -21,7 +21,6 @@ from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
-from streampca.state import repr_of
 
 #: Shares of mu**2: histogram of norms, lost energy, first and second Gram matrix. They add up to 1.
 NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64
@@ -35,7 +34,7 @@ _LESS = 2.0 / 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveCovariance(Mechanism):
+class AdaptiveCovariance(BudgetedMechanism):
     """Gram matrix plus Gaussian noise that adapts to short rows and to decaying spectra.
 
     A part of the budget is spent on the lengths of the rows and the directions in which they vary. The rest is spent on
@@ -65,44 +64,27 @@ class AdaptiveCovariance(Mechanism):
     If 1 gives rho = 1 nothing can be lost: there is no 2, and 4 has .68. In both cases the shares of the later vectors
     add up to .98. Under replace the bounds are sqrt(2), 1, sqrt(2) and sqrt(2). All else is post-processing.
 
-    *How rho and M are chosen.* rho minimizes the energy that clipping loses plus the spectral norm of the noise. Long
-    rows too few for the histogram may hold the subspace: rho is 1 if the lost energy exceeds that of the histogram by
-    more than the spectral norm of the noise of `GaussianCovariance`, and by more than 2.33 standard deviations of its
-    own noise and of that of the counts (about 1 % of the releases if nothing is hidden). M has the least loss in
-    simulated releases (`norm_maps`). If 3 shows a direction that the combination of 3 and 4 lacks, only 3 is released
-    (``details["released"]``).
+    *How rho and M are chosen.* rho minimizes the energy that clipping loses plus the spectral norm of the noise; it is
+    1 if long rows too few for the histogram show in the lost energy (`norm_maps.NormEstimate`). M has the least loss in
+    simulated releases (`norm_maps.Model`). If 3 shows a direction that the combination of 3 and 4 lacks, only 3 is
+    released (``details["released"]``).
 
     *Error bars.* ``release.noise_std`` is None: with a map, the noise is not alike in all entries. Without one it is a
     weighted mean of two Gaussian matrices, 3 and 4. ``release.details["noise_scale"]`` is the larger of their standard
     deviations s. On a fixed space of dimension m, each exceeds ``s q_m(alpha / 2)`` with probability at most alpha / 2,
     4 also given 3, so that one of 3, 4 and their mean does with at most alpha, whichever is released.
     ``release.stands_out`` tests components with that, and is None with a map. Clipping biases the Gram matrix towards
-    zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M (``map``), the predicted
-    loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard deviation of its
-    noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
-
-    *About the mean.* The details give the private ``mean``, whether it was resolved (``recentered``), its length
-    (``center_norm``, in units of row_norm) and the share of mu**2 of each part (``shares``). Lengths and energies are
-    those of mapped rows, in units of ``1 + center_norm`` times row_norm and of its square. The release states the
-    variance of the noise between any two of its eigenvectors, so that ``release.estimates`` has approximate error bars
-    and a predicted captured share. Components that stand out are of the rows about the private mean: its error may add
-    one.
+    zero, and that bias is in no error bar. Lengths and energies in ``release.details`` are in units of row_norm and its
+    square; about a mean, of ``1 + center_norm`` times that. A release about the mean states the variance of the noise
+    between any two of its eigenvectors, so that ``release.estimates`` has approximate error bars. Components that stand
+    out are of the rows about the private mean: its error may add one.
 
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
-    stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
-    few features `AdaptiveLaplaceCovariance` is better; `adaptive_mechanism` selects between them.
-
-    Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of Dong, Liang and Yi
-    ("Differentially Private Covariance Revisited", NeurIPS 2022, arXiv 2205.14324) adapts a radius only.
+    stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2.
     """
 
-    n_components: int
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
-    __repr__ = repr_of
     is_gaussian = True
     theorem = "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices"
     citation = "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022"
@@ -238,11 +220,6 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     *rho, error bars and details*: as in `AdaptiveCovariance`, without maps. Long rows with about 40 / epsilon of
     energy, or less, may stay hidden, and are then clipped: do not use it where a few rows matter most.
-
-    *When.* With few features (`adaptive_mechanism`).
-
-    Citation: basic composition; Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006); the noise is the
-    symmetrised form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2.
     """
 
     n_components: int
@@ -250,7 +227,6 @@ class AdaptiveLaplaceCovariance(Mechanism):
     adjacency: Adjacency = "zero-out"
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
-    __repr__ = repr_of
     theorem = "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix"
     citation = "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
     norms_scale: float = field(init=False, repr=False, compare=False)  # of the noise in each count of the norms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.scale import Bounds, check_row_norm, check_scale, in_norm
 from streampca.linalg.types import FloatArray
+from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.configuration import Configuration
 from streampca.privacy.guarantee import Account, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -41,14 +42,9 @@ class Mechanism(Configuration):
 
     @abstractmethod
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """Release admitted rows. All randomness comes from ``outlet``.
+        """Release admitted rows, (n, d), the last of which is row t of the run. All randomness comes from ``outlet``.
 
-        Parameters
-        ----------
-        rows : (n, d) array with n >= 1, admitted. Not written to.
-        outlet : its label holds the mechanism and its `constants`.
-        terms : of the release, or of the releases of a longer run (`Tumbling`).
-        t : rows of the run so far, counting these.
+        The label of the outlet holds the mechanism and its `constants`. ``terms`` may be those of a longer run.
         """
 
     def noise_law(self, n_features: int) -> NoiseLaw | None:
@@ -84,16 +80,8 @@ class Mechanism(Configuration):
         -------
         Release
             Publishable under its `guarantee`, which covers bad rows: the zero vector is in the domain of every
-            mechanism, and the sensitivity of a centered one is that against an absent row.
-
-        Raises
-        ------
-        UsageError
-            If the shape does not fit the parameters, or another argument is outside its domain.
-        BadRowError
-            If a row has another number of cells. Nothing was drawn or released.
-        BudgetExhaustedError
-            If the account does not cover the guarantee. Nothing was drawn or released.
+            mechanism, and the sensitivity of a centered one is that against an absent row. After an error, as where the
+            account does not cover the guarantee, nothing was drawn or released.
         """
         check_account(account)
         check_scale(bounds, row_norm)
@@ -109,7 +97,13 @@ class Mechanism(Configuration):
         elif seed is not None or not isinstance(randomness, Randomness):
             raise UsageError(f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, a seed, or neither")
         # Each row depends on itself only.
-        rows, report = self._admitted(rows, admission)
+        values, (rows, marks) = rows, admission.block(rows, 1)
+        report = AdmissionReport.of(admission, marks.counts(), n)
+        if self.is_exact:
+            present = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
+            # Minus zero becomes zero, so that equal rows have equal bits.
+            rows = in_norm(present, admission.row_norm) + 0.0
+            report = replace(report, share_scaled=0.0, ball_used=1.0)
         guarantee = self.guarantee_for(d)
         # Debit before any noise exists: a failure in between loses budget, never privacy.
         if account is not None:
@@ -128,31 +122,25 @@ class Mechanism(Configuration):
         tell_curator(report)
         return release
 
-    def _admitted(self, values: FloatArray, admission: Admission) -> tuple[FloatArray, AdmissionReport]:
-        """Return rows as the mechanism absorbs them, and the report on them."""
-        rows, marks = admission.block(values, 1)
-        report = AdmissionReport.of(admission, marks.counts(), len(rows))
-        if not self.is_exact:
-            return rows, report
-        present = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
-        # Minus zero becomes zero, so that equal rows have equal bits.
-        return in_norm(present, admission.row_norm) + 0.0, replace(report, share_scaled=0.0, ball_used=1.0)
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetedMechanism(Mechanism):
+    """A mechanism that spends an epsilon and a delta."""
+
+    n_components: int
+    epsilon: float
+    delta: float = DELTA
+    adjacency: Adjacency = "zero-out"
 
 
-class SubspaceFinder(Mechanism):
-    """A mechanism that releases a subspace that holds nearly all rows, or nothing. Rows are not scaled nor rounded.
+@dataclass(frozen=True, kw_only=True)
+class SubspaceFinder(BudgetedMechanism):
+    """A mechanism that releases a subspace that holds nearly all rows, or nothing. Rows are not scaled nor rounded."""
 
-    Attributes
-    ----------
-    delta : see `Budget`.
-    max_components : largest dimension considered if n_components is None.
-    block_rows : rows in a block, which votes for the subspace of its rows; None for the default.
-    """
-
-    delta: float
-    max_components: int
-    block_rows: int | None
-    _largest: int  # largest dimension considered
+    n_components: int | None = None  # type: ignore[assignment]
+    max_components: int = 3  # largest dimension considered if n_components is None
+    block_rows: int | None = None  # rows in a block, which votes for the subspace of its rows
+    _largest: int = field(init=False, repr=False, compare=False)  # largest dimension considered
     finds_components = True
     is_exact = True
 

@@ -13,15 +13,14 @@ import numpy as np
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Mechanism
-from streampca.privacy.budget import DELTA, Adjacency
+from streampca.mechanisms.base import BudgetedMechanism, Mechanism
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.clear import Kind, NoiseLaw
 from streampca.release.release import Release
-from streampca.release.terms import Terms, centered_fields
-from streampca.state import repr_of
+from streampca.release.terms import Terms, gram_fields
 
 #: Spectral norm of W1 - W2 over d, for iid Wis_d(d + 1, I) and large d: the edge of the free difference of two
 #: Marchenko-Pastur laws of rate 1.
@@ -57,14 +56,12 @@ class CovarianceMechanism(Mechanism):
         details |= {name: getattr(self, name)(d) for name in self.shown}
         # Gaussian noise is independent in svec coordinates, so that one number describes it.
         stated = std if self.is_gaussian else None
-        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": stated, "details": details}
-        if self.center:
-            fields = centered_fields(packed, count, std, terms, details, None)
+        fields = gram_fields(packed, stated, terms, details, count if self.center else None)
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianCovariance(CovarianceMechanism):
+class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
     """Gram matrix plus Gaussian noise: the least noise of all mechanisms, except with few features.
 
     `MatrixLaplaceCovariance` has less under zero-out where ``d + 1 < (epsilon / mu)**2``: up to 14, 16 and 20 features
@@ -84,21 +81,14 @@ class GaussianCovariance(CovarianceMechanism):
     of Balle and Wang (2018, Theorem 8). One row changes the Gram matrix by at most 1 in Frobenius norm under zero-out,
     ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under replace. ``svec`` is an isometry, so noise N(0,
     sigma**2) in its coordinates with ``sigma = sensitivity / mu`` is mu-GDP: GOE noise of norm ``sigma sqrt(2 d)``.
-
-    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Algorithm 1.
     """
 
-    n_components: int
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
     discrete_noise: bool = False
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
 
     #: Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``.
     sigma: float = field(init=False, repr=False, compare=False)
 
-    __repr__ = repr_of
     is_gaussian = True
     theorem = "Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
     citation = "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1"
@@ -122,12 +112,7 @@ class GaussianCovariance(CovarianceMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class PureCovariance(CovarianceMechanism):
-    """A covariance mechanism with delta 0, whose noise has one scale.
-
-    Parameters
-    ----------
-    n_components, epsilon, adjacency : see `Mechanism`.
-    """
+    """A covariance mechanism with delta 0, whose noise has one scale."""
 
     n_components: int
     epsilon: float
@@ -150,7 +135,9 @@ class PureCovariance(CovarianceMechanism):
 class MatrixLaplaceCovariance(PureCovariance):
     """Gram matrix plus the difference of two Wishart matrices: pure epsilon, the least noise at delta 0.
 
-    Parameters are those of `PureCovariance`.
+    Parameters
+    ----------
+    n_components, epsilon, adjacency : see `Mechanism`.
 
     Notes
     -----
@@ -160,9 +147,7 @@ class MatrixLaplaceCovariance(PureCovariance):
     ``f(N) = f(-N)`` also ``f(N) >= exp(-tr D / 2c) f(N + D)``. A row adds a PSD matrix of trace at most 1, so c = 1/(2
     epsilon) gives exactly (epsilon, 0)-DP under zero-out. Replacing one is two such steps: c = 1/epsilon (for d = 1
     they cannot both be full, and c = 1/(2 epsilon) stays). For d = 1 the noise is Laplace(1/epsilon).
-
-    Citation: the symmetrized form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2, whose printed one-sided noise is not
-    (epsilon, 0)-DP.
+    (The printed noise of JXZ16, one Wishart matrix, is not (epsilon, 0)-DP.)
     """
 
     theorem = "matrix-variate Laplace mechanism: log-density changes by at most the trace norm over 2c"

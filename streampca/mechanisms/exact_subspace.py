@@ -18,7 +18,6 @@ from streampca.errors import BadParameterError
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SubspaceFinder
-from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import Counts, Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release.release import Release
@@ -62,16 +61,8 @@ class ExactSubspace(SubspaceFinder):
 
     The basis is a function of the subspace only, through its reduced row echelon form. The running time is not covered:
     it depends on the rows.
-
-    Citation: Singhal and Steinke, "Privately Learning Subspaces", NeurIPS 2021.
     """
 
-    n_components: int | None = None
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
-    max_components: int = 3
-    block_rows: int | None = None
     noise: TruncatedLaplace = field(init=False, repr=False, compare=False)  # of each span's votes
     #: Noisy number of votes above which a span is released: a single vote never passes.
     threshold: float = field(init=False, repr=False, compare=False)
@@ -86,10 +77,7 @@ class ExactSubspace(SubspaceFinder):
         object.__setattr__(self, "threshold", 1.0 + self.noise.bound)
 
     def rows_needed(self, outliers: int = 0) -> int:
-        """Return the fewest rows that release the subspace with probability 1.
-
-        For k = n_components (or max_components) and rows in general position except for ``outliers`` arbitrary ones.
-        """
+        """Return the fewest rows that release the subspace for certain: all but ``outliers`` in general position."""
         # At worst each outlier spoils a block, and all spoiled blocks agree on another span.
         passing = math.floor(self.threshold + self.noise.bound) + 1
         apart = outliers + math.floor(2.0 * self.noise.bound) + 1

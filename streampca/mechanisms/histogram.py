@@ -35,8 +35,6 @@ class StabilityHistogram:
     A neighbor moves one vote to another bin. The votes of subsamples move even when a row is only zeroed out: with
     noise for a vote that appears or vanishes, Lap(1/epsilon), the true delta would be 0.24 at epsilon = 1.
 
-    Notes
-    -----
     *Theorem.* (epsilon, delta)-DP per vote, delta in (0, 0.5), and no smaller delta holds.
 
     *Proof.* Let b = 2 / epsilon be the scale of the noise and 1 + b ln(1 / (2 delta)) the threshold. A bin occupied on
@@ -49,12 +47,9 @@ class StabilityHistogram:
 
     epsilon: float
     delta: float
-    #: Scale of the Laplace noise: two counts change, so 2 / epsilon.
-    scale: float = field(init=False, repr=False, compare=False)
-    #: Noisy counts above it are released: 1 + scale * ln(1 / (2 delta)).
-    threshold: float = field(init=False, repr=False, compare=False)
-    #: (epsilon, delta), tight; the unit is one vote.
-    guarantee: Guarantee = field(init=False, repr=False, compare=False)
+    scale: float = field(init=False, repr=False, compare=False)  # of the Laplace noise: two counts change
+    threshold: float = field(init=False, repr=False, compare=False)  # noisy counts above it are released
+    guarantee: Guarantee = field(init=False, repr=False, compare=False)  # (epsilon, delta), tight, for one vote
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < math.inf:

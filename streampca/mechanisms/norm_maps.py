@@ -179,11 +179,10 @@ class Choice(NamedTuple):
 
 
 class Model:
-    """A model of the rows, from the release of stage one.
+    """A model of the rows, from the release of stage one. All figures are over the number of rows.
 
-    ``values``, (d,), are the eigenvalues of the estimate of rows clipped to ``radius``, over the number of rows,
-    descending. ``noise`` are the public standard deviations of a diagonal entry of the noise in the two stages, for
-    unit radius, over the number of rows; ``hidden`` is the energy per row that the histogram may not show.
+    ``values``, (d,), are the eigenvalues of the estimate of rows clipped to ``radius``, descending, ``noise`` the
+    standard deviations on the diagonal in the two stages for unit radius, ``hidden`` energy that the histogram lacks.
     """
 
     def __init__(

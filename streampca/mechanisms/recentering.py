@@ -23,10 +23,6 @@ would be a replacement, of sensitivity sqrt(2).)
 *Sensitivity of 1.* Zero-out: ``|(a, c)| <= sqrt(1 + c**2)`` = 1.061. Replace: two rows that are present have one
 constant, so that the vector moves by ``|a - b| <= 2``; one against an absent row moves it by at most 1.061.
 
-*Why the count.* The sum over the public n would be the mean times the share q of the rows that are present, and leave
-``n q (1 - q)**2 |mean|**2`` of energy along the mean in the mapped rows. The count multiplies the noise of the sum by
-1.061 under zero-out, and by 1 under replace.
-
 *What remains.* The error of m leaves ``n_t |mean - m|**2`` of energy in the matrix, about ``n_t d v`` with v the
 variance of an entry of the mean. It is below the noise where n mu exceeds 7 sqrt(d), and is not subtracted.
 """

@@ -13,7 +13,6 @@ from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.base import SubspaceFinder
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import Outlet
 from streampca.release.release import Release
 from streampca.release.terms import Terms
@@ -54,17 +53,9 @@ class ApproximateSubspace(SubspaceFinder):
     the vote of that block only: in each of the G histograms one vote *moves*. Each is a `StabilityHistogram` at
     (epsilon / G, delta / G), and basic composition gives the total. Grid and reference points are public. No norm is
     used, so rows are neither scaled nor rounded.
-
-    References: Singhal and Steinke, "Privately Learning Subspaces", NeurIPS 2021.
     """
 
-    n_components: int | None = None
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
-    max_components: int = 3
     widths: tuple[float, ...] | None = None
-    block_rows: int | None = None
     histogram: StabilityHistogram = field(init=False, repr=False, compare=False)  # of the votes at one cell width
     #: Number of blocks for which a cell with 4 of 5 votes passes with probability 0.95.
     blocks_needed: int = field(init=False, repr=False, compare=False)

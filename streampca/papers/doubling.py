@@ -36,7 +36,7 @@ from streampca.state import State
 FAILURE = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class DoublingFPL(Leader):
     """Follow the perturbed leader with the doubling trick of DTTZ14, Algorithm 4. For comparison with the paper.
 

@@ -23,10 +23,7 @@ class LaplaceCovariance(PureCovariance):
     -----
     *Guarantee.* The whole matrix is released: (epsilon, 0)-DP per row by the Laplace mechanism, scale
     ``sensitivity / epsilon``, where `sensitivity` is the l1 sensitivity of the upper triangle. In floating point, up to
-    the guarantee's ``floating_delta``, because a row changes every entry.
-
-    References: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially Private Principal Components Analysis",
-    AAAI 2016, Theorem 3, whose scale is ``2 d / epsilon``.
+    the guarantee's ``floating_delta``, because a row changes every entry. The scale of JXZ16 is ``2 d / epsilon``.
     """
 
     theorem = "Laplace mechanism, l1 sensitivity of the upper triangle"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
@@ -15,10 +14,10 @@ from streampca.privacy.outlet import Outlet
 from streampca.processors.base import RELEASE_EVERY
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.release.release import Release
-from streampca.release.terms import centered_fields
+from streampca.release.terms import gram_fields
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class PerturbedLeader(Leader):
     """Follow the perturbed leader with fresh noise at every release. Not private across steps.
 
@@ -70,9 +69,8 @@ class PerturbedLeaderProcessor(LeaderProcessor, of=PerturbedLeader):
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[PerturbedLeaderProcessor, Release]:
         algorithm = self.algorithm
         packed = outlet.gram("gram", gram, svec_size(self.n_features), algorithm.sigma)
-        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": algorithm.sigma}
-        if algorithm.center:
-            fields = centered_fields(packed, self.terms.count(1, t), algorithm.sigma, self.terms, {}, None)
+        rows = self.terms.count(1, t) if algorithm.center else None
+        fields = gram_fields(packed, algorithm.sigma, self.terms, {}, rows)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, **fields)
         spectra = with_spectrum(self.spectra, algorithm, algorithm.leaves(t), gram)
         return self.after(t, outlet.chain, gram=gram, spectra=spectra), release

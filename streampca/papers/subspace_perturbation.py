@@ -14,8 +14,8 @@ from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, coarsen
 from streampca.linalg.svec import svec, svec_size, unpack_entries, unsvec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Mechanism
-from streampca.privacy.budget import DELTA, Adjacency, Budget
+from streampca.mechanisms.base import BudgetedMechanism
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.outlet import Outlet
 from streampca.release.release import Release
 from streampca.release.terms import Terms
@@ -27,7 +27,7 @@ _MOVES = {"zero-out": 1.0, "replace": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubspacePerturbation(Mechanism):
+class SubspacePerturbation(BudgetedMechanism):
     """A private subspace with noise that decreases with the eigengap.
 
     The gap between eigenvalues k and k + 1 is measured privately. If noise on the projector is predicted to lose less
@@ -59,23 +59,14 @@ class SubspacePerturbation(Mechanism):
     differences D between the first k and the other eigenvalues. The mean of D is at most n / k, and by Jensen's
     inequality that of 1 / D at least k / n. So for any spectrum the projector loses no more if ``s_P n / k <= s_G``.
     Under zero-out that needs a gap of about ``n / (sqrt(2) k)``, nearly all rows of full norm in k directions of equal
-    weight; under replace it hardly ever holds.
-
-    References: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4, whose printed algorithm has
-    no guarantee (``docs/theory/dttz14.md``).
+    weight; under replace it hardly ever holds. The printed algorithm has no guarantee (``docs/theory/dttz14.md``).
     """
-
-    n_components: int
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
 
     is_gaussian = True
     theorem = "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix"
     citation = "after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2"
     square_bytes = 45.0
-    #: Standard deviation of the noise in the measured gap, without the allowance for rounding.
-    gap_std: float = field(init=False, repr=False, compare=False)
+    gap_std: float = field(init=False, repr=False, compare=False)  # of the noise in the gap, without rounding
     _mu2: float = field(init=False, repr=False, compare=False)
     _gram_std: float = field(init=False, repr=False, compare=False)
 

@@ -12,14 +12,15 @@ from scipy.special import gammainc, gammaincc
 from streampca.errors import BadParameterError
 from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms.base import BudgetedMechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
-from streampca.privacy.budget import DELTA, Adjacency
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.randomness import Draws
 from streampca.release.clear import NoiseLaw
 
 
 @dataclass(frozen=True, kw_only=True)
-class WishartCovariance(CovarianceMechanism):
+class WishartCovariance(CovarianceMechanism, BudgetedMechanism):
     """Gram matrix plus Wishart noise: the release is positive semidefinite.
 
     The noise is positive semidefinite. Its mean, ``degrees * scale`` times the identity, is public (both are in
@@ -29,16 +30,9 @@ class WishartCovariance(CovarianceMechanism):
     Notes
     -----
     *Guarantee.* The whole matrix is released: (epsilon, delta)-DP per row by `profile`, which is exact under zero-out
-    and an upper bound under replace. The degrees of freedom and the scale minimize the spectral norm of the noise.
-
-    References: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially Private Principal Components Analysis",
-    AAAI 2016, whose claim of (epsilon, 0) does not hold (``docs/theory/jxz16.md``).
+    and an upper bound under replace. The degrees of freedom and the scale minimize the spectral norm of the noise. The
+    claim of (epsilon, 0) of JXZ16 does not hold (``docs/theory/jxz16.md``).
     """
-
-    n_components: int
-    epsilon: float
-    delta: float = DELTA
-    adjacency: Adjacency = "zero-out"
 
     theorem = "profile of Wishart noise by its Schur complement, a chi-square against its shift"
     citation = "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"

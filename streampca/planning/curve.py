@@ -84,10 +84,7 @@ class Curve:
         return self._mean_share(kept * np.diag(self._spectrum) + noise_std * few + scatter_std * scatter)
 
     def share_with(self, noise: Iterator[FloatArray], rows: int, mean: Callable[[int], FloatArray]) -> float:
-        """Return the mean share that a Gram matrix about 0 of ``rows`` rows captures, with noise of any law.
-
-        ``mean`` returns draws of the mean of the rows; shares are of the variance about it.
-        """
+        """Return the mean share of the variance about a drawn ``mean`` that ``rows`` rows capture, with any noise."""
         drawn = enumerate(itertools.islice(noise, max(2, len(self._goe) // 2)))
         gram = np.diag(self._spectrum)
         return float(np.mean([self.share(rows * (gram + np.outer(mean(i), mean(i))) + z) for i, z in drawn]))

@@ -48,29 +48,14 @@ GOOD = 0.99
 
 @dataclass(frozen=True)
 class Plan:
-    """Predictions and a recommendation.
-
-    Attributes
-    ----------
-    question : Question
-    predictions : tuple of Prediction
-        All candidates; those that serve the purpose come first, the best one first.
-    best : Prediction
-        The recommended one.
-    reason : str
-        Reason for the recommendation.
-    warnings : tuple of str
-        Expected failures, with the number of rows that would suffice.
-    advice : tuple of str
-        Advice on choices that the planner cannot make.
-    """
+    """Predictions and a recommendation."""
 
     question: Question
-    predictions: tuple[Prediction, ...]
-    best: Prediction
-    reason: str
-    warnings: tuple[str, ...]
-    advice: tuple[str, ...]
+    predictions: tuple[Prediction, ...]  #: all candidates; those that serve the purpose first, the best one first
+    best: Prediction  #: the recommended one
+    reason: str  #: for the recommendation
+    warnings: tuple[str, ...]  #: expected failures, with the number of rows that would suffice
+    advice: tuple[str, ...]  #: on choices that the planner cannot make
 
     @property
     def algorithm(self) -> Any:
@@ -137,7 +122,7 @@ def plan(
         adjacency=adjacency, window=window, release_every=release_every, center=center, guess=spectrum,
         row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
-    square, matrices = question.row_norm**2, _SQUARE_BYTES * n_features**2
+    unit, matrices = question.row_norm**2, _SQUARE_BYTES * n_features**2
     is_wide, curve = matrices > _MATRICES, None
     if is_wide and window is not None:
         raise UsageError(f"window={window}: no algorithm for windows of {n_features} features. Use window=None")
@@ -151,7 +136,7 @@ def plan(
         predicted = over_guesses(question, curve, predicted)
     found = []
     for p in predicted:  # in units of row_norm = 1
-        std, regret = (None if value is None else value * square for value in (p.noise_std, p.regret_per_row))
+        std, regret = (value and value * unit for value in (p.noise_std, p.regret_per_row))
         found.append(replace(p, noise_std=std, regret_per_row=regret))
     order = sorted(found, key=lambda p: (p.serves != question.purpose, not p.is_certain, -p.captured))
     if is_wide:
@@ -177,12 +162,11 @@ def _cell(prediction: Prediction) -> str:
 def over_guesses(question: Question, curve: Curve | None, predicted: Sequence[Prediction]) -> list[Prediction]:
     """Return predictions with the interval of shares over all guesses of spectrum and norm."""
     norms = NORMS if question.typical_norm is None else (min(1.0, question.typical_norm / question.row_norm),)
-    asked = [
-        [replace(question, guess=guess, typical_norm=norm * question.row_norm) for norm in norms] for guess in GUESSES
-    ]
-    curves: list[Curve] = []
-    if curve is not None:
-        curves = [Curve(row[0].spectrum, question.n_components) for row in asked]
+    cases: list[tuple[Question, Curve | None]] = []
+    for guess in GUESSES:  # one curve each, which the norms only scale
+        asked = [replace(question, guess=guess, typical_norm=norm * question.row_norm) for norm in norms]
+        first = None if curve is None else Curve(asked[0].spectrum, question.n_components)
+        cases += [(q, first and first.scaled((norm / norms[0]) ** 2)) for q, norm in zip(asked, norms, strict=True)]
 
     def share(p: Prediction, other: Question, of: Curve | None) -> float:
         if of is None or curve is None or p.name == "PrivateOja":
@@ -194,19 +178,11 @@ def over_guesses(question: Question, curve: Curve | None, predicted: Sequence[Pr
 
     found = []
     for p in predicted:
-        if not p.is_certain or isinstance(p.algorithm, ExactSubspace):
-            found.append(p)
-            continue
-        shares = np.array([
-            [
-                share(p, other, curves[i].scaled((norm / norms[0]) ** 2) if curves else None)
-                for norm, other in zip(norms, row, strict=True)
-            ]
-            for i, row in enumerate(asked)
-        ])  # fmt: skip
-        # The question itself has the middle spectrum and norm; its share is in the interval up to interpolation.
-        low, high = min(p.captured, float(shares.min())), max(p.captured, float(shares.max()))
-        found.append(replace(p, captured_interval=(low, high)))
+        if p.is_certain and not isinstance(p.algorithm, ExactSubspace):
+            # The question itself has the middle spectrum and norm; its share is in the interval up to interpolation.
+            shares = [p.captured, *(share(p, *case) for case in cases)]
+            p = replace(p, captured_interval=(min(shares), max(shares)))
+        found.append(p)
     return found
 
 

@@ -57,53 +57,31 @@ _NOTES = {
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Prediction for one algorithm or mechanism with given settings.
+    """Prediction for one algorithm or mechanism with given settings."""
 
-    Attributes
-    ----------
-    algorithm : Algorithm or Mechanism
-    settings : dict
-        Its keywords.
-    serves : {"stream", "window", "once"}
-        A subspace of all rows after each release, of the last rows, or one release at the end.
-    captured : float
-        Expected share of the best subspace's variance that the last release captures: about the mean if the question
-        is, for every candidate. Without a guess, that of the middle spectrum and the middle norm.
-    releases : int
-    note : str
-        A limitation, or a condition.
-    noise_std : float or None
-        Standard deviation of a diagonal entry of the noise in the last released Gram matrix, in units of row_norm**2.
-        None without a Gram matrix, or for noise of another law.
-    regret_per_row : float or None
-        Expected regret a row due to privacy and to waiting, in the same units; None without a stream of releases.
-    is_certain : bool
-        False if `captured` depends on more than the spectrum, so that it may be off several times: the middle of a
-        range, or that of simulated Gaussian rows.
-    captured_interval : (float, float) or None
-        Without a guess, the least and the largest share over all `GUESSES` and `NORMS`; None with one, and if the
-        share is not certain.
-    name : str
-        Name of the class, e.g. ``"PrivateFPL"``.
-    label : str
-        Short text, unique among the candidates for one question.
-    code : str
-        Python expression that creates the algorithm.
-    """
-
-    algorithm: Any
-    settings: dict[str, Any]
+    algorithm: Any  #: an algorithm or a mechanism
+    settings: dict[str, Any]  #: its keywords
+    #: A subspace of all rows after each release, of the last rows, or one release at the end.
     serves: Literal["stream", "window", "once"]
+    #: Expected share of the best subspace's variance that the last release captures: about the mean if the question is,
+    #: for every candidate. Without a guess, that of the middle spectrum and the middle norm.
     captured: float
     releases: int
-    note: str = ""
+    note: str = ""  #: a limitation, or a condition
+    #: Standard deviation of a diagonal entry of the noise in the last released Gram matrix, in units of row_norm**2.
+    #: None without a Gram matrix, or for noise of another law.
     noise_std: float | None = None
+    #: Expected regret a row due to privacy and to waiting, in the same units; None without a stream of releases.
     regret_per_row: float | None = None
+    #: False if `captured` depends on more than the spectrum, so that it may be off several times: the middle of a
+    #: range, or that of simulated Gaussian rows.
     is_certain: bool = True
+    #: Without a guess, the least and the largest share over all `GUESSES` and `NORMS`; None with one, and if the share
+    #: is not certain.
     captured_interval: tuple[float, float] | None = None
-    name: str = field(init=False, repr=False)
-    label: str = field(init=False, repr=False)
-    code: str = field(init=False, repr=False)
+    name: str = field(init=False, repr=False)  #: of the class, e.g. ``"PrivateFPL"``
+    label: str = field(init=False, repr=False)  #: short text, unique among the candidates for one question
+    code: str = field(init=False, repr=False)  #: Python expression that creates the algorithm
 
     def __post_init__(self) -> None:
         name, settings = type(self.algorithm).__name__, self.settings
@@ -169,12 +147,10 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
 
 def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield `ExactSubspace`, if the guess is that rows lie in a subspace exactly."""
-    k = question.n_components
+    k, mechanism = question.n_components, ExactSubspace(**question.settings)
     # With a mean, rows lie in a space of one more dimension.
-    if float(question.spectrum[k:].sum()) + question.mean_square > _NOTHING or k >= question.n_features:
-        return
-    mechanism = ExactSubspace(**question.settings)
-    if question.rows >= (needed := mechanism.rows_needed()):
+    lies = float(question.spectrum[k:].sum()) + question.mean_square <= _NOTHING and k < question.n_features
+    if lies and question.rows >= (needed := mechanism.rows_needed()):
         note = f"exact, if rows lie in a subspace exactly; from {needed} rows"
         yield _once(question, mechanism, question.settings, 1.0, note)
 

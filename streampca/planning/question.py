@@ -115,10 +115,7 @@ class Question:
         return direction * math.sqrt(self.mean_square / float(direction @ direction))
 
     def spread(self, std: float | FloatArray, count: float | FloatArray) -> FloatArray:
-        """Return the standard deviation of the noise about the mean of `count` rows, averaged over directions of it.
-
-        Without `center` it is ``std``.
-        """
+        """Return the standard deviation of the noise about the mean of `count` rows, averaged over directions of it."""
         if not self.center:
             return np.asarray(std, dtype=np.float64)
         # `linalg.centering.MeanNoise` has that of an entry for orthonormal x, y. Over directions of them the mean of

@@ -16,20 +16,14 @@ from streampca.privacy.guarantee import Guarantee
 class Configuration(ABC):
     """Base of mechanisms and algorithms: a frozen dataclass of public parameters, without a row.
 
-    Attributes
-    ----------
-    n_components : dimension of the released subspaces; None where a mechanism chooses it.
-    epsilon, adjacency : the budget, see `Budget`. Those that are not pure have a positive ``delta``, too. `Oja` and
-        `Tumbling` have none of the three.
-    budget : target budget of all releases together.
-    mu : exact Gaussian-DP parameter of the budget, if ``is_gaussian``.
+    Those that are not pure have a positive ``delta``. `Oja` and `Tumbling` have no budget of their own.
     """
 
-    n_components: int | None
+    n_components: int | None  #: dimension of the released subspaces; None where a mechanism chooses it
     epsilon: float
     adjacency: Adjacency
-    budget: Budget
-    mu: float
+    budget: Budget  #: of all releases together
+    mu: float  #: exact Gaussian-DP parameter of the budget, if ``is_gaussian``
     #: Whether n_components may be None: the mechanism then estimates it.
     finds_components: ClassVar[bool] = False
     #: Whether all releases together are mu-GDP at `mu`.
@@ -81,10 +75,7 @@ class Configuration(ABC):
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Return every number that the noise depends on: standard deviations, scales, mixes and rates.
-
-        They are part of the label of the noise: configurations that differ in one bit have independent noise.
-        """
+        """Return every number that the noise depends on; it is part of the label of the noise."""
 
     def check(self, n_features: int) -> None:
         """Raise `UsageError` unless rows with this number of features fit the parameters and the memory."""

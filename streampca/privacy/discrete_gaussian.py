@@ -278,12 +278,9 @@ def lattice_sigma(std: float) -> int:
 def gram_noise(std: float, n_features: int) -> DiscreteGaussian:
     """Return discrete noise for the packed upper triangle of a Gram matrix, in units of 2**-40.
 
-    ``std`` is the standard deviation on the diagonal; off it, it is std / sqrt(2), as for svec-GOE noise.
-
-    Notes
-    -----
-    With sigma_i as drawn, a row that moves the matrix by D has ``sum over i <= j of D_ij**2 / sigma_ij**2 <= |D|_F**2 /
-    std**2``: mu-GDP with mu = sensitivity / std. `INFLATION` covers the cost of discreteness (`discrete_gaussian`).
+    ``std`` is the standard deviation on the diagonal; off it, it is std / sqrt(2), as for svec-GOE noise. With sigma_i
+    as drawn, a row that moves the matrix by D has ``sum over i <= j of D_ij**2 / sigma_ij**2 <= |D|_F**2 / std**2``, so
+    that the noise is mu-GDP with mu = sensitivity / std. `INFLATION` covers the cost of discreteness.
     """
     diagonal = lattice_sigma(std)
     off = isqrt(diagonal * diagonal // 2) + 1  # rounded up, so that the inequality above holds

@@ -23,8 +23,6 @@ def laplace_delta(numbers: int, epsilon: float) -> float:
 
     ``numbers`` with such noise change by one row, and ``epsilon`` is spent on all of them together.
 
-    Notes
-    -----
     A sampled Laplace variable is the logarithm of one of 2**53 uniform numbers (`randomness.Draws.laplace`), released
     on a grid of at least 2**-20 of its scale. The probability of each cell is off by less than 2**-54; that of the
     neighbor counts exp(e) times, if the row spends e on this number. Summed over all cells (counted, in a test), that
@@ -48,36 +46,24 @@ def check_account(account: Any) -> None:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A differential privacy guarantee with its meaning and its source.
+    """A differential privacy guarantee with its meaning and its source."""
 
-    Attributes
-    ----------
-    epsilon, delta : headline pair; infinite and 1 if there is no guarantee.
-    mu : exact Gaussian-DP parameter of a Gaussian mechanism, else None. It determines `epsilon_at` every other delta.
-    slack : probability added to delta at every epsilon, for Gaussian mechanisms with a failure event.
-    adjacency : ``"zero-out"``, ``"replace"``, ``"add-remove"`` or ``"none"``.
-    unit : difference of neighboring inputs, e.g. ``"one row"``.
-    scope : outputs that the claim covers together.
-    theorem, citation : the proof and its source.
-    caveat : conditions that weaken the claim; empty if there are none.
-    floating_delta : bound on the delta that floating-point Laplace noise adds (`laplace_delta`); None if it depends on
-        the number of features and that is not known yet. `epsilon`, `delta` and everything computed from them hold for
-        noise in real numbers.
-    contribution : what is counted of the unit, e.g. ``"one row"``.
-    """
-
-    epsilon: float
-    delta: float
-    adjacency: str
-    scope: str
-    theorem: str
-    citation: str
-    unit: str = "one row"
+    epsilon: float  #: with delta the headline pair; infinite if there is no guarantee
+    delta: float  #: 1 if there is no guarantee
+    adjacency: str  #: ``"zero-out"``, ``"replace"``, ``"add-remove"`` or ``"none"``
+    scope: str  #: outputs that the claim covers together
+    theorem: str  #: the proof
+    citation: str  #: its source
+    unit: str = "one row"  #: difference of neighboring inputs
+    #: Exact Gaussian-DP parameter of a Gaussian mechanism, else None. It determines `epsilon_at` every other delta.
     mu: float | None = None
-    slack: float = 0.0
-    caveat: str = ""
+    slack: float = 0.0  #: added to delta at every epsilon, for Gaussian mechanisms with a failure event
+    caveat: str = ""  #: conditions that weaken the claim; empty if there are none
+    #: Bound on the delta that floating-point Laplace noise adds (`laplace_delta`); None if it depends on the number of
+    #: features and that is not known yet. `epsilon`, `delta` and everything computed from them hold for noise in real
+    #: numbers.
     floating_delta: float | None = 0.0
-    contribution: str = "one row"
+    contribution: str = "one row"  #: what is counted of the unit
 
     def __post_init__(self) -> None:
         if self.floating_delta is not None:
@@ -113,9 +99,6 @@ class Guarantee:
         """Return the largest probability with which a test finds the unit in the data, at ``fpr`` false alarms.
 
         The test sees all releases and knows everything else; a false alarm is to find a unit that is not in the data.
-
-        Notes
-        -----
         For mu-GDP it is ``Phi(Phi^-1(fpr) + mu)``, the power of the likelihood ratio test (Dong, Roth and Su 2022),
         plus the slack. Otherwise ``min(e**epsilon fpr + delta, 1 - e**-epsilon (1 - delta - fpr))``, which is all that
         (epsilon, delta)-DP says, and which some mechanism attains (Kairouz, Oh and Viswanath 2015).

@@ -109,21 +109,17 @@ class Randomness:
     key : 32 secret bytes; None draws them from `secrets`. A reader of the key can subtract the noise of its runs: it is
         as secret as the rows. A key does not reproduce a run, since every vector of noise also depends on 16 fresh
         bytes from the system.
-
-    Attributes
-    ----------
-    is_seeded : True if created by `from_seed`: no bytes are fresh then.
-    tape : the tape that was recording at its creation; None except in an audit.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
+        #: The tape that was recording at its creation; None except in an audit.
         self.tape: Tape | None = _RECORDING.get()
         if key is None:
             key = secrets.token_bytes(KEY_BYTES) if self.tape is None else self.tape.random(KEY_BYTES)
         if not (isinstance(key, bytes) and len(key) == KEY_BYTES):
             raise BadParameterError("key", ..., f"{KEY_BYTES} bytes, or None for a fresh one from the system")
         self.key = key
-        self.is_seeded = False
+        self.is_seeded = False  #: True if created by `from_seed`: no bytes are fresh then
 
     @classmethod
     def from_seed(cls, seed: int) -> Randomness:

@@ -25,7 +25,7 @@ from streampca.privacy.randomness import Randomness
 from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
-from streampca.state import State, fields_of, label_of, repr_of
+from streampca.state import State, fields_of, label_of
 
 #: Default number of rows between releases. A release a row is rarely read, and has more noise.
 RELEASE_EVERY = 100
@@ -44,21 +44,13 @@ class Setting:
 
 
 class Algorithm(Configuration):
-    """A streaming algorithm: a frozen dataclass of public parameters, for any number of streams.
-
-    Attributes
-    ----------
-    center : whether Gram matrices are released about the mean. The processors then absorb rows with a constant
-        appended (`linalg.centering`).
-    absorbs_grams : whether only the exact Gram matrix of the rows is used (`Processor.step_gram`).
-    square_bytes : peak bytes of (d, d) matrices, divided by d**2 (measured): exact sums, noise and a decoded release.
-    """
+    """A streaming algorithm: a frozen dataclass of public parameters, for any number of streams."""
 
     n_components: int
     release_every: Any  # rows between releases; what None means is defined by the algorithm
     delta: float
     is_gaussian = True
-    absorbs_grams: bool = False
+    absorbs_grams: bool = False  #: whether only the exact Gram matrix of the rows is used (`Processor.step_gram`)
     #: True if every block of rows ends with a release, for any length of the block.
     batches: ClassVar[bool] = False
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
@@ -69,6 +61,8 @@ class Algorithm(Configuration):
             value = getattr(self, field.name, None)
             if field.name in _COUNTS and value != "auto":
                 check_count(field.name, value, optional=field.default is None)
+            if field.name == "clip" and value is not None and not 0.0 < value <= 1.0:
+                raise BadParameterError("clip", value, "a number in (0, 1] or None")
 
     def check_blocks(self) -> None:
         """Raise `UsageError` unless the algorithm absorbs Gram matrices of blocks."""
@@ -88,7 +82,6 @@ class Algorithm(Configuration):
         return None
 
     parameters = fields_of
-    __repr__ = repr_of
 
     def resolved(self, n_features: int) -> Self:
         """Return the algorithm with numbers for defaults that depend on the number of features of a row."""
@@ -105,13 +98,9 @@ class Algorithm(Configuration):
     ) -> Processor:
         """Create a processor before its first row, or restore one from a snapshot.
 
-        Parameters
-        ----------
-        n_features : length of the admitted rows, with the constant if ``center``.
-        randomness : the key; None draws one from the system.
-        setting : settings of the stream; None for a processor without a stream.
-        start : 16 bytes that name this start of a run. None draws them, or derives them from the seed if there is one.
-        snapshot : from `Processor.snapshot`, for the same parameters, randomness, setting and start.
+        ``n_features`` is the length of the admitted rows, with the constant if ``center``. ``start`` are 16 bytes that
+        name this start of a run; None draws them, or derives them from the seed if there is one. A ``snapshot`` is from
+        `Processor.snapshot`, for the same parameters, randomness, setting and start.
         """
         randomness = randomness or Randomness()
         if setting is None:
@@ -192,10 +181,7 @@ class Processor(State, ABC):
         raise NotImplementedError
 
     def finish(self, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """End the stream, and release the rows that wait if the parameters say so.
-
-        The moment of the end must not depend on the rows. No rows are absorbed afterwards.
-        """
+        """End the stream at a moment that does not depend on the rows; release rows that wait, if parameters say so."""
         return self, None
 
     @property
@@ -205,10 +191,7 @@ class Processor(State, ABC):
         return None if horizon is None else horizon - self.t
 
     def regret_bound(self, t: int, opt: float) -> float | None:
-        """Bound on the expected regret after t rows of a stream fixed in advance; None where none is proved.
-
-        ``opt`` is the best reward in hindsight. It is always a bound, because rewards are not negative.
-        """
+        """Bound on the expected regret after t rows of a stream fixed in advance; None if none below OPT is proved."""
         return None
 
     def curator_gram(self) -> GramSum | None:

@@ -4,9 +4,6 @@ The gradient ``a a^T W`` is the sum of ``W (W^T a)(a^T W)``, which does not move
 ``(I - W W^T) a`` with ``a^T W``, which does. Near the optimum the second part is as small as the noise in the rows, for
 any size of the first. Its norm is measured privately, it is clipped to that norm, and the noise is in proportion. The
 first part, a k x k matrix, only sets the scale of the step.
-
-So no center is needed, all k components share all rows, and the noise falls with the noise in the rows also for k > 1,
-where gradients of single rows differ within the span by their length.
 """
 
 from __future__ import annotations
@@ -58,10 +55,9 @@ _CHUNK = 64
 class DPPCA(Algorithm):
     """Private PCA by minibatch ascent with noise fitted to the noise in the rows.
 
-    `PrivateOja` and the Gaussian mechanism add noise in proportion to the length of the rows. DP-PCA measures
-    privately the spread of the gradients that move the subspace, clips them to it and adds noise in proportion to it.
-    Its error therefore falls to zero with the noise in the rows. All rows are private; only accuracy assumes that they
-    are independent and light-tailed. `GaussianCovariance` is the better choice for noisy rows of few features.
+    Noise is in proportion to the spread of the gradients that move the subspace, which is measured privately, so that
+    the error falls to zero with the noise in the rows. All rows are private; only accuracy assumes that they are
+    independent and light-tailed. `GaussianCovariance` is the better choice for noisy rows of few features.
 
     Parameters
     ----------
@@ -74,11 +70,6 @@ class DPPCA(Algorithm):
     learning_rate : ``"adaptive"`` weighs each step by private estimates of its noise; ``(c1, c2)`` makes steps of
         ``c1 / (c2 + t)`` on the mean gradient at minibatch t.
     adjacency : ``"zero-out"`` or ``"replace"``.
-
-    Raises
-    ------
-    UsageError
-        If a parameter is outside its domain, or the horizon is too short.
 
     Notes
     -----

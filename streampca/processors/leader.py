@@ -55,12 +55,7 @@ class Leader(Algorithm):
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
 
-        In units of row_norm**2. Off-diagonal entries have this over sqrt(2).
-
-        Raises
-        ------
-        BadParameterError
-            If nothing has been released after t rows, or t is past the horizon.
+        In units of row_norm**2. `BadParameterError` if nothing has been released after t rows.
         """
         check_count("t", t)
         if self.horizon is not None and t > self.horizon:

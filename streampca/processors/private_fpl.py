@@ -25,13 +25,13 @@ from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensi
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring
-from streampca.release.terms import Terms, centered_fields
+from streampca.release.terms import Terms, gram_fields
 from streampca.state import fields_of
 
 RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class PrivateFPL(Leader):
     """Private follow-the-perturbed-leader for streaming PCA.
 
@@ -62,11 +62,6 @@ class PrivateFPL(Leader):
     max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
         enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
 
-    Raises
-    ------
-    UsageError
-        If a parameter is outside its domain, or `noise` does not support another option.
-
     Notes
     -----
     *Guarantee.* svec(a a^T) has norm ||a||**2 <= 1, so one row changes one input of the prefix-sum mechanism by at most
@@ -80,9 +75,8 @@ class PrivateFPL(Leader):
     sensitivity 1.125 or 1.125 sqrt(2) (proof in `linalg.centering`). The matrix about the mean is post-processing. The
     guarantee of users uses only these norms.
 
-    *Differences from the paper.* DTTZ14 calibrate each tree node with variance 50 log^3(m/delta)/epsilon^2 over the
-    upper triangle. The same tree calibrated exactly in svec coordinates has about 50 times less noise. The extra noise
-    of Algorithm 4, line 6 only evens out the tree's standard deviation and is omitted.
+    *Differences from the paper.* The tree of DTTZ14 calibrated exactly in svec coordinates has about 50 times less
+    noise. The extra noise of Algorithm 4, line 6 only evens out the tree's standard deviation and is omitted.
     """
 
     n_components: int
@@ -188,11 +182,8 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
             details["solver"] = reading.name
         if reading.noise_std is not None:
             details["smoothed_noise_std"] = reading.noise_std * self.terms.row_norm**2
-        fields: dict[str, Any] = {
-            "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": reading.estimate,
-        }  # fmt: skip
-        if algorithm.center:
-            fields = centered_fields(packed, self.terms.count(1, t), std, self.terms, details, reading.estimate)
+        rows = self.terms.count(1, t) if algorithm.center else None
+        fields = gram_fields(packed, std, self.terms, details, rows, reading.estimate)
         # Released rewards are computed on its span, so that it must have the same bits without compiled kernels.
         reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)

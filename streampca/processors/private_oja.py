@@ -127,11 +127,6 @@ class PrivateOja(Algorithm):
     adjacency : ``"zero-out"`` or ``"replace"``.
     release_every : rows between releases. None releases after every step.
 
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
-
     Notes
     -----
     *Guarantee.* Step j releases ``S_j + N(0, s^2)`` with S_j the (d, k) sum of the clipped gradients ``a a^T W_{j-1}``
@@ -167,8 +162,6 @@ class PrivateOja(Algorithm):
         if self.batch_size != "auto" and self.batch_size > EXACT_ROWS:
             raise BadParameterError("batch_size", self.batch_size, f"at most {EXACT_ROWS} or 'auto'")
         set_schedule(self)
-        if self.clip is not None and not 0.0 < self.clip <= 1.0:
-            raise BadParameterError("clip", self.clip, "a number in (0, 1] or None")
 
     def resolved(self, n_features: int) -> Self:
         if self.clip is not None:

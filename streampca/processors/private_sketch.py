@@ -127,11 +127,6 @@ class PrivateSketch(Algorithm):
         noise, and more along the mean: for rows with a mean of .6 row_norm and little signal, False may be better.
         None means True.
 
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
-
     Notes
     -----
     *Guarantee.* Omega is fixed before the first row, and may be known. A row changes one input of the prefix-sum
@@ -165,8 +160,6 @@ class PrivateSketch(Algorithm):
         check_count("sketch_size", m, optional=True)
         if m is not None and m <= k:
             raise BadParameterError("sketch_size", m, f"an integer above n_components={k}, or None")
-        if self.clip is not None and not 0.0 < self.clip <= 1.0:
-            raise BadParameterError("clip", self.clip, "a number in (0, 1] or None")
         if horizon is not None and horizon > EXACT_ROWS:
             raise BadParameterError("horizon", horizon, f"at most {EXACT_ROWS}, up to which sums are exact")
         if vars(self)["release_every"] is None:
@@ -208,16 +201,7 @@ def _mechanism(algorithm: PrivateSketch, d: int) -> MatrixFactorization:
 
 
 class SketchProcessor(Processor, of=PrivateSketch):
-    """State of a run of `PrivateSketch`.
-
-    Attributes
-    ----------
-    omega : (d, m) array with orthonormal columns. Public.
-    single : the same in single precision, for `sketched`.
-    total : exact sum of the sketches, without the rows that wait. Curator only.
-    waiting : rows of the current chunk. Curator only.
-    noise : that of the latest release. Curator only.
-    """
+    """State of a run of `PrivateSketch`: exact sum of the sketches, rows that wait, and noise of the latest release."""
 
     __slots__ = ("noise", "omega", "single", "total", "waiting")
     kept = ("noise", "total", "waiting")
@@ -230,7 +214,7 @@ class SketchProcessor(Processor, of=PrivateSketch):
         d = n_features - center
         m = algorithm.shape(d)[0]
         with OneThread():  # as in `step`
-            self.omega = start_basis(d, m, source.start)
+            self.omega = start_basis(d, m, source.start)  # (d, m) with orthonormal columns, public
         self.single = np.vstack([self.omega, np.zeros((center, m))]).astype(np.float32)
         self.total: FloatArray = np.zeros((d + center, m + center))
         self.noise = algorithm.mechanism(d).start(self.total.size)

@@ -48,8 +48,7 @@ class RewardSum(State):
     *Guarantee.* A reward is a function of its row and of earlier releases. The prefix-sum mechanism of sensitivity
     `joint_sensitivity` runs on (svec(a a^T), c r). Its inputs then depend on earlier outputs, which its theorem allows
     (`matrix_factorization.base`), so Gram matrices and rewards together are mu-GDP, and the sum of rewards carries
-    noise of standard deviation ``std / c``, independent of that of the Gram matrix. Rewards published without noise
-    have no guarantee.
+    noise of standard deviation ``std / c``, independent of that of the Gram matrix.
     """
 
     kept = ("total", "scoring")

@@ -25,13 +25,13 @@ from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import RELEASE_EVERY, Algorithm, Processor
 from streampca.processors.spectral_histogram import Rules, SpectralHistogram
 from streampca.release.release import Release
-from streampca.release.terms import Terms, centered_fields
+from streampca.release.terms import Terms, gram_fields
 
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
 UU21 = "Upadhyay, Upadhyay, ICML 2021 (spectral histogram; its printed mechanism is not used)"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class SlidingWindowPCA(Algorithm):
     """A private subspace of the last W rows, after every b rows of an endless stream.
 
@@ -63,11 +63,6 @@ class SlidingWindowPCA(Algorithm):
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does: 12.5 % more noise. None means
         True. `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or the method does not support it.
 
     Notes
     -----
@@ -138,13 +133,8 @@ class SlidingWindowPCA(Algorithm):
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
 
-        In units of row_norm**2. Off-diagonal entries have this over sqrt(2). For ``"histogram"`` it assumes that the
-        oldest checkpoint is at the start of the window; `Release.noise_std` uses its actual place.
-
-        Raises
-        ------
-        BadParameterError
-            If nothing has been released after t rows.
+        In units of row_norm**2. For ``"histogram"`` it assumes that the oldest checkpoint is at the start of the
+        window; `Release.noise_std` uses its actual place. `BadParameterError` if nothing has been released.
         """
         check_count("t", t)
         if t < self.release_every:
@@ -156,27 +146,21 @@ class SlidingWindowPCA(Algorithm):
         return *numbers, *self.processor.constants(self, n_features), *self.mechanism.constants()
 
     def noise_bound(self, n_features: int) -> float:
-        """Bound on the spectral norm of the noise in a release and its checkpoints.
-
-        It holds with probability 1 - failure_rate at any one time.
-        """
+        """Bound on the spectral norm of the noise in a release and its checkpoints; see ``failure_rate``."""
         return self.processor.noise_bound(self, n_features)
 
     def additive_error(self, n_features: int) -> float:
-        """Absolute error of the released matrix against the window's, in units of row_norm**2.
+        """Return the a of ``S - a I <= gram <= (1 + multiplicative_error) S + a I``, in units of row_norm**2.
 
-        With a this number and S the exact Gram matrix of the window (of the fading sum, with ``"forgetting"``),
-        ``S - a I <= gram <= (1 + multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
+        S is the exact Gram matrix of the window (of the fading sum, with ``"forgetting"``); see ``failure_rate``.
         """
         return self.processor.additive_error(self, n_features)
 
     def norm(self, std: float, n_features: int, comparisons: float = 1.0) -> float:
-        """Bound on the spectral norms of ``comparisons`` svec-GOE(std) matrices together, but for the failure rate.
-
-        The largest eigenvalue has mean at most std sqrt(2 d) (Slepian) and is a Lipschitz function of the noise with
-        constant 1, so it exceeds its mean by std u with probability at most exp(-u**2 / 2). The union bound covers
-        both ends of each spectrum.
-        """
+        """Bound on the spectral norms of ``comparisons`` svec-GOE(std) matrices together, but for the failure rate."""
+        # The largest eigenvalue has mean at most std sqrt(2 d) (Slepian) and is a Lipschitz function of the noise with
+        # constant 1, so it exceeds its mean by std u with probability at most exp(-u**2 / 2). The union bound covers
+        # both ends of each spectrum.
         tail = math.sqrt(2.0 * math.log(2.0 * comparisons / self.failure_rate))
         return std * (math.sqrt(2.0 * n_features) + tail)
 
@@ -286,12 +270,9 @@ class WindowProcessor(Processor):
         view = after.close(outlet)
         after.chain = outlet.chain
         details = {"window": [view.first, after.t], **view.details}
-        fields: dict[str, Any] = {
-            "packed_gram": view.packed, "noise_std": view.std, "details": details, "packed_smoothed": view.smoothed,
-        }  # fmt: skip
-        if self.algorithm.center:
-            count = self.terms.count(view.first, after.t) if view.weight is None else view.weight
-            fields = centered_fields(view.packed, count, view.std, self.terms, details, view.smoothed)
+        count = self.terms.count(view.first, after.t) if view.weight is None else view.weight
+        about = count if self.algorithm.center else None
+        fields = gram_fields(view.packed, view.std, self.terms, details, about, view.smoothed)
         return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
 
 

@@ -50,14 +50,9 @@ class Solver:
     bounded: ClassVar[bool] = False  # whether the regret bound of the paper is proved for it
 
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
-        """Return the state before the first release. The default is that of `Exact`, which keeps nothing.
+        """Return the state before the first release, for the factorization that releases the sums.
 
-        Parameters
-        ----------
-        mechanism : factorization that releases the sums.
-        n_features, k : d and the dimension of the subspace.
-        every : rows between releases.
-        size : coordinates of a released matrix, with those of the mean if it is centered.
+        ``every`` are the rows between releases, ``size`` the coordinates of a released matrix. `Exact` keeps nothing.
         """
         return Reading()
 

@@ -16,7 +16,7 @@ from streampca.release.release import Release
 from streampca.release.terms import Terms
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Tumbling(Algorithm):
     """A release of each disjoint block of rows, by any mechanism.
 
@@ -28,11 +28,6 @@ class Tumbling(Algorithm):
     release_every : rows in a block.
     horizon : rows in the stream; None for an endless stream.
     keep_short : whether a shorter last block is released too, at the horizon or by `finish`. Public.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or the mechanism is private under another adjacency only.
 
     Notes
     -----

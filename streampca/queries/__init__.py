@@ -1,9 +1,7 @@
 """Queries on any release with a Gram matrix: post-processing, which spends no budget.
 
-Each takes the release first, and returns its answer with an error bar, from the noise of the release. Adjacency, unit,
-epsilon and delta are those of the release's ``guarantee``, which the answer carries. A query raises `NoReleaseError` if
-the release holds a subspace only, and `BadParameterError` if an argument is outside its domain or does not fit the
-features.
+Each takes the release first, and returns its answer with an error bar, from the noise of the release, and with the
+release's ``guarantee``. A query raises `NoReleaseError` if the release holds a subspace only.
 """
 
 from streampca.queries.answer import Answer, Components, GramNoise

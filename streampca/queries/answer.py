@@ -44,18 +44,11 @@ UNKNOWN = (
 
 @dataclass(frozen=True)
 class GramNoise:
-    """The noise in a released Gram matrix, from public numbers only.
+    """The noise in a released Gram matrix, from public numbers only."""
 
-    Attributes
-    ----------
-    std : standard deviation of a diagonal entry, in the units of ``release.gram``; of a centered release, a bound for
-        all directions (`Release.noise_std`).
-    n_features : side of the matrix.
-    law : `Release.noise_law`, from which `through` is exact for centered releases, too.
-    """
-
-    std: float
-    n_features: int
+    std: float  #: of a diagonal entry, in the units of ``release.gram``, as `Release.noise_std`
+    n_features: int  #: side of the matrix
+    #: `Release.noise_law`, from which `through` is exact for centered releases, too.
     law: tuple[float, MeanNoise | None] | None = None
 
     @classmethod
@@ -97,19 +90,13 @@ def two_sided(level: float) -> float:
 
 @dataclass(frozen=True)
 class Answer:
-    """A number computed from a private Gram matrix: safe to publish.
+    """A number computed from a private Gram matrix: safe to publish."""
 
-    Attributes
-    ----------
-    value : the answer, in the units of ``release.gram``.
-    std : exact standard deviation of the noise in `value`, for a query fixed before the release was seen; None if the
-        release does not state its noise.
-    guarantee : that of the release. Post-processing spends no budget.
-    """
-
-    value: float
+    value: float  #: the answer, in the units of ``release.gram``
+    #: Exact standard deviation of the noise in `value`, for a query fixed before the release was seen; None if the
+    #: release does not state its noise.
     std: float | None
-    guarantee: Guarantee
+    guarantee: Guarantee  #: that of the release: post-processing spends no budget
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return an interval that covers the noise-free answer with probability ``level`` (pointwise)."""
@@ -126,26 +113,17 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """Directions found in a private Gram matrix, by descending variance: safe to publish.
+    """Directions found in a private Gram matrix, by descending variance: safe to publish."""
 
-    Attributes
-    ----------
-    components : (n_features, k) array of unit columns.
-    values : (k,) array, ``x^T G x`` for each column x, G the released matrix.
-    std : standard deviation of the noise in a value *for a direction fixed in advance* (pointwise). These directions
-        are chosen on the noisy matrix, so it is their error to first order only, and too small where the gaps between
-        values are not much larger than the noise. `interval` does not use it.
-    n_nonzero : bound on the non-zero entries of a direction.
-    noise : the distribution of the noise, or None if the release does not state it.
-    guarantee : that of the release. Post-processing spends no budget.
-    """
-
-    components: FloatArray
-    values: FloatArray
+    components: FloatArray  #: (n_features, k) array of unit columns
+    values: FloatArray  #: (k,) array, ``x^T G x`` for each column x, G the released matrix
+    #: Standard deviation of the noise in a value *for a direction fixed in advance* (pointwise). These directions are
+    #: chosen on the noisy matrix, so it is their error to first order only, and too small where the gaps between values
+    #: are not much larger than the noise. `interval` does not use it.
     std: float | None
-    n_nonzero: int
-    noise: GramNoise | None
-    guarantee: Guarantee
+    n_nonzero: int  #: bound on the non-zero entries of a direction
+    noise: GramNoise | None  #: its distribution, or None if the release does not state it
+    guarantee: Guarantee  #: that of the release: post-processing spends no budget
 
     def bound(self, level: float = 0.95) -> float:
         """Return the uniform error: with probability ``level``, no direction's value is further from the exact one."""

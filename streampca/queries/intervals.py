@@ -13,15 +13,13 @@ It is post-processing. The noise of the two releases is correlated: as that of i
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
 from streampca.linalg.svec import pack_entries
-from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.noises import FACTORIZATIONS
-from streampca.release.release import Release
-from streampca.release.terms import before_centering, centered_fields
+from streampca.release.release import Release, before_centering
+from streampca.release.terms import gram_fields
 
 #: Largest relative difference of the noise that a release states from that of its factorization: rounding.
 _ROUNDING = 1e-9
@@ -34,25 +32,10 @@ class Between:
     centered, and may be passed to every query. ``details["window"]`` holds the first and the last of its rows. Its
     matrix is the difference of the raw ones: a smoothed estimate, which is not additive, is not used.
 
-    Parameters
-    ----------
-    earlier, later : Release
-        Two releases of one run, also as `read_releases` reads them from a file.
+    Both may be read from a file (`read_releases`). The guarantee is that of the run, which covers everything computed
+    from its releases. Raises `UsageError` for releases of two runs or copies of one, of other algorithms, or in the
+    wrong order, and `NoReleaseError` for one without its Gram matrix.
 
-    Returns
-    -------
-    Release
-        With the guarantee of the run, which covers everything that is computed from its releases.
-
-    Raises
-    ------
-    UsageError
-        If the releases are of two runs or copies of a run, of other algorithms, equal, or in the wrong order.
-    NoReleaseError
-        If a release was written without its Gram matrix.
-
-    Notes
-    -----
     *Error bars.* The law of the noise is exact, as that of any release is. With noise `BLT` an interval has .5 to
     1.3 times the largest noise of a release of all rows so far. `Release.stands_out` holds for one interval by itself;
     the noise of several is correlated (`covariance`).
@@ -73,11 +56,10 @@ class Between:
         terms, details = later.terms, {"window": [earlier.t + 1, later.t]}
         mechanism, _, a = _noise(earlier)
         std = mechanism.difference_std(a, _noise(later)[2])
-        packed = _raw(later) - _raw(earlier)
-        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": std, "details": details}
-        if later.is_centered:
-            # Matrices about two means do not add up, so the mean of the interval is taken out after the difference.
-            fields = centered_fields(packed, terms.count(earlier.t + 1, later.t), std, terms, details, None)
+        # Matrices about two means do not add up, so the mean of the interval is taken out after the difference.
+        packed = pack_entries(before_centering(later) - before_centering(earlier))
+        rows = terms.count(earlier.t + 1, later.t) if later.is_centered else None
+        fields = gram_fields(packed, std, terms, details, rows)
         return Release(t=later.t, n_components=later.n_components, terms=terms, **fields)
 
     def covariance(self, x: Release, y: Release) -> float:
@@ -125,11 +107,3 @@ def _noise(release: Release) -> tuple[MatrixFactorization, int, int]:
         return FACTORIZATIONS[run["factorization"]](**run["constants"]), a, b
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as problem:
         raise UsageError(f"the terms of the release do not describe its noise ({reason(problem)})") from problem
-
-
-def _raw(release: Release) -> FloatArray:
-    """Return the packed private matrix, before centering, in units of row_norm = 1."""
-    assert release.packed is not None
-    if not release.is_centered:
-        return release.packed
-    return pack_entries(before_centering(release.packed, release.terms, release.details))

@@ -32,19 +32,12 @@ def pca(release: Release, n_components: int | None = None) -> Components:
 
 
 def directional_variance(release: Release, direction: Vector) -> Answer:
-    """Return the quadratic form ``x^T G x``: the sum of squares of the rows' components along x.
+    """Return the quadratic form ``x^T G x``: the sum of squares of the rows' components along x, the ``direction``.
 
-    Parameters
-    ----------
-    release : a release with a Gram matrix.
-    direction : x, an array of n_features numbers or a mapping of feature names to weights. It is not normalized; a unit
-        vector gives a variance.
-
-    Returns
-    -------
-    Answer with ``std = noise_std * ||x||**2`` (less if the release is centered, `GramNoise.through`), exact for an x
-    chosen independently of the release. For any other x, use the uniform bound
-    ``||x||**2 * GramNoise.of(release).spectral(level)``.
+    x is an array of n_features numbers or a mapping of feature names to weights, not normalized: a unit vector gives a
+    variance. The answer has ``std = noise_std * ||x||**2`` (less if the release is centered, `GramNoise.through`),
+    exact for an x chosen independently of the release. For any other x, use the uniform bound ``||x||**2 *
+    GramNoise.of(release).spectral(level)``.
     """
     x = feature_vector(release, direction, "direction")
     return _answer(release, float(x @ release.gram @ x), np.multiply.outer(x, x))

@@ -17,30 +17,21 @@ from streampca.release.release import Release
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """Coefficients of a private linear regression: safe to publish.
+    """Coefficients of a private linear regression: safe to publish."""
 
-    Attributes
-    ----------
-    coefficients : (n_predictors, n_responses) array.
-    std : (n_predictors, n_responses) array, standard deviation of the noise in each coefficient *to first order in the
-        noise* (pointwise); None if the release does not state its noise. It measures the distance to the same (ridge)
-        regression on the exact Gram matrix, not to the population.
-    residual : (n_responses,) array, residual sums of squares, in the units of ``release.gram``.
-    ridge : number added to the diagonal of the predictors' Gram matrix.
-    predictors, responses : numbers of the features.
-    signal_to_noise : smallest eigenvalue of the predictors' matrix (with ridge) over the spectral bound on its noise.
-        Below about 3 the first order does not suffice and `std` is too small.
-    guarantee : that of the release. Post-processing spends no budget.
-    """
-
-    coefficients: FloatArray
+    coefficients: FloatArray  #: (n_predictors, n_responses) array
+    #: Standard deviation of the noise in each coefficient *to first order in the noise* (pointwise); None if the
+    #: release does not state its noise. It measures the distance to the same (ridge) regression on the exact Gram
+    #: matrix, not to the population.
     std: FloatArray | None
-    residual: FloatArray
-    ridge: float
-    predictors: IntArray
-    responses: IntArray
+    residual: FloatArray  #: (n_responses,) residual sums of squares, in the units of ``release.gram``
+    ridge: float  #: number added to the diagonal of the predictors' Gram matrix
+    predictors: IntArray  #: numbers of the features
+    responses: IntArray  #: numbers of the features
+    #: Smallest eigenvalue of the predictors' matrix (with ridge) over the spectral bound on its noise. Below about 3
+    #: the first order does not suffice and `std` is too small.
     signal_to_noise: float
-    guarantee: Guarantee
+    guarantee: Guarantee  #: that of the release: post-processing spends no budget
 
     def predict(self, rows: npt.ArrayLike) -> FloatArray:
         """Return predicted responses (n, n_responses) of rows (n, n_predictors), in the units of the rows."""
@@ -70,12 +61,7 @@ def regression(
         a release of a stream with ``center=True`` needs none.
     ridge : non-negative number added to the diagonal, in the units of ``release.gram``. If None, it is 0 if the
         smallest eigenvalue exceeds twice the 95 % spectral bound on the noise, and otherwise the least that raises it
-        to that: a rule on released numbers only.
-
-    Raises
-    ------
-    UsageError
-        If features overlap or are missing, or the matrix with this ridge is not positive definite.
+        to that: a rule on released numbers only. With it, the matrix must be positive definite.
     """
     d = release.n_features
     outputs = feature_indices(release, responses, "responses")
@@ -92,7 +78,7 @@ def regression(
     # Weyl: noise moves the smallest eigenvalue by at most this.
     floor = 0.0 if noise is None else GramNoise(noise.std, len(inputs)).spectral(0.95)
     smallest = float(np.linalg.eigvalsh(inner)[0])
-    if ridge is None:  # a rule on released numbers only
+    if ridge is None:
         ridge = max(2.0 * floor - smallest, 0.0)
     if not (isinstance(ridge, (int, float)) and 0.0 <= ridge < np.inf) or smallest + ridge <= 0.0:
         raise BadParameterError(

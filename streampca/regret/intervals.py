@@ -63,17 +63,11 @@ def best_less_reward(
     sums: FloatArray | None = None,
     count: float = 1.0,
 ) -> tuple[float, float]:
-    """Return an interval for OPT less a reward sum; for OPT only if the reward is 0.
+    """Return an interval for OPT less a reward sum with independent noise; for OPT only if the reward is 0.
 
-    Parameters
-    ----------
-    gram, std : (d, d) released Gram matrix, and the sd of a diagonal entry of its svec-GOE noise.
-    split : public randomness, independent of the noise.
-    confidence : minimum probability that the interval covers.
-    reward, reward_std : noisy sum of rewards, and the sd of its noise, which is independent of the matrix's.
-    adaptive : whether rows may depend on earlier releases.
-    sums : (d,) released sum of the rows, for centered streams; its noise has sd ``std / lambda``.
-    count : released number of these rows, unbiased (`linalg.centering.counted`); its noise has sd ``std / c**2``.
+    ``gram``, (d, d), is released with svec-GOE noise of sd ``std``; ``split`` is public randomness, independent of it.
+    With ``adaptive``, rows may depend on earlier releases. Centered streams have the released ``sums`` of the rows,
+    (d,), with noise of sd ``std / lambda``, and their unbiased ``count`` (`centering.counted`), of sd ``std / c**2``.
     """
     k, d = n_components, gram.shape[0]
     check_share("confidence", confidence)

@@ -1,7 +1,4 @@
-"""Publishable regret: intervals, under the guarantee of the releases from which they are computed.
-
-All results are functions of releases (post-processing). The exact regret is in `streampca.regret.regret`.
-"""
+"""Publishable regret: intervals, under the guarantee of the releases from which they are computed."""
 
 from __future__ import annotations
 
@@ -14,12 +11,10 @@ import numpy as np
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
-from streampca.linalg.svec import unpack_entries
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
 from streampca.regret.intervals import best_less_reward
-from streampca.release.release import Release
-from streampca.release.terms import before_centering
+from streampca.release.release import Release, before_centering
 from streampca.state import State
 from streampca.tables import record_frame
 
@@ -31,30 +26,19 @@ Rows = Literal["fixed", "adaptive"]
 
 @dataclass(frozen=True)
 class PrivateRegretRecord:
-    """Regret after t rows, as intervals. Publishable under `guarantee`.
+    """Regret after t rows, as intervals. Publishable under `guarantee`."""
 
-    Attributes
-    ----------
-    t : number of rows.
-    confidence : minimum probability that each of the intervals covers, at this t only.
-    reward, reward_std : noisy sum of rewards and the standard deviation of its noise, in units of row_norm**2.
-    opt : (low, high), interval for the best reward in hindsight.
-    regret : (low, high), interval for OPT less the exact sum of rewards.
-    rows : ``"fixed"`` if the intervals hold for rows that do not depend on releases, ``"adaptive"`` if for any.
-    count : number of rows to divide by for figures per row: t, or the private number of usable rows if the stream is
-        centered (`linalg.centering.counted`).
-    guarantee : guarantee of all releases of the stream together; this record adds nothing to it.
-    """
-
-    t: int
-    confidence: float
-    reward: float
-    reward_std: float
-    opt: tuple[float, float]
-    regret: tuple[float, float]
-    rows: str
+    t: int  #: number of rows
+    confidence: float  #: minimum probability that each of the intervals covers, at this t only
+    reward: float  #: noisy sum of rewards, in units of row_norm**2
+    reward_std: float  #: standard deviation of its noise
+    opt: tuple[float, float]  #: (low, high), interval for the best reward in hindsight
+    regret: tuple[float, float]  #: (low, high), interval for OPT less the exact sum of rewards
+    rows: str  #: ``"fixed"`` if the intervals hold for rows that do not depend on releases, ``"adaptive"`` if for any
+    #: Number of rows to divide by for figures per row: t, or the private number of usable rows if the stream is
+    #: centered (`linalg.centering.counted`).
     count: float
-    guarantee: Guarantee
+    guarantee: Guarantee  #: that of all releases of the stream together; this record adds nothing to it
 
     @property
     def average(self) -> tuple[float, float]:
@@ -79,14 +63,14 @@ class PrivateRegretRecord:
         split = Randomness(int(rewards["split"]).to_bytes(KEY_BYTES, "big")).stream("split")
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
         # In units of row_norm = 1 the reward of a row is at most 1.
-        gram, k = unpack_entries(release.packed, release.n_features), release.n_components
+        gram, k = before_centering(release), release.n_components
         most, least, divisor = float(release.t), 0.0, float(release.t)  # no reward is above row_norm**2
         if release.is_centered:  # undo the centering: intervals refer to the sums of squares and of rows
             details = release.details
             noise = float(details["joint_noise_std"]) / unit
             sums, divisor = np.asarray(details["sums"]) / release.row_norm, float(details["count"])
             common |= {"sums": sums, "count": float(details["noisy_count"])}
-            gram = before_centering(release.packed, release.terms, details)[:-1, :-1]
+            gram = gram[:-1, :-1]
             # A centered reward is ||a||^2 less a squared distance, of at most (1 + 1)^2 where ||a|| is 1.
             least = -3.0 * most
         # One split serves both intervals: each holds with its own probability, not both jointly.

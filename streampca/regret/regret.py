@@ -53,36 +53,25 @@ _SHOWN = 8
 class RegretRecord:
     """Regret after t rows. Curator only: exact functions of raw rows.
 
-    Attributes
-    ----------
-    t : number of rows.
-    reward : sum of ||V^T a||**2 over the rows a, each for the subspace V before the row, in units of row_norm**2.
-    opt : the same for the best fixed subspace in hindsight (OPT).
-    regret : ``opt - reward``.
-    bound : bound on the expected regret for these parameters and rows; None if none below `opt` is proved.
-    captured : energy of all rows so far in the current subspace, as a share of the maximum for k dimensions; nan if
-        that is 0: every row is the same (0, without centering).
-    slack : 0 if OPT is exact. Otherwise OPT is between `opt` and ``opt + slack``, regret likewise, and `captured` is a
-        lower bound (`RegretLog`).
-    count : number of rows to divide by for figures per row: those that are present if the stream is centered
-        (`linalg.centering`), else 0, which stands for t.
-
-    Notes
-    -----
-    *Losses.* The loss of a row a is its squared distance ``||(I - V V^T)(a - m)||**2`` from the current subspace V
-    through the current mean m, and its reward is ``||a||**2`` less that. The least sum of losses in hindsight, over
-    subspaces and means, is the sum of the d - k smallest eigenvalues of ``G - s s^T / n``, G the Gram matrix and s the
-    sum of the n rows; `opt` is the sum of ``||a||**2`` less that, and `regret` is the losses less the least. Streams
-    with ``center=False`` have m = 0, on both sides. For centered ones, `captured` refers to ``G - s s^T / n``.
+    *Centered streams.* The loss of a row a is its squared distance ``||(I - V V^T)(a - m)||**2`` from the current
+    subspace V through the current mean m, and its reward is ``||a||**2`` less that. The least sum of losses in
+    hindsight, over subspaces and means, is the sum of the d - k smallest eigenvalues of ``G - s s^T / n``, G the Gram
+    matrix and s the sum of the n rows; `opt` is the sum of ``||a||**2`` less that. `captured` refers to this matrix.
     """
 
-    t: int
-    reward: float
-    opt: float
-    regret: float
-    bound: float | None
+    t: int  #: number of rows
+    reward: float  #: sum of ||V^T a||**2 over the rows a, V the subspace before the row, in units of row_norm**2
+    opt: float  #: the same for the best fixed subspace in hindsight (OPT)
+    regret: float  #: ``opt - reward``
+    bound: float | None  #: on the expected regret for these parameters and rows; None if none below `opt` is proved
+    #: Energy of all rows so far in the current subspace, as a share of the maximum for k dimensions; nan if that is 0:
+    #: every row is the same (0, without centering).
     captured: float
+    #: 0 if OPT is exact. Otherwise OPT is between `opt` and ``opt + slack``, regret likewise, and `captured` is a lower
+    #: bound (`RegretLog`).
     slack: float = 0.0
+    #: Number of rows to divide by for figures per row: those that are present if the stream is centered
+    #: (`linalg.centering`), else 0, which stands for t.
     count: float = 0.0
 
     @classmethod
@@ -120,12 +109,9 @@ class RegretLog:
         releases at least 512 rows apart; above 128 records, every other one is dropped and the step doubles. From 500
         features on, they are at least 512 rows and 8 releases apart, or 16 384 rows.
 
-    Notes
-    -----
-    OPT is an eigenvalue problem, computed only for records and by `Regret.now`.
-
-    Above 200 features, and if the processor holds no (d, d) matrix, OPT is computed from a sketch of 10 k to 20 k rows
-    (Frequent Directions, `linalg.frequent_directions`): records then hold intervals (`RegretRecord.slack`).
+    OPT is an eigenvalue problem, computed only for records and by `Regret.now`: above 200 features, if the processor
+    holds no (d, d) matrix, from a sketch of 10 k to 20 k rows (`linalg.frequent_directions`). Records then hold
+    intervals (`RegretRecord.slack`).
     """
 
     every: int | None = None

@@ -52,21 +52,16 @@ _ROUNDING = 1e-12
 
 
 class NoiseLaw(NamedTuple):
-    """Law of the noise N of released matrices, for rows of norm at most 1.
+    """Law of the noise N of released matrices, for rows of norm at most 1."""
 
-    Attributes
-    ----------
-    kind : ``"gaussian"`` (svec-GOE), ``"laplace"`` (independent entries of the upper triangle), ``"matrix-laplace"``
-        (the difference of two Wishart matrices of d + 1 degrees), ``"wishart"``, or ``"mean"``: of two
-        Gaussian ones with weights, each of at most ``scale``.
-    scale : standard deviation of a diagonal entry of Gaussian noise; of others, the factor of a standard matrix. None
-        if it is stated by each release.
-    degrees : degrees of freedom of Wishart noise.
-    """
-
+    #: ``"gaussian"`` (svec-GOE), ``"laplace"`` (independent entries of the upper triangle), ``"matrix-laplace"`` (the
+    #: difference of two Wishart matrices of d + 1 degrees), ``"wishart"``, or ``"mean"``: of two Gaussian ones with
+    #: weights, each of at most ``scale``.
     kind: Kind
+    #: Standard deviation of a diagonal entry of Gaussian noise; of others, the factor of a standard matrix. None if it
+    #: is stated by each release.
     scale: float | None = None
-    degrees: int = 0
+    degrees: int = 0  #: degrees of freedom of Wishart noise
 
     @classmethod
     def read(cls, kind: Any, scale: Any, degrees: Any) -> NoiseLaw:

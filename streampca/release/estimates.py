@@ -80,19 +80,16 @@ class Estimates:
 
     Attributes
     ----------
-    variances : debiased variances of the rows along the k leading eigenvectors of the released matrix, (k,):
-        ``w_i - sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2)``. Not always descending, or positive.
+    variances : debiased variances of the rows along the k leading eigenvectors of the released matrix, (k,). Not always
+        descending, or positive.
     std : standard deviations of the noise in `variances`, (k,), to first order, that of debiasing included.
-    eigenvalues : debiased estimates of the k leading eigenvalues of the exact matrix, (k,):
-        ``w_i - sigma**2 / 2 sum_j Delta / (Delta**2 + sigma**2 / 2)``.
-    direction_quality : estimated cos**2 of the angles between released and exact eigenvectors, (k,), from 0 to 1:
-        ``1 - sigma**2 / 2 sum_{j != i} 1 / (Delta**2 + sigma**2 / 2)``, clipped.
+    eigenvalues : debiased estimates of the k leading eigenvalues of the exact matrix, (k,).
+    direction_quality : estimated cos**2 of the angles between released and exact eigenvectors, (k,), from 0 to 1.
     loading_std : standard deviations, from the noise, of the loadings of the k leading eigenvectors, (d, k).
         Approximate: root mean square errors, at most 1. For feature l and component i the square is ``sigma**2 / 2
         sum_{j != i} v_lj**2 / (Delta**2 + sigma**2 / 2) + (1 - cos_i)**2 v_li**2``. The first term is of first order in
         the noise; the second is the loss of a unit vector at the angle of `direction_quality` along the released one.
-        The squares add up to ``2 (1 - cos_i)``, the squared distance of the two. If `direction_quality` is below .9,
-        intervals of 1.96 of these cover slightly less than 95 %.
+        If `direction_quality` is below .9, intervals of 1.96 of these cover slightly less than 95 %.
     """
 
     def __init__(
@@ -147,11 +144,9 @@ class Estimates:
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
-        """Shares of the total variance along the k leading eigenvectors, (k,): not below 0, with a sum of at most 1.
-
-        The debiased variances along all d eigenvectors, projected onto the simplex of nonnegative vectors of sum
-        ``min(max(tr Y, variances[0], row_norm**2), n row_norm**2)``, over that sum.
-        """
+        """Shares of the total variance along the k leading eigenvectors, (k,): not below 0, with a sum of at most 1."""
+        # The debiased variances along all d eigenvectors, projected onto the simplex of nonnegative vectors of sum
+        # min(max(tr Y, variances[0], row_norm**2), n row_norm**2), over that sum.
         unit = self.row_norm**2
         # Noise may make the trace smaller than one variance, or than the mass of one row.
         largest = max(float(self._variances.sum()), float(self._variances[0]), unit)
@@ -186,8 +181,7 @@ class Estimates:
     def predicted_captured(self) -> float:
         """Predicted share of the best k-dimensional subspace's variance that the released one captures, 0 to 1.
 
-        The debiased variances along the k leading eigenvectors over the debiased eigenvalues. Approximate: of the noise
-        only, and too high where less than .9 is captured.
+        Approximate: of the noise only, and too high where less than .9 is captured.
         """
         best = float(self.eigenvalues.sum())
         return min(1.0, max(0.0, float(self.variances.sum()) / best)) if best > 0.0 else 0.0
@@ -209,19 +203,11 @@ class Estimates:
         return self.variances - half, self.variances + half
 
     def interval(self, level: float = 0.95, *, adaptive: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Intervals that cover the k leading eigenvalues of the exact matrix jointly.
+        """Ends, (k,) each, of intervals that cover the k leading eigenvalues of the exact matrix jointly.
 
-        Parameters
-        ----------
-        level : minimum probability that all of them cover, up to the error of simulated quantiles (about 10 % of
-            ``1 - level``).
-        adaptive : whether rows may depend on earlier releases. The interval is then ``w +- sigma q``, q the quantile of
-            the spectral norm of the GOE, and covers the variances along released directions too.
-
-        Returns
-        -------
-        low, high : (k,) arrays.
-
+        ``level`` is the minimum probability that all of them cover, up to the error of simulated quantiles (about 10 %
+        of ``1 - level``). With ``adaptive``, rows may depend on earlier releases: the interval is then ``w +- sigma
+        q``, q the quantile of the spectral norm of the GOE, and covers the variances along released directions too.
         Raises `NoReleaseError` where the noise is not alike in all entries: no joint interval is proved then.
         """
         check_share("level", level)
@@ -243,10 +229,9 @@ class Estimates:
 
     @cached_property
     def shrunk_gram(self) -> FloatArray:
-        """Estimate of the exact matrix (d, d) with less error in Frobenius norm than the released one.
+        """Positive semidefinite estimate of the exact matrix, (d, d), with less error in Frobenius norm.
 
-        Rotation-invariant: it has the released eigenvectors, and the debiased variances along them, sorted by isotonic
-        regression and nonnegative. Positive semidefinite.
+        It has the released eigenvectors, and the debiased variances along them, sorted by isotonic regression.
         """
         from scipy.optimize import isotonic_regression
 

@@ -50,15 +50,10 @@ class Header:
 
 @dataclass(eq=False, repr=False)
 class ReleaseLines:
-    """Reader of the lines of a file of releases, which messages name.
-
-    Attributes
-    ----------
-    header : the latest header line, or None.
-    """
+    """Reader of the lines of a file of releases, which messages name."""
 
     _name: object
-    header: Header | None = field(default=None, init=False)
+    header: Header | None = field(default=None, init=False)  # the latest one
     _number: int = field(default=0, init=False)
 
     def read(self, line: str) -> Release | None:

@@ -17,16 +17,16 @@ import numpy as np
 
 from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import Answered, BadRowError, NoReleaseError, UsageError, reason
-from streampca.linalg.centering import MeanNoise
+from streampca.linalg.centering import MeanNoise, longer_matrix
 from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import ritz_pairs, top_pairs
-from streampca.linalg.svec import pack_entries, unpack_entries
+from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.clear import ONE, NoiseLaw, leading
 from streampca.release.estimates import WIDE, Estimates
 from streampca.release.subspace import Subspace
-from streampca.release.terms import JSON, Terms, before_centering, numbers
+from streampca.release.terms import JSON, Terms, numbers
 from streampca.tables import Picture, render
 
 if TYPE_CHECKING:
@@ -345,15 +345,12 @@ class Release(Answered):
             return int(basis.shape[1])
         if law is None or not basis.size or math.isinf(law.quantile(1, self.n_features, alpha)):
             return None
-        matrix = unpack_entries(cast(FloatArray, self.packed), self.n_features)
-        if "sums" in self._details:
-            matrix = before_centering(cast(FloatArray, self.packed), self.terms, self._details)
         # Smoothed components are tested on the raw matrix: the bias of smoothing has no law.
         if self.own_smoothed is not None and "smoothed_noise_std" in self._details:
             quality = self.component_estimates.direction_quality
         else:
             quality = self._estimates(self.gram, law.std(self.n_features) * unit).direction_quality
-        return leading(matrix, basis, quality, law, alpha, adaptive=adaptive)
+        return leading(before_centering(self), basis, quality, law, alpha, adaptive=adaptive)
 
     def _noise(self) -> NoiseLaw | None:
         """Return the law of the noise in the matrix, before centering, for row_norm = 1; None if it is not stated."""
@@ -390,11 +387,8 @@ class Release(Answered):
     def transform(self, rows: Any) -> FloatArray:
         """Return the scores of raw rows on the subspace, (n, k). Not private: a score is a function of its row.
 
-        Parameters
-        ----------
-        rows : (n, d) array in the units and order of the features, or a table with a column for each of them. Rows are
-            neither clamped nor clipped. If the release is centered, its private mean is subtracted. `BadRowError` if
-            they do not fit the features.
+        Rows are (n, d) in the units and order of the features, or a table with a column for each of them; `BadRowError`
+        if they do not fit. They are neither clamped nor clipped. If the release is centered, its mean is subtracted.
         """
         rows = as_block(rows)
         if is_frame(rows) and self.features is not None:
@@ -447,11 +441,8 @@ class Release(Answered):
     def to_json(self, *, gram: bool = True, terms: bool = True) -> str:
         """Return one line of JSON that `from_json` reads back with the same floats. `ValueError` if one is not finite.
 
-        Parameters
-        ----------
-        gram : write the Gram matrix.
-        terms : write guarantee, features and units. Without them the line refers to a header that holds them
-            (`streampca.read_releases`).
+        With ``gram``, it has the Gram matrix; with ``terms``, guarantee, features and units. Without them the line
+        refers to a header that holds them (`streampca.read_releases`).
         """
         out: dict[str, Any] = {
             "t": self.t, "n_components": self.n_components, "basis": self.subspace.basis,
@@ -518,33 +509,20 @@ class Release(Answered):
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
             raise UsageError(_NO_RELEASE.format(reason(problem))) from problem
 
-    @classmethod
-    def of_gram(cls, gram: FloatArray, **fields: Any) -> Release:
-        """Create a release from a full symmetric matrix instead of a packed one."""
-        return cls(packed_gram=pack_entries(gram), **fields)
-
     def plot(
         self, kind: Literal["loadings", "biplot", "scree", "over-time", "motion"] = "loadings", *,
         past: Sequence[Release] = (),
     ) -> Picture:  # fmt: skip
         """Draw the release: a picture that notebooks show, with ``figure`` and ``save(path)``. Publishable.
 
-        Needs the extra ``report``.
-
-        Components that do not stand out from the noise are hollow or faint, and the title names them.
+        Components that do not stand out from the noise are hollow or faint, and the title names them. Needs the extra
+        ``report``. Raises `NoReleaseError` if the release lacks the data of this kind.
 
         Parameters
         ----------
         kind : ``"loadings"`` (heat map), ``"biplot"``, or ``"scree"`` with the error that the noise causes; from the
             releases in ``past`` to this one, ``"over-time"`` (loadings) or ``"motion"`` (of the subspace).
         past : earlier releases of the run, in order. Those of other dimensions are ignored.
-
-        Raises
-        ------
-        UsageError
-            If the kind is unknown, or needs ``past`` and has none.
-        NoReleaseError
-            If the release lacks the data of this kind.
         """
         return cast(Picture, render("plot", self, kind, past=past))
 
@@ -558,6 +536,17 @@ class Release(Answered):
         clear = self.n_clear if self.n_features <= 200 else None
         stands = f"{k} components" if clear is None else f"{clear} of {k} components stand out"
         return f"Release: {self.t:,} rows, {self.n_features:,} features, {stands}; {self.guarantee.brief}"
+
+
+def before_centering(release: Release) -> FloatArray:
+    """Return the private matrix before centering, that of longer rows with side d + 1, in units of row_norm = 1."""
+    details, unit = release.details, release.row_norm
+    matrix = unpack_entries(cast(FloatArray, release.packed), release.n_features)
+    if "sums" not in details:  # not centered, or about a mean that was released before
+        return matrix
+    counts = float(details["noisy_count"]), float(details["count"])
+    sums, std = np.asarray(details["sums"], dtype=np.float64), float(details["joint_noise_std"])
+    return longer_matrix(matrix, sums / unit, *counts, std / unit**2)
 
 
 def rows_summed(release: Release) -> float:

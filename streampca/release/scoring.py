@@ -18,15 +18,10 @@ class Scoring(NamedTuple):
 
     The reward of a row a is ``||a||**2`` less its loss, the squared distance ``||(I - V V^T)(a - m)||**2`` from the
     current subspace through the current mean. Without centering, m is 0 and the reward is ``||V^T a||**2``.
-
-    Attributes
-    ----------
-    basis : (d, k) basis of the subspace, followed by a row of zeros for centered streams.
-    linear : None, or for centered streams (d + 1,) such that the reward is ``||V^T a||**2 + 2 linear . [a; c]``, with c
-        the constant of `linalg.centering`.
     """
 
-    basis: FloatArray
+    basis: FloatArray  # (d, k), followed by a row of zeros for centered streams
+    # For centered streams (d + 1,) such that the reward is ``||V^T a||**2 + 2 linear . [a; c]``, c their constant.
     linear: FloatArray | None = None
 
     @classmethod

@@ -12,14 +12,10 @@ from streampca.linalg.types import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """k-dimensional subspace of feature space.
+    """k-dimensional subspace of feature space."""
 
-    Attributes
-    ----------
-    basis : (n_features, n_components) array with orthonormal columns, by descending eigenvalue where there are
-        eigenvalues. The entry of largest magnitude of each column is positive.
-    """
-
+    #: (n_features, n_components) array with orthonormal columns, by descending eigenvalue where there are eigenvalues.
+    #: The entry of largest magnitude of each column is positive.
     basis: FloatArray
 
     @property

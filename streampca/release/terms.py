@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.linalg.centering import centered, longer_matrix
+from streampca.linalg.centering import centered
 from streampca.linalg.lazy import cached_property
-from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.clear import NoiseLaw
@@ -22,29 +21,20 @@ JSON = json.JSONEncoder(allow_nan=False)
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Public facts that all releases of a run share.
+    """Public facts that all releases of a run share."""
 
-    Attributes
-    ----------
-    guarantee : privacy guarantee of all releases together.
-    row_norm : norm to which rows were clipped; Gram matrices, eigenvalues and noise are in units of its square.
-    features : names of the features, in order; None if rows are not named.
-    middle, scale : (d,) arrays of the map ``(row - middle) * scale`` by public bounds; None without bounds.
-    warmup : number of first rows that served to estimate these bounds. The Gram matrix does not include them.
-    noise : law of the noise in Gram matrices; None if it is Gaussian where a release states its `Release.noise_std`,
-        and not stated elsewhere.
-    run : of a run of `PrivateFPL`, what the noise of a difference of its releases follows from: ``name`` of the run,
-        ``release_every``, ``horizon`` in rows, and ``factorization``, the name of its class, with its parameters in
-        ``constants``. None for other runs.
-    """
-
-    guarantee: Guarantee
-    row_norm: float = 1.0
-    features: tuple[str, ...] | None = None
-    middle: FloatArray | None = None
-    scale: FloatArray | None = None
-    warmup: int = 0
+    guarantee: Guarantee  #: of all releases together
+    row_norm: float = 1.0  #: to which rows were clipped; matrices, eigenvalues and noise are in units of its square
+    features: tuple[str, ...] | None = None  #: names of the features, in order; None if rows are not named
+    middle: FloatArray | None = None  #: (d,) of the map ``(row - middle) * scale`` by public bounds; None without
+    scale: FloatArray | None = None  #: (d,) of the same map
+    warmup: int = 0  #: number of first rows, which only served to estimate these bounds
+    #: Law of the noise in Gram matrices; None if it is Gaussian where a release states its `Release.noise_std`, and not
+    #: stated elsewhere.
     noise: NoiseLaw | None = None
+    #: Of a run of `PrivateFPL`, what the noise of a difference of its releases follows from: ``name`` of the run,
+    #: ``release_every``, ``horizon`` in rows, and ``factorization``, the name of its class, with its parameters in
+    #: ``constants``. None for other runs.
     run: Mapping[str, Any] | None = None
 
     def count(self, first: int, last: int) -> int:
@@ -58,12 +48,8 @@ class Terms:
         values["guarantee"] = self.guarantee.to_dict()
         if self.middle is not None and self.scale is not None:
             values |= {"middle": self.middle.tolist(), "scale": self.scale.tolist()}
-        if self.warmup:
-            values["warmup"] = self.warmup
-        if self.noise is not None:
-            values["noise"] = self.noise
-        if self.run is not None:
-            values["run"] = self.run
+        further = {"warmup": self.warmup or None, "noise": self.noise, "run": self.run}
+        values |= {name: value for name, value in further.items() if value is not None}
         return {name: JSON.encode(value).encode() for name, value in values.items()}
 
     @cached_property
@@ -88,15 +74,19 @@ class Terms:
         return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, warmup, noise, run)
 
 
-def centered_fields(
-    packed: FloatArray, rows: float, std: float, terms: Terms, details: Mapping[str, Any], smoothed: FloatArray | None
-) -> dict[str, Any]:
-    """Return the fields of a `Release` about the mean, from a private Gram matrix as for `linalg.centering.centered`.
+def gram_fields(
+    packed: FloatArray, std: float | None, terms: Terms, details: Mapping[str, Any], rows: float | None,
+    smoothed: FloatArray | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the fields of a `Release` from a private Gram matrix, about the mean unless ``rows`` is None.
 
-    Its details gain the private ``"mean"``, ``"count"``, ``"sums"`` and ``"noisy_count"`` (`Centered`), with which the
+    The matrix, ``rows`` and ``std`` are as for `linalg.centering.centered`; ``smoothed`` estimates its exact value. The
+    details gain the private ``"mean"``, ``"count"``, ``"sums"`` and ``"noisy_count"`` (`Centered`), with which the
     matrix before centering can be computed again, and ``"joint_noise_std"``, the standard deviation of a diagonal entry
-    of its noise, which determines `Release.noise_law`. ``smoothed`` is an estimate of the exact matrix of longer rows.
+    of its noise, which determines `Release.noise_law`.
     """
+    if rows is None or std is None:
+        return {"packed_gram": packed, "noise_std": std, "packed_smoothed": smoothed, "details": details}
     about, unit = centered(packed, rows, std), terms.row_norm
     if smoothed is not None:
         smoothed = centered(smoothed, rows, details["smoothed_noise_std"] / unit**2, debias=False).packed
@@ -108,17 +98,6 @@ def centered_fields(
         "packed_gram": about.packed, "noise_std": about.noise_std, "packed_smoothed": smoothed,
         "details": {**details, "centered": True, **law},
     }  # fmt: skip
-
-
-def before_centering(packed: FloatArray, terms: Terms, details: Mapping[str, Any]) -> FloatArray:
-    """Return the private matrix of longer rows, (d + 1, d + 1), of a release whose fields are `centered_fields`.
-
-    In units of row_norm = 1, as ``packed``.
-    """
-    sums, unit = np.asarray(details["sums"], dtype=np.float64), terms.row_norm
-    std, d = float(details["joint_noise_std"]) / unit**2, sums.size
-    counts = float(details["noisy_count"]), float(details["count"])
-    return longer_matrix(unpack_entries(packed, d), sums / unit, *counts, std)
 
 
 def numbers(values: Any, unit: float, *shape: int) -> Any:

@@ -1,9 +1,5 @@
 """Views of releases and runs: cards, pictures, notebooks, pages and reports.
 
-A *public page* (`streampca.views.page.Page`) is computed from releases only: everything on it is post-processing, under
-their guarantee. The *curator's page* adds exact functions of raw rows, which have no privacy. It is served on loopback
-only, behind a token. A report is a page as one HTML file, with its data inside.
-
 `streampca.views.server` needs the extra ``serve``, `streampca.views.report` and `streampca.views.plots` the extra
 ``report``.
 """

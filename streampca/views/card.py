@@ -1,7 +1,4 @@
-"""The card: the released components of a run and their guarantee, for terminals, notebooks, summaries and pages.
-
-Post-processing of releases, but for facts marked ``curator``, which are exact functions of raw rows.
-"""
+"""The card: the released components of a run and their guarantee, for terminals, notebooks, summaries and pages."""
 
 from __future__ import annotations
 
@@ -134,12 +131,12 @@ def card(
 ) -> Card:  # fmt: skip
     """Return the card of a run with this latest release, of which at most ``most`` features are listed.
 
-    ``title`` is what was released from what, and ``further`` are more figures. ``basis`` is that of the release,
-    perhaps with other signs. Beyond ``estimated`` features, there are no estimates. Without ``marks``, the release is
-    tested by itself.
+    ``title`` is what was released from what, and ``basis`` that of the release, perhaps with other signs. Beyond
+    ``estimated`` features, there are no estimates. Without ``marks``, the release is tested by itself.
     """
     marks, basis = marks or Marks.of(release), release.subspace.basis if basis is None else basis
-    k, count, estimates = release.subspace.basis.shape[1], min(components, marks.shown(release)), None
+    k, estimates = release.subspace.basis.shape[1], None
+    count = min(components, k if marks.clear is None else marks.clear)  # all, if none is known to be noise
     if release.n_components and release.n_features <= estimated:  # they take O(d^3) time
         with suppress(NoReleaseError):
             estimates = release.component_estimates

@@ -19,40 +19,23 @@ _WIDTH, _SHOWN, _NAMED, _LONGEST = 80, 60, 12, 24
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """Report on a table before a release, created by `sp.check`. Curator only: exact functions of raw rows.
+    """Report on a table before a release, created by `sp.check`. Curator only: exact functions of raw rows."""
 
-    Attributes
-    ----------
-    rows, complete_rows, unreadable_rows : int
-        Rows read; those with a finite number in each `used` column; those with too few or too many cells.
-    columns : pandas.DataFrame
-        A line for each column: ``kind`` ("number", "text", "identifier" or "empty", of most cells in the first block),
-        the shares of cells that are ``missing`` and that are ``not_a_number``, the most frequent ``style`` of the
-        latter, from a fixed list, and with ranges the share of numbers ``outside``.
-    used : tuple of str
-        Columns of the proposal: those given, or else those of numbers.
-    share_long : float or None
-        Share of the complete rows that are longer than ``row_norm``.
-    noise_std : float or None
-        With ``epsilon``: standard deviation of a diagonal entry of the noise, in units of row_norm**2.
-    captured : (float, float) or None
-        With it, too: least and largest share of the best subspace's variance that the planner expects, over spectra and
-        lengths of rows; from the public numbers n and d alone.
-    notes : tuple of str
-    proposal : str
-        A command, or in Python the bounds, with placeholders in place of ranges; empty if these were given.
-    """
-
-    rows: int
-    complete_rows: int
-    unreadable_rows: int
+    rows: int  #: rows read
+    complete_rows: int  #: those with a finite number in each `used` column
+    unreadable_rows: int  #: those with too few or too many cells
+    #: A line for each column: ``kind`` ("number", "text", "identifier" or "empty", of most cells in the first block),
+    #: the shares of cells that are ``missing`` and that are ``not_a_number``, the most frequent ``style`` of these, of
+    #: a fixed list, and with ranges the share of numbers ``outside``.
     columns: pd.DataFrame
-    used: tuple[str, ...]
-    share_long: float | None
-    noise_std: float | None
+    used: tuple[str, ...]  #: columns of the proposal: those given, or else those of numbers
+    share_long: float | None  #: share of the complete rows that are longer than ``row_norm``
+    noise_std: float | None  #: with ``epsilon``, of a diagonal entry of the noise, in units of row_norm**2
+    #: With ``epsilon``, least and largest share of the best subspace's variance that the planner expects, over spectra
+    #: and lengths of rows; from the public numbers n and d alone.
     captured: tuple[float, float] | None
     notes: tuple[str, ...]
-    proposal: str
+    proposal: str  #: a command, or in Python the bounds, with placeholders for ranges; empty if these were given
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"

@@ -121,10 +121,6 @@ class Marks(NamedTuple):
         clear = release.stands_out(IN_RUN if run else ONE) if release.n_features <= LARGE else None
         return cls(clear, release.t, "runs" if run else "releases")
 
-    def shown(self, release: Release) -> int:
-        """Return the number of components to show: those that stand out, or all if none is known to be noise."""
-        return release.subspace.basis.shape[1] if self.clear is None else self.clear
-
     def text(self, release: Release) -> str:
         """Return a sentence on components that do not stand out, or of which it is unknown; "" without any."""
         k, guarantee = release.subspace.basis.shape[1], release.guarantee

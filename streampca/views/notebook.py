@@ -23,15 +23,6 @@ class Watch:
     every : seconds between two updates.
     total : expected number of rows, for the progress bar; by default the length of ``rows``, if it has one.
     public : show the latest release only. Otherwise the card holds the exact regret and is for the curator.
-
-    Raises
-    ------
-    UsageError
-        If IPython is missing, or ``every`` is not positive.
-
-    Notes
-    -----
-    A thread reads the stream. It absorbs no rows and changes nothing.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from dense_forms import gram_release
 
 import streampca as sp
 from streampca.auditing import black_box
@@ -69,7 +70,7 @@ def test_a_number_without_noise_is_found():
 
 def test_transcripts_hold_everything_that_leaves():
     promised = sp.Guarantee.none("test")
-    release = sp.Release.of_gram(
+    release = gram_release(
         np.diag([3.0, 1.0]), t=1, n_components=1, guarantee=promised,
         details={"gap": 2.0, "how": "gram", "nested": {"list": [1, True]}, "nothing": None},
     )  # fmt: skip
@@ -97,7 +98,7 @@ class Foreign(Mechanism):
 
     def released(self, rows, outlet, terms, t):
         noise = np.random.default_rng().normal(size=(rows.shape[1],) * 2) * self.noise
-        return sp.Release.of_gram(rows.T @ rows + noise + noise.T, t=t, n_components=1, terms=terms)
+        return gram_release(rows.T @ rows + noise + noise.T, t=t, n_components=1, terms=terms)
 
 
 def test_a_mechanism_from_elsewhere_is_audited_from_outside():

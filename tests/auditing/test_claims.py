@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from dense_forms import strategy
 from planted.bugs import const, put
 from planted.edge_bugs import BUGS, CASES  # those at the edges of decisions too
 from scipy import stats
@@ -57,7 +58,7 @@ def test_noise_as_it_runs_has_the_matrix_that_is_stated():
     for mechanism in (GeometricBLT(20, 1.0), BinaryTree(20, 2.0), WindowDifference(4, 1.0)):
         b, stated = claims.dense(mechanism), mechanism.reconstruction(20)
         np.testing.assert_allclose((b @ b.T)[:20, :20], stated @ stated.T, atol=1e-12)
-    c = GeometricBLT(20, 1.0).strategy(20)
+    c = strategy(GeometricBLT(20, 1.0), 20)
     np.testing.assert_allclose(claims.products(GeometricBLT(20, 1.0)), c.T @ c, atol=1e-9)
 
 

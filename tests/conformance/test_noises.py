@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dense_forms import strategy
 
 import streampca as sp
 from streampca.matrix_factorization.noises import NOISES, Noise
@@ -26,14 +27,14 @@ def test_columns_are_as_long_as_the_claim_and_the_factors_make_prefix_sums(name:
     for leaves in lengths(CASES[name]):
         mechanism = CASES[name].mechanism(leaves, MU, SENSITIVITY)
         n = leaves or LEAVES
-        strategy, reconstruction = mechanism.strategy(n), mechanism.reconstruction(n)
-        norms = SENSITIVITY * np.linalg.norm(strategy, axis=0)
+        encoder, reconstruction = strategy(mechanism, n), mechanism.reconstruction(n)
+        norms = SENSITIVITY * np.linalg.norm(encoder, axis=0)
         # Calibration leaves a margin of 5e-7, discrete noise one of 5e-10. An endless stream keeps a part of mu for
         # what is to come.
         assert norms.max() <= MU * (1.0 + 1e-12)
         if leaves is not None:
             assert norms.max() >= MU * (1.0 - 1e-6)
-        np.testing.assert_allclose(reconstruction @ strategy, np.tril(np.ones((n, n))), atol=1e-9)
+        np.testing.assert_allclose(reconstruction @ encoder, np.tril(np.ones((n, n))), atol=1e-9)
         stds = [mechanism.std(t) for t in range(1, n + 1)]
         np.testing.assert_allclose(np.linalg.norm(reconstruction, axis=1), stds, rtol=1e-9)
 

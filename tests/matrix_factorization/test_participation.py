@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from dense_forms import strategy
 
 from streampca.errors import BadParameterError
 from streampca.matrix_factorization import blt
@@ -18,7 +19,7 @@ KNOWN = [GeometricBLT(T, 0.5, 1.5), BinaryTree(T, 0.5, 1.5), AnytimeBLT(0.5, 1.5
 
 
 def worst(mechanism, m, b=1):
-    columns = mechanism.strategy(T) * mechanism.sensitivity / mechanism.mu
+    columns = strategy(mechanism, T) * mechanism.sensitivity / mechanism.mu
     products = np.abs(columns.T @ columns)
     rows = np.repeat(np.arange(T), b)
     return max(
@@ -44,7 +45,7 @@ def test_no_positions_do_more_with_several_rows_an_input(mechanism):
 
 
 def test_products_of_columns_are_taken_a_millionth_larger():
-    columns = KNOWN[0].strategy(T) / np.linalg.norm(KNOWN[0].strategy(T), axis=0)
+    columns = strategy(KNOWN[0], T) / np.linalg.norm(strategy(KNOWN[0], T), axis=0)
     products = columns.T @ columns
     most = [np.diagonal(products, lag).max() for lag in range(1, T)]
     assert _products(KNOWN[0], T - 1)[1:] == pytest.approx(np.array(most) * (1.0 + 1e-6), rel=1e-12)

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from dense_forms import gram_release
 
 import streampca as sp
 from streampca import errors, queries
@@ -14,7 +15,7 @@ GUARANTEE = sp.Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
 
 
 def release_of(gram, std=0.0, k=2):
-    return sp.Release.of_gram(gram, t=100, n_components=k, guarantee=GUARANTEE, noise_std=std)
+    return gram_release(gram, t=100, n_components=k, guarantee=GUARANTEE, noise_std=std)
 
 
 def random_symmetric(seed, d):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from dense_forms import gram_release
 
 import streampca as sp
 from streampca import errors, queries
@@ -15,7 +16,7 @@ D = 6
 
 def release_of(gram, std=0.0, row_norm=1.0, features=None, **fields):
     fields = {"t": 100, "n_components": 2, "guarantee": GUARANTEE, "noise_std": std} | fields
-    return sp.Release.of_gram(np.asarray(gram) / row_norm**2, row_norm=row_norm, features=features, **fields)
+    return gram_release(np.asarray(gram) / row_norm**2, row_norm=row_norm, features=features, **fields)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from dense_forms import gram_release
 
 import streampca as sp
 from streampca import errors, queries
@@ -18,7 +19,7 @@ def joint_rows(n=500, seed=1, noise=0.0):
 
 
 def release_of(rows, std=0.0, **fields):
-    return sp.Release.of_gram(rows.T @ rows, t=len(rows), n_components=1, guarantee=GUARANTEE, noise_std=std, **fields)
+    return gram_release(rows.T @ rows, t=len(rows), n_components=1, guarantee=GUARANTEE, noise_std=std, **fields)
 
 
 def test_without_noise_it_is_least_squares():
@@ -57,7 +58,7 @@ def test_joint_clipping_keeps_a_noiseless_relation():
 
 def test_ridge_lifts_a_matrix_that_noise_made_indefinite():
     gram = np.diag([4.0, -1.0, 2.0])
-    release = sp.Release.of_gram(gram, t=9, n_components=1, guarantee=GUARANTEE, noise_std=1.0)
+    release = gram_release(gram, t=9, n_components=1, guarantee=GUARANTEE, noise_std=1.0)
     found = queries.regression(release)
     assert found.signal_to_noise == pytest.approx(2.0)
     assert np.isfinite(found.coefficients).all()

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from dense_forms import gram_release
 from scipy.stats import binom
 
 import streampca as sp
@@ -12,7 +13,7 @@ from streampca.errors import UsageError
 from streampca.linalg.centering import centered, longer_matrix, with_constant
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries, unsvec
 from streampca.release.clear import NoiseLaw, leading
-from streampca.release.terms import centered_fields
+from streampca.release.terms import gram_fields
 from streampca.views.card import card
 from streampca.views.facts import Looks, Marks
 from streampca.views.page import Page
@@ -40,7 +41,7 @@ def a_release(rows, k, rng, *, n=None, sigma=SIGMA):
     packed = pack_entries(noisy(longer.T @ longer, sigma, rng))
     terms = sp.Terms(GUARANTEE)
     return sp.Release(
-        t=n or len(rows), n_components=k, terms=terms, **centered_fields(packed, n or len(rows), sigma, terms, {}, None)
+        t=n or len(rows), n_components=k, terms=terms, **gram_fields(packed, sigma, terms, {}, n or len(rows))
     )
 
 
@@ -135,7 +136,7 @@ def test_adaptive_noise_is_stated_by_the_release(adaptive):
 
 def test_what_cannot_tell_says_so():
     basis = sp.Release(t=9, n_components=1, guarantee=GUARANTEE, basis=np.eye(3, 1), eigenvalues=np.ones(1))
-    unknown = sp.Release.of_gram(np.diag([9.0, 1.0]), t=9, n_components=1, guarantee=GUARANTEE)
+    unknown = gram_release(np.diag([9.0, 1.0]), t=9, n_components=1, guarantee=GUARANTEE)
     smoothed = unknown.replaced(packed_smoothed=unknown.packed.copy())
     for release, words in ((basis, "directions only"), (unknown, "is not tested"), (smoothed, "is not tested")):
         assert release.n_clear is None

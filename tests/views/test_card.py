@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from dense_forms import gram_release
 from scipy.stats import norm
 
 import streampca as sp
@@ -37,9 +38,7 @@ def test_bars_of_loadings_are_their_standard_deviations():
 def a_release(*, sigma=0.4, k=2, features=("age", "a|b", "<b>x</b>", "q\x1b[31m"), **more):
     gram = np.diag([30.0, 20.0, 0.2, 0.1]) + noise(np.random.default_rng(2), 4, sigma)
     guarantee = sp.PrivateFPL(n_components=k, epsilon=1.0, release_every=1, center=False).guarantee
-    return sp.Release.of_gram(
-        gram, t=100, n_components=k, noise_std=sigma, guarantee=guarantee, features=features, **more
-    )
+    return gram_release(gram, t=100, n_components=k, noise_std=sigma, guarantee=guarantee, features=features, **more)
 
 
 RECORD = sp.RegretRecord(100, 40.0, 50.0, 10.0, 77.0, 0.98765432)

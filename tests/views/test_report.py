@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from dense_forms import gram_release
 
 import streampca as sp
 from streampca.cli import main
@@ -147,7 +148,7 @@ def test_loadings_over_time_neither_flip_nor_swap(made):
 def test_every_kind_of_release_has_its_report(tmp_path):
     none = sp.Guarantee.none("it is a test")
     empty, one = bare(3, 0), bare(3)
-    many = sp.Release.of_gram(np.diag(np.arange(60.0, 0.0, -1.0)), t=9, n_components=8, guarantee=none)
+    many = gram_release(np.diag(np.arange(60.0, 0.0, -1.0)), t=9, n_components=8, guarantee=none)
     text = html(*read_run(write(tmp_path, [empty])))
     assert "Nothing: it is a test" in text
     assert "Not private." in text
@@ -174,7 +175,7 @@ def test_releases_plot_themselves(made):
 
 
 def test_what_does_not_stand_out_is_drawn_hollow(made):
-    release = sp.Release.of_gram(
+    release = gram_release(
         np.diag([90.0, 9.0, 5.0, 1.0]), t=9, n_components=3, noise_std=4.0, guarantee=made[0][0].guarantee
     )
     assert release.n_clear == 1
@@ -193,7 +194,7 @@ def test_what_does_not_stand_out_is_drawn_hollow(made):
 
 def test_error_bars_are_as_long_as_the_noise():
     # To first order an eigenvalue of exact + noise errs by N(0, noise_std**2): bars are 1.96 of it, per row.
-    release = sp.Release.of_gram(
+    release = gram_release(
         np.diag([900.0, 500.0, 200.0, 10.0]), t=10, n_components=3, guarantee=sp.Guarantee.none("test"), noise_std=3.0
     )
     (bars,) = [c for c in release.plot("scree").figure.axes[0].containers if hasattr(c, "has_yerr")]
