@@ -69,8 +69,8 @@ if __name__ == "__main__":
         [
             *cell.split(", "),
             f"{of['row_norm']:.2f}",
-            f"{of['loss_of_1']:.5f}",
-            f"{of['loss']:.5f}",
+            f"{of['loss_of_1']:.3g}",
+            f"{of['loss']:.3g}",
             f"{of['ratio']:.2f}",
         ]
         for cell, of in found.items()
