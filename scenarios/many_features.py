@@ -93,7 +93,7 @@ def _captured(
 
 if __name__ == "__main__":
     found = measured("many_features", features)
-    lines = {}
+    lines: dict[tuple[str, ...], list[tuple[str, str, str]]] = {}
     for key, of in found.items():
         d, mean, *name = key.split(", ")
         text = f"{of['captured']:.3f} ({of['predicted']:.3f})".replace(" (nan)", "")

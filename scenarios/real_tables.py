@@ -38,6 +38,8 @@ _MOST = 20_000
 _FEW, MORE = 2_000, 4
 #: Loss of the Gaussian mechanism from which the planner recommends an adaptive one.
 RECOMMENDED = 0.002
+#: Rows of a table that are many enough for a private mean at epsilon = .3.
+MANY = 1_500
 #: Captured share within which one mechanism is as good as another.
 NEAR = 0.01
 #: What cannot center, or does not: of these, releases are about zero.
@@ -293,12 +295,12 @@ def released(context: Context) -> Found:
     """Of every mechanism: ``captured`` of the variance about the mean and ``about_zero``, with standard errors.
 
     ``all`` has, over the ``cells`` at epsilon >= .3, of the variance about the mean: the share of cells in which
-    ``adaptive`` captures the most, or less by .01 at most (``first``), and by how much it captures less than
-    ``Gaussian`` at worst (``below``). Relative losses are about the mean for what centers, else about zero and relative
-    to ``Gaussian about 0``.
+    ``adaptive`` captures the most, or less by .01 at most (``first``; ``first_many`` of tables of `MANY` rows or more),
+    and by how much it captures less than ``Gaussian`` at worst (``below``). Relative losses are about the mean for what
+    centers, else about zero and relative to ``Gaussian about 0``.
     """
     found: Found = {}
-    behind, below = list[float](), list[float]()
+    behind, many, below = list[float](), list[bool](), list[float]()
     for _, rows, k, epsilon, cell in cells(context):
         shares = {}
         for mechanism, release in mechanisms(rows.shape[1], k, epsilon).items():
@@ -306,6 +308,7 @@ def released(context: Context) -> Found:
         if epsilon >= 0.3:
             own = shares["adaptive"]["captured"]
             behind.append(max(of["captured"] for of in shares.values()) - own)
+            many.append(len(rows) >= MANY)
             below.append(shares["Gaussian"]["captured"] - own)
     lost = relative(found, "Gaussian", "captured")
     lost |= {
@@ -313,13 +316,14 @@ def released(context: Context) -> Found:
         for name, value in relative(found, "Gaussian about 0", "about_zero").items()
         if name.removesuffix("_relative") in ABOUT_ZERO
     }
-    first = float(np.mean(np.array(behind) <= NEAR))
-    return found | {"all": lost | {"cells": float(len(behind)), "first": first, "below": max(below)}}
+    first, total = np.array(behind) <= NEAR, {"cells": float(len(behind)), "below": max(below)}
+    shares_first = {"first": float(first.mean()), "first_many": float(first[many].mean()) if any(many) else 0.0}
+    return found | {"all": lost | total | shares_first}
 
 
 def captured(release: Basis, rows: FloatArray, k: int, seeds: Sequence[int]) -> dict[str, float]:
     """Mean shares of the best subspace's variance, about the mean and about zero, that releases capture."""
-    bases, found = [release(rows, seed) for seed in seeds], {}
+    bases, found = [release(rows, seed) for seed in seeds], dict[str, float]()
     for center, share, error in ((True, "captured", "error"), (False, "about_zero", "zero_error")):
         gram = _gram(rows, center=center)
         shares = np.array([np.vdot(basis, gram @ basis) for basis in bases]) / np.linalg.eigvalsh(gram)[-k:].sum()
@@ -372,22 +376,26 @@ def _solver_text(found: Found) -> str:
 def _mechanism_text(found: Found) -> str:
     overall, others = found["all"], dict[str, Any]()
     runs = {tuple(key.rsplit(", ", 1)): of for key, of in found.items() if key != "all"}
-    below = []
+    behind, below = list[str](), list[str]()
     for cell in dict.fromkeys(cell for cell, _ in runs):
         best = max(ABOUT_ZERO, key=lambda kind: runs[cell, kind]["captured"])
         others[f"{cell}, best about 0"] = runs[cell, best] | {"name": best}
-        gap = runs[cell, "Gaussian"]["captured"] - runs[cell, "adaptive"]["captured"]
-        below += [f"{cell} (by {gap:.4f})"] if gap > 0.001 else []
-    for key, of in found.items():
-        others.setdefault(key, of | {"name": ""})
+        for kind in ("Gaussian", "adaptive"):
+            others[f"{cell}, {kind}"] = runs[cell, kind] | {"name": ""}
+        zero, gaussian, own = (runs[cell, kind]["captured"] for kind in (best, "Gaussian", "adaptive"))
+        if float(cell.split(", ")[1]) >= 0.3:
+            most = max(zero, gaussian)
+            behind += [f"{cell} ({own - most:.3f})"] if most > own + NEAR else []
+            below += [f"{cell} ({own - gaussian:.3f})"] if gaussian > own + 0.001 else []
     shown = "Gaussian", "adaptive", "best about 0"
     means = ", ".join(f"{kind} {overall[f'{kind}_relative']:.2f}" for kind in ("adaptive", *ABOUT_ZERO))
     return (
         f"Means of {load('utility').params['draws']} releases, and of {MORE} times as many of tables of less than "
         f"{_FEW} rows. Geometric mean of 1 - captured relative to Gaussian (about 0, for what is about 0): "
-        f"{means}. At epsilon >= .3, in {overall['first']:.1%} of {overall['cells']:g} "
-        f"cells adaptive captures the most of the variance about the mean, or less by {NEAR:g} at most. It is below "
-        f"Gaussian by {overall['below']:.4f} at most; by more than .001 in: {'; '.join(below) or 'no cell'}.\n\n"
+        f"{means}.\n\nAt epsilon >= .3, adaptive captures the most of the variance about the mean, or less by "
+        f"{NEAR:g} at most, in {overall['first']:.0%} of {overall['cells']:g} cells, and in {overall['first_many']:.0%} "
+        f"of those of tables of {MANY} rows or more. The others: {'; '.join(behind) or 'none'}. It captures less than "
+        f"Gaussian by more than .001 in: {'; '.join(below) or 'none'}.\n\n"
         f"About the mean\n\n{cells_table(others, shown, CAPTURED + ' {name}')}\n\n"
         f"About zero\n\n{cells_table(found, ABOUT_ZERO, _ZERO)}"
     )
