@@ -162,8 +162,9 @@ def planned(context: Context) -> Found:
     release) and ``regret`` (a row, as a share of what can be earned; of what centers), as means over draws, with
     ``_ratio`` of the two and ``_off``, the part of the difference beyond two standard errors. Of an adaptive mechanism
     the planner states the range of losses from ``loss_low`` to ``loss_high``. ``all`` has the worst of all candidates
-    of which it says that it can tell, and, of the adaptive mechanisms that it recommends, the largest measured loss
-    over ``loss_high``.
+    that center and of which it says that it can tell, the worst loss of the others (``zero_off``: what the mean costs
+    them depends on its direction), and, of the adaptive mechanisms that it recommends, the largest measured loss over
+    ``loss_high``.
     """
     found: Found = {}
     exceeded = [0.0]
@@ -181,13 +182,16 @@ def planned(context: Context) -> Found:
                     if kind["loss_high"] > RECOMMENDED:
                         exceeded.append(kind["loss"] / kind["loss_high"])
                 found[f"{name}, {prediction.label}"] = kind
-    certain = [values for values in found.values() if values["is_certain"]]
+    certain = [values for values in found.values() if values["is_certain"] and values["centers"]]
+    zero_off = max((values["loss_off"] for values in found.values() if not values["centers"]), default=0.0)
     worst = {
         measure: max(values[measure] for values in certain if measure in values)
         for measure in ("loss_off", "regret_off", "loss_ratio", "regret_ratio")
     }
     unknown = {key.split(", ")[1] for key, values in found.items() if not values["is_certain"]}
-    return found | {"all": {**worst, "cannot_tell": float(len(unknown)), "over_range": max(exceeded)}}
+    return found | {
+        "all": {**worst, "cannot_tell": float(len(unknown)), "zero_off": zero_off, "over_range": max(exceeded)}
+    }
 
 
 def planned_for(rows: FloatArray, epsilon: float, window: int | None = None) -> Plan:
@@ -417,9 +421,9 @@ def _plan_text(found: Found) -> str:
     return (
         f"{markdown(header, lines)}\n\n"
         f"Means over {load('planned').params['draws']} orders of the rows. Beyond two standard errors of the "
-        f"measurement, the worst is off by {worst['loss_off']:.0%} (loss) and "
-        f"{worst['regret_off']:.0%} (regret). Adaptive mechanisms that are recommended lose at most "
-        f"{worst['over_range']:.2f} times the upper end of their range."
+        f"measurement, the worst of what centers is off by {worst['loss_off']:.0%} (loss) and {worst['regret_off']:.0%} "
+        f"(regret), and the worst of what does not, by {worst['zero_off']:.0%} (loss). Adaptive mechanisms that are "
+        f"recommended lose at most {worst['over_range']:.2f} times the upper end of their range."
     )
 
 
