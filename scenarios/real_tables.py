@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import runpy
 import sys
 import warnings
@@ -26,7 +25,6 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.planning import Plan, Prediction, Question, plan
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.state import fields_of
 
 #: Run -> measure -> number, as of a scenario's own function. Runs are called "table, epsilon, kind" here.
 Found = dict[str, dict[str, float]]
@@ -36,8 +34,18 @@ Basis = Callable[[FloatArray, int], FloatArray]
 SOLVERS = ("exact", "tracking", "smoothed")
 #: Most rows of a table that are used, drawn at random.
 _MOST = 20_000
-#: With fewer rows, one table is measured only, and few draws.
-_FEW = 2_000
+#: With fewer rows, one table is measured only, and few draws. A table with fewer takes this factor more.
+_FEW, MORE = 2_000, 4
+#: Loss of the Gaussian mechanism from which the planner recommends an adaptive one.
+RECOMMENDED = 0.002
+#: Rows of a table that are many enough for a private mean at epsilon = .3.
+MANY = 1_500
+#: Captured share within which one mechanism is as good as another.
+NEAR = 0.01
+#: What cannot center, or does not: of these, releases are about zero.
+ABOUT_ZERO = (
+    "Gaussian about 0", "adaptive about 0", "subspace", "Wishart", "matrix Laplace", "Laplace", "HKUST",
+)  # fmt: skip
 
 _BARE: dict[str, Any] = {"header": None, "skiprows": 1}
 #: Files inside installed packages: the file, columns that are not used, and how pandas reads it.
@@ -98,10 +106,18 @@ def cells(context: Context) -> Iterable[tuple[str, FloatArray, int, float, str]]
             yield name, rows, min(3, rows.shape[1] - 1), epsilon, f"{name}, {epsilon:g}"
 
 
-def seeds_of(context: Context) -> range:
-    """Seeds of the releases of a cell; few if few rows are asked for."""
+def seeds_of(context: Context, rows: FloatArray | None = None) -> range:
+    """Seeds of the releases of a cell: few if few rows are asked for; more for a table of few rows, if it is given."""
     draws: int = context.params["draws"]
-    return range(context.seed, context.seed + (draws if context.rows >= _FEW else min(draws, 4)))
+    if context.rows < _FEW:
+        return range(context.seed, context.seed + min(draws, 4))
+    return range(context.seed, context.seed + draws * (MORE if rows is not None and len(rows) < _FEW else 1))
+
+
+def top(rows: FloatArray, k: int = 3) -> tuple[FloatArray, float]:
+    """The Gram matrix about the mean, and the variance that the best k-dimensional subspace captures."""
+    gram = _gram(rows)
+    return gram, float(np.linalg.eigvalsh(gram)[-k:].sum())
 
 
 def shuffled(rows: FloatArray, seed: int) -> FloatArray:
@@ -113,7 +129,7 @@ def fed(
     algorithm: sp.Algorithm, rows: FloatArray, seed: int, regret: sp.RegretLog | None = None, **options: Any
 ) -> sp.Stream:
     """A stream after these rows; further options are those of `Stream`."""
-    scale: dict[str, Any] = {} if "bounds" in options else {"row_norm": 1.0}
+    scale: dict[str, Any] = {} if {"bounds", "row_norm"} & set(options) else {"row_norm": 1.0}
     stream = sp.Stream(algorithm, seed=seed, regret=regret, **scale, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StreamPCAWarning)  # that noise hides the subspace: it is measured here
@@ -129,7 +145,7 @@ def streamed(
     for i, rows in enumerate(draws):
         n = len(rows)
         algorithm = sp.PrivateFPL(
-            n_components=k, epsilon=epsilon, center=False, horizon=n, release_every=-(-n // releases), solver=solver
+            n_components=k, epsilon=epsilon, horizon=n, release_every=-(-n // releases), solver=solver
         )  # fmt: skip
         record = fed(algorithm, rows, seed + i, sp.RegretLog(every=n)).regret.now()
         found.append((record.regret / record.opt, record.captured))
@@ -140,48 +156,55 @@ def streamed(
 
 
 def planned(context: Context) -> Found:
-    """Plan with the spectrum of the rows, then run every candidate on them.
+    """Plan with the spectrum of the rows about their mean and their typical norm, then run every candidate on them.
 
-    Candidates that can take the mean out do, and are planned with the spectrum about the mean and the typical norm; the
-    others, with the spectrum about 0. Of each: what was predicted and what was measured of ``loss`` (1 - captured
-    variance of the last release) and ``regret`` (a row, as a share of what can be earned),
-    as means over draws, with ``_ratio`` of the two and ``_off``, the part of the difference beyond two standard errors.
-    ``all`` has the worst of all candidates of which the planner says that it can tell.
+    Of each: what was predicted and what was measured of ``loss`` (1 - captured variance about the mean, of the last
+    release) and ``regret`` (a row, as a share of what can be earned; of what centers), as means over draws, with
+    ``_ratio`` of the two and ``_off``, the part of the difference beyond two standard errors. Of an adaptive mechanism
+    the planner states the range of losses from ``loss_low`` to ``loss_high``. ``all`` has the worst of all candidates
+    that center and of which it says that it can tell, the worst loss of the others (``zero_off``: what the mean costs
+    them depends on its direction), and, of the adaptive mechanisms that it recommends, the largest measured loss over
+    ``loss_high``.
     """
     found: Found = {}
+    exceeded = [0.0]
     for name, rows, _, epsilon, _ in cells(context):
-        for window, center in itertools.product((None, len(rows) // 60 * 10), (True, False)):
-            made = planned_for(rows, epsilon, window, center=center)
+        for window in (None, len(rows) // 60 * 10):
+            made = planned_for(rows, epsilon, window)
             for prediction in made.predictions:
-                algorithm = prediction.algorithm
-                own = algorithm.mechanism if isinstance(algorithm, sp.Tumbling) else algorithm
-                can = "center" in fields_of(own)
-                if (prediction.serves == "once" and window is not None) or can != center:
+                if prediction.serves == "once" and window is not None:
                     continue
-                kind = {"is_certain": float(prediction.is_certain), "center": float(center)}
-                found[f"{name}, {prediction.label}"] = kind | compared(
-                    prediction, made.question, rows, seeds_of(context)
-                )
-    certain = [values for values in found.values() if values["is_certain"]]
+                kind = {"is_certain": float(prediction.is_certain), "centers": float(prediction.centers)}
+                kind |= compared(prediction, made.question, rows, seeds_of(context))
+                if prediction.name.startswith("Adaptive"):
+                    # Half and twice the middle of the range: a quarter of the Gaussian mechanism's loss, and all of it.
+                    kind |= {"loss_low": 0.5 * kind["loss_predicted"], "loss_high": 2.0 * kind["loss_predicted"]}
+                    if kind["loss_high"] > RECOMMENDED:
+                        exceeded.append(kind["loss"] / kind["loss_high"])
+                found[f"{name}, {prediction.label}"] = kind
+    certain = [values for values in found.values() if values["is_certain"] and values["centers"]]
+    zero_off = max((values["loss_off"] for values in found.values() if not values["centers"]), default=0.0)
     worst = {
         measure: max(values[measure] for values in certain if measure in values)
-        for measure in ("loss_off", "regret_off")
+        for measure in ("loss_off", "regret_off", "loss_ratio", "regret_ratio")
     }
     unknown = {key.split(", ")[1] for key, values in found.items() if not values["is_certain"]}
-    return found | {"all": {**worst, "cannot_tell": float(len(unknown))}}
+    return found | {
+        "all": {**worst, "cannot_tell": float(len(unknown)), "zero_off": zero_off, "over_range": max(exceeded)}
+    }
 
 
-def planned_for(rows: FloatArray, epsilon: float, window: int | None = None, *, center: bool = True) -> Plan:
+def planned_for(rows: FloatArray, epsilon: float, window: int | None = None) -> Plan:
     """The plan for rows whose spectrum is known. They are public; a user would guess."""
     n, d = rows.shape
-    values = np.maximum(np.linalg.eigvalsh(_gram(rows, center=center) / n)[::-1], 0.0)
+    values = np.maximum(np.linalg.eigvalsh(_gram(rows) / n)[::-1], 0.0)
     return plan(
-        n_rows=n, n_features=d, n_components=min(3, d - 1), epsilon=epsilon, delta=1e-6, window=window, center=center,
+        n_rows=n, n_features=d, n_components=min(3, d - 1), epsilon=epsilon, delta=1e-6, window=window,
         spectrum=values / max(1.0, values.sum()), typical_norm=float(np.sqrt(np.vecdot(rows, rows).mean())),
     )  # fmt: skip
 
 
-def _gram(rows: FloatArray, *, center: bool) -> FloatArray:
+def _gram(rows: FloatArray, *, center: bool = True) -> FloatArray:
     about = rows - rows.mean(axis=0) if center else rows
     gram: FloatArray = about.T @ about
     return gram
@@ -193,12 +216,13 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, seeds
     for seed in seeds:
         ordered = shuffled(rows, seed)
         last = ordered[-question.rows :]
-        gram = _gram(last, center=question.center)
-        best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
+        gram, best = top(last, question.n_components)
         if isinstance(prediction.algorithm, Mechanism):
             release: sp.Release | None = prediction.algorithm.release(last, seed=seed, row_norm=1.0)
         else:
-            log = sp.RegretLog(every=len(rows)) if prediction.regret_per_row is not None else None
+            # The regret of a stream that cannot center is about zero, and predicted about the mean.
+            is_scored = prediction.regret_per_row is not None and prediction.centers
+            log = sp.RegretLog(every=len(rows)) if is_scored else None
             stream = fed(prediction.algorithm, ordered, seed, log)
             release = stream.release
             if log is not None:
@@ -226,13 +250,17 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, seeds
 def mechanisms(
     n_features: int, n_components: int, epsilon: float, adjacency: Adjacency = "zero-out"
 ) -> dict[str, Basis]:
-    """Functions from rows and a seed to the basis that is released, by name, with one budget (delta 1e-6)."""
+    """Functions from rows and a seed to the basis that is released, by name, with one budget (delta 1e-6).
+
+    Those in `ABOUT_ZERO` do not center.
+    """
     k, mu = n_components, Budget(epsilon, 1e-6).mu
     pure: dict[str, Any] = {"n_components": k, "epsilon": epsilon, "adjacency": adjacency}
     budget = {**pure, "delta": 1e-6}
     ours: dict[str, Mechanism] = {
-        "Gaussian": sp.GaussianCovariance(**budget, center=False),
-        "adaptive": sp.adaptive_mechanism(n_features, **budget, center=False),
+        "Gaussian": sp.GaussianCovariance(**budget), "adaptive": sp.adaptive_mechanism(n_features, **budget),
+        "Gaussian about 0": sp.GaussianCovariance(**budget, center=False),
+        "adaptive about 0": sp.adaptive_mechanism(n_features, **budget, center=False),
         "subspace": sp.papers.SubspacePerturbation(**budget), "Wishart": sp.papers.WishartCovariance(**budget),
         "matrix Laplace": sp.MatrixLaplaceCovariance(**pure), "Laplace": sp.papers.LaplaceCovariance(**pure),
     }  # fmt: skip
@@ -251,14 +279,14 @@ def utility(context: Context) -> Found:
     """Regret and captured variance of every solver and mechanism on every table, at every epsilon.
 
     Rows come in random order. ``all`` has, of `solvers` and `released`, the geometric means over cells of what they
-    lose, relative to ``exact`` and to ``Gaussian``, and the counts of `released`.
+    lose, relative to ``exact`` and to ``Gaussian``, and the comparisons of `released`.
     """
     by_solver, once = solvers(context), released(context)
     return by_solver | once | {"all": by_solver["all"] | once["all"]}
 
 
 def solvers(context: Context) -> Found:
-    """Of every solver: ``regret`` (as a share of OPT) and ``captured`` (by the last of some 100 releases)."""
+    """Of every solver: ``regret`` (as a share of OPT) and ``captured`` (by the last of some 100 releases), centered."""
     found = {}
     for _, rows, k, epsilon, cell in cells(context):
         for solver in SOLVERS:
@@ -268,29 +296,43 @@ def solvers(context: Context) -> Found:
 
 
 def released(context: Context) -> Found:
-    """Of every mechanism: ``captured``, with its standard error.
+    """Of every mechanism: ``captured`` of the variance about the mean and ``about_zero``, with standard errors.
 
-    ``all`` has in how many of the ``cells`` at epsilon >= .3 ``adaptive`` captures less, by more than two standard
-    errors of the difference, than the best of all others (``worse``).
+    ``all`` has, over the ``cells`` at epsilon >= .3, of the variance about the mean: the share of cells in which
+    ``adaptive`` captures the most, or less by .01 at most (``first``; ``first_many`` of tables of `MANY` rows or more),
+    and by how much it captures less than ``Gaussian`` at worst (``below``). Relative losses are about the mean for what
+    centers, else about zero and relative to ``Gaussian about 0``.
     """
     found: Found = {}
-    counts = {"cells": 0.0, "worse": 0.0}
+    behind, many, below = list[float](), list[bool](), list[float]()
     for _, rows, k, epsilon, cell in cells(context):
         shares = {}
         for mechanism, release in mechanisms(rows.shape[1], k, epsilon).items():
-            shares[mechanism] = found[f"{cell}, {mechanism}"] = captured(release, rows, k, seeds_of(context))
+            shares[mechanism] = found[f"{cell}, {mechanism}"] = captured(release, rows, k, seeds_of(context, rows))
         if epsilon >= 0.3:
-            counts["cells"] += 1.0
-            counts["worse"] += is_worse("adaptive", tuple(shares), shares)
-    return found | {"all": relative(found, "Gaussian", "captured") | counts}
+            own = shares["adaptive"]["captured"]
+            behind.append(max(of["captured"] for of in shares.values()) - own)
+            many.append(len(rows) >= MANY)
+            below.append(shares["Gaussian"]["captured"] - own)
+    lost = relative(found, "Gaussian", "captured")
+    lost |= {
+        name: value
+        for name, value in relative(found, "Gaussian about 0", "about_zero").items()
+        if name.removesuffix("_relative") in ABOUT_ZERO
+    }
+    first, total = np.array(behind) <= NEAR, {"cells": float(len(behind)), "below": max(below)}
+    shares_first = {"first": float(first.mean()), "first_many": float(first[many].mean()) if any(many) else 0.0}
+    return found | {"all": lost | total | shares_first}
 
 
 def captured(release: Basis, rows: FloatArray, k: int, seeds: Sequence[int]) -> dict[str, float]:
-    """Mean share of the best subspace's variance that releases capture, with its standard error."""
-    gram = rows.T @ rows
-    shares = np.array([np.vdot(basis := release(rows, seed), gram @ basis) for seed in seeds])
-    shares /= np.linalg.eigvalsh(gram)[-k:].sum()
-    return {"captured": float(shares.mean()), "error": float(shares.std(ddof=1) / np.sqrt(shares.size))}
+    """Mean shares of the best subspace's variance, about the mean and about zero, that releases capture."""
+    bases, found = [release(rows, seed) for seed in seeds], dict[str, float]()
+    for center, share, error in ((True, "captured", "error"), (False, "about_zero", "zero_error")):
+        gram = _gram(rows, center=center)
+        shares = np.array([np.vdot(basis, gram @ basis) for basis in bases]) / np.linalg.eigvalsh(gram)[-k:].sum()
+        found |= {share: float(shares.mean()), error: float(shares.std(ddof=1) / np.sqrt(shares.size))}
+    return found
 
 
 def is_worse(one: str, others: Sequence[str], shares: Found) -> bool:
@@ -327,6 +369,7 @@ def cells_table(found: Found, kinds: Sequence[str], form: str, first: str = "tab
 
 
 REGRET, CAPTURED = "{regret:.4f} / {captured:.4f}", "{captured:.4f} ± {error:.4f}"
+_ZERO = "{about_zero:.4f} ± {zero_error:.4f}"
 
 
 def _solver_text(found: Found) -> str:
@@ -335,16 +378,31 @@ def _solver_text(found: Found) -> str:
 
 
 def _mechanism_text(found: Found) -> str:
-    kinds, overall = list(mechanisms(2, 1, 1.0)), found["all"]
-    means = ", ".join(f"{kind} {overall[f'{kind}_relative']:.2f}" for kind in kinds)
+    overall, others = found["all"], dict[str, Any]()
+    runs = {tuple(key.rsplit(", ", 1)): of for key, of in found.items() if key != "all"}
+    behind, below = list[str](), list[str]()
+    for cell in dict.fromkeys(cell for cell, _ in runs):
+        best = max(ABOUT_ZERO, key=lambda kind: runs[cell, kind]["captured"])
+        others[f"{cell}, best about 0"] = runs[cell, best] | {"name": best}
+        for kind in ("Gaussian", "adaptive"):
+            others[f"{cell}, {kind}"] = runs[cell, kind] | {"name": ""}
+        zero, gaussian, own = (runs[cell, kind]["captured"] for kind in (best, "Gaussian", "adaptive"))
+        if float(cell.split(", ")[1]) >= 0.3:
+            most = max(zero, gaussian)
+            behind += [f"{cell} ({own - most:.3f})"] if most > own + NEAR else []
+            below += [f"{cell} ({own - gaussian:.3f})"] if gaussian > own + 0.001 else []
+    shown = "Gaussian", "adaptive", "best about 0"
+    means = ", ".join(f"{kind} {overall[f'{kind}_relative']:.2f}" for kind in ("adaptive", *ABOUT_ZERO))
     return (
-        f"{cells_table(found, kinds, CAPTURED)}\n\n"
-        f"Geometric mean of 1 - captured relative to Gaussian: {means}. Adaptive is what `adaptive_mechanism` takes: "
-        "AdaptiveLaplaceCovariance, with delta 0, for up to 7, 9, 10 and 13 features at epsilon .1, .3, 1 and 3, and "
-        "AdaptiveCovariance beyond. The limits, 2/3 of where Laplace noise has less variance, were chosen with these "
-        "tables in sight. At epsilon >= .3 it captures less than the best of all others, by more than two standard "
-        f"errors, in {overall['worse']:g} of {overall['cells']:g} cells. HKUST is AdaptiveCov of arXiv 2205.14324 "
-        "(tests/reference/printed_adaptive.py), with the same rows and clipping."
+        f"Means of {load('utility').params['draws']} releases, and of {MORE} times as many of tables of less than "
+        f"{_FEW} rows. Geometric mean of 1 - captured relative to Gaussian (about 0, for what is about 0): "
+        f"{means}.\n\nAt epsilon >= .3, adaptive captures the most of the variance about the mean, or less by "
+        f"{NEAR:g} at most, in {overall['first']:.0%} of {overall['cells']:g} cells, and in "
+        f"{overall['first_many']:.0%} of those of tables of {MANY} rows or more. The others: "
+        f"{'; '.join(behind) or 'none'}. It captures less than "
+        f"Gaussian by more than .001 in: {'; '.join(below) or 'none'}.\n\n"
+        f"About the mean\n\n{cells_table(others, shown, CAPTURED + ' {name}')}\n\n"
+        f"About zero\n\n{cells_table(found, ABOUT_ZERO, _ZERO)}"
     )
 
 
@@ -354,15 +412,18 @@ def _plan_text(found: Found) -> str:
         if key == "all":
             continue
         shown = [f"{values[f'{m}_predicted']:.4g} / {values[m]:.4g}" if m in values else "" for m in measures]
-        if not values["is_certain"]:
+        if "loss_low" in values:
+            shown[0] = f"{values['loss_low']:.3g} to {values['loss_high']:.3g} / {values['loss']:.4g}"
+        elif not values["is_certain"]:
             shown[0] = f"cannot tell / {values['loss']:.4g}"
-        lines.append([*key.split(", "), "mean" if values["center"] else "0", *shown])
-    header = ["table", "candidate", "about", "1 - captured", "regret, share of the best"]
+        lines.append([*key.split(", "), "yes" if values["centers"] else "no", *shown])
+    header = ["table", "candidate", "centers", "1 - captured", "regret, share of the best"]
     return (
         f"{markdown(header, lines)}\n\n"
         f"Means over {load('planned').params['draws']} orders of the rows. Beyond two standard errors of the "
-        f"measurement, the worst is off by {worst['loss_off']:.0%} (loss) and "
-        f"{worst['regret_off']:.0%} (regret)."
+        f"measurement, the worst of what centers is off by {worst['loss_off']:.0%} (loss) and {worst['regret_off']:.0%} "
+        f"(regret), and the worst of what does not, by {worst['zero_off']:.0%} (loss). Adaptive mechanisms that are "
+        f"recommended lose at most {worst['over_range']:.2f} times the upper end of their range."
     )
 
 
@@ -372,7 +433,7 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Context], Found], Callable[[Found]
         "PrivateFPL: regret as a share of OPT / captured by the last of some 100 releases", "utility", solvers,
         _solver_text,
     ),
-    "mechanisms": ("One release: captured, with its standard error", "utility", released, _mechanism_text),
+    "mechanisms": ("One release: captured, with standard errors", "utility", released, _mechanism_text),
     "planner": ("The planner: predicted / measured, at epsilon = 1", "planned", planned, _plan_text),
 }  # fmt: skip
 

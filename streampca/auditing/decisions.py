@@ -87,6 +87,7 @@ _REASONS = {
         rows/bounds.py _edge: level == 0
         rows/bounds.py _edge: level > 0
         mechanisms/norm_maps.py Model.choose: ratio < best_ratio
+        processors/base.py Processor.run: name != self.run
     """,
     "a count in the curator's own report": """
         rows/admission.py Counts.plain: self.votes

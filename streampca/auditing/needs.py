@@ -98,13 +98,16 @@ def changes(subject: Any, d: int) -> Pairs:
         }
         if streaming and d > 1:
             aside = partial(partial, _aside)
+            # Gradients of the norm of the clip, on two sides of the basis, are furthest apart up to this norm.
+            clip = min(getattr(subject.resolved(d), "clip", None) or 0.3, math.sqrt(0.5))
+            side = math.sqrt(1.0 - clip**2)
             found |= {
                 "two sides of the current basis": (aside(weights=(1.0, -1.0)), _aside),
                 "none against aside of the current basis": (nothing, _aside),
                 "in and off the current basis": (aside(weights=(0.0, 1.0)), _played),
                 "two current directions": (partial(_played, component=1), _played),
                 "off and in the current subspace": (_off, _played),
-                "two sides, clipped": (aside(weights=(0.3, -0.954)), aside(weights=(0.3, 0.954))),
+                "two sides, clipped": (aside(weights=(clip, -side)), aside(weights=(clip, side))),
             }
         return found
     rows: dict[str, Row] = {
