@@ -421,9 +421,10 @@ def _plan_text(found: Found) -> str:
     return (
         f"{markdown(header, lines)}\n\n"
         f"Means over {load('planned').params['draws']} orders of the rows. Beyond two standard errors of the "
-        f"measurement, the worst of what centers is off by {worst['loss_off']:.0%} (loss) and {worst['regret_off']:.0%} "
-        f"(regret), and the worst of what does not, by {worst['zero_off']:.0%} (loss). Adaptive mechanisms that are "
-        f"recommended lose at most {worst['over_range']:.2f} times the upper end of their range."
+        f"measurement, the worst of what centers is off by {worst['loss_off']:.0%} (loss) and "
+        f"{worst['regret_off']:.0%} (regret), and the worst of what does not, by {worst['zero_off']:.0%} (loss). "
+        f"Adaptive mechanisms that are recommended lose at most {worst['over_range']:.2f} times the upper end of their "
+        "range."
     )
 
 
