@@ -31,6 +31,8 @@ _FEWEST = 500
 #: `adaptive_mechanism` selects Laplace noise where its variance is below this share of that of Gaussian noise. Maps
 #: gain about the rest.
 _LESS = 2.0 / 3.0
+#: Least epsilon of a centered mechanism of pure epsilon, if delta may be spent.
+_PURE_MEAN = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,12 +325,16 @@ def adaptive_mechanism(
     It is `AdaptiveLaplaceCovariance`, which spends no delta, where the noise of `MatrixLaplaceCovariance` has less than
     2/3 of the variance of that of `GaussianCovariance`, under zero-out ``d + 1 < 2/3 (epsilon / mu)**2``: up to 7, 9,
     10 and 13 features at delta = 1e-6 and epsilon = .1, .3, 1 and 3; also where delta is 0. Otherwise it is
-    `AdaptiveCovariance`, whose maps gain about the third. The rule is the same about a mean, which takes a tenth of
-    either budget.
+    `AdaptiveCovariance`, whose maps gain about the third. About a mean, which takes a tenth of either budget, that
+    rule holds from epsilon 2 on, and `AdaptiveCovariance` is taken below: the noise of a pure mean is about
+    ``sqrt(10 d) mu / epsilon`` times as large, which matters where means are hardly resolved (docs/utility).
     """
     budget, given = Budget(epsilon, delta, adjacency), {"adjacency": adjacency, "center": center}
     pure = AdaptiveLaplaceCovariance(n_components=n_components, epsilon=epsilon, **given)  # type: ignore[arg-type]
     laplace = MatrixLaplaceCovariance(n_components=n_components, epsilon=epsilon, adjacency=adjacency)
-    if delta == 0.0 or laplace.noise_std(n_features) ** 2 < _LESS * (budget.sensitivity() / budget.mu) ** 2:
+    if delta == 0.0:
+        return pure
+    is_quiet = laplace.noise_std(n_features) ** 2 < _LESS * (budget.sensitivity() / budget.mu) ** 2
+    if is_quiet and (epsilon >= _PURE_MEAN or not pure.center):
         return pure
     return AdaptiveCovariance(n_components=n_components, epsilon=epsilon, delta=delta, **given)  # type: ignore[arg-type]

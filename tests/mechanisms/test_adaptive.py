@@ -316,9 +316,13 @@ def test_the_rule_compares_variances_and_reads_no_row(adjacency, most):
     for epsilon, limit in zip((0.1, 0.3, 1.0, 3.0), most, strict=True):
         given = {"n_components": 1, "epsilon": epsilon, "adjacency": adjacency}
         for d in (1, limit, limit + 1, 100):
-            taken = sp.adaptive_mechanism(d, delta=1e-6, **given)
-            assert isinstance(taken, sp.AdaptiveLaplaceCovariance if d <= limit else sp.AdaptiveCovariance)
+            for center in (True, False):  # a pure mean is too noisy at a small epsilon
+                is_pure = d <= limit and (epsilon > 1.0 or not center)
+                taken = sp.adaptive_mechanism(d, delta=1e-6, center=center, **given)
+                assert isinstance(taken, sp.AdaptiveLaplaceCovariance if is_pure else sp.AdaptiveCovariance)
             laplace = sp.MatrixLaplaceCovariance(**given).noise_std(d)
             gaussian = sp.GaussianCovariance(center=False, **given).noise_std(d)
             assert (d <= limit) == (laplace < math.sqrt(2.0 / 3.0) * gaussian)
-    assert isinstance(sp.adaptive_mechanism(100, delta=0.0, **given), sp.AdaptiveLaplaceCovariance)
+    for epsilon in (0.1, 3.0):
+        pure = sp.adaptive_mechanism(100, n_components=1, epsilon=epsilon, delta=0.0, adjacency=adjacency)
+        assert isinstance(pure, sp.AdaptiveLaplaceCovariance)

@@ -73,14 +73,14 @@ def test_runs_do_as_predicted(prediction: Prediction, n: int, window: int | None
 def test_everything_that_applies_is_there() -> None:
     names = {p.name for p in STREAMS.values()} | {p.name for p in ONCE.values()}
     assert names == {
-        "PrivateFPL", "PrivateOja", "GaussianCovariance", "MatrixLaplaceCovariance", "AdaptiveLaplaceCovariance",
+        "PrivateFPL", "PrivateOja", "GaussianCovariance", "MatrixLaplaceCovariance", "AdaptiveCovariance",
     }  # fmt: skip
     assert len(STREAMS) == 5
     assert set(WINDOWS) == {f"SlidingWindowPCA {method}" for method in ("ring", "histogram", "smoothed", "forgetting")}
-    tumbling = {"Tumbling[GaussianCovariance]", "Tumbling[AdaptiveLaplaceCovariance]"}
+    tumbling = {"Tumbling[GaussianCovariance]", "Tumbling[AdaptiveCovariance]"}
     assert tumbling <= {p.name for p in WINDOW.predictions}
     lots = plan(**(ASKED | {"n_rows": 100_000, "n_components": 1}))
-    assert {p.name for p in lots.predictions if not p.is_certain} == {"DPPCA", "AdaptiveLaplaceCovariance"}
+    assert {p.name for p in lots.predictions if not p.is_certain} == {"DPPCA", "AdaptiveCovariance"}
     assert list(lots.to_frame()["captured"]).count("cannot tell") == 2
     lying = plan(**(ASKED | {"spectrum": [0.5, 0.4]}))
     assert any(p.name == "ExactSubspace" and p.captured == 1.0 for p in lying.predictions)
