@@ -528,7 +528,8 @@ class Engine:
         if self.now.processor is None:
             self.start_id = os.urandom(NAME_BYTES)
         else:
-            self._generation = os.urandom(NAME_BYTES)
+            tape = self.randomness.tape  # an audit replays the bytes, which name the run in public
+            self._generation = (os.urandom if tape is None else tape.random)(NAME_BYTES)
 
     def after_fork(self) -> None:
         """Continue in the child of a fork as another run; a durable stream accepts no more rows there."""

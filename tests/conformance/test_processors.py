@@ -57,7 +57,7 @@ def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], sp.Algorit
     blocks = [many.push_many(part) for part in np.split(ROWS, [1, 30, 31, 100])]
     assert [bits(s.release) for s in steps if s.release] == [bits(r) for b in blocks for r in b.releases]
     assert [s.reward for s in steps] == [float(r) for b in blocks for r in b.rewards]
-    assert one.regret.history == many.regret.history
+    assert repr(one.regret.history) == repr(many.regret.history)  # nan, before two rows differ, equals nan so
     assert one.regret.now() == many.regret.now()
 
 

@@ -1,6 +1,5 @@
 """The comparison with diffprivlib and OpenDP, without them."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,8 @@ def peers(monkeypatch):
 def test_time_runs_out_whatever_a_library_makes_of_it(peers):
     def of_a_library():
         try:
-            time.sleep(60.0)
+            while True:  # patience counts CPU time: sleeping never ends it
+                pass
         except TimeoutError as error:
             raise RuntimeError from error
 
@@ -34,7 +34,7 @@ def test_time_runs_out_whatever_a_library_makes_of_it(peers):
 
 def test_what_stalls_is_left_out_and_what_is_better_is_counted(peers, monkeypatch):
     def exact(rows, seed):
-        return np.linalg.eigh(rows.T @ rows)[1][:, -3:]
+        return np.linalg.eigh(np.cov(rows.T))[1][:, -3:]
 
     def stalls(rows, seed):
         raise TimeoutError
