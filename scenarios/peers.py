@@ -122,7 +122,7 @@ def text(found: real.Found) -> str:
         f"Means of {DRAWS} releases, and of {DRAWS * real.MORE} of tables of few rows. "
         f"{versions()}, for tables of at most {WIDEST} features: with more, both stall. All get the same rows in the "
         "unit ball and center them within the budget; all hold for the replacement of a row, as theirs do. Gaussian "
-        "has delta 1e-6, as has adaptive beyond 4, 4 and 6 features at epsilon .3, 1 and 3; the others have delta 0 at "
+        "has delta 1e-6, as has adaptive except at epsilon 3 for up to 6 features; the others have delta 0 at "
         f"the same epsilon. -: no release within {PATIENCE:g} s of CPU time. In {found['all']['worse']:g} of "
         f"{found['all']['cells']:g} cells one of the two captures more than any of ours by more than two standard "
         "errors. Written by `python scenarios/peers.py`, which says what to install."
