@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, Self
 
+from streampca.calendar import CAVEAT, MANUAL, length_of, periods_of
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
 from streampca.linalg.centering import CONSTANT, are_present
 from streampca.linalg.counts import check_count
@@ -20,6 +21,7 @@ from streampca.linalg.lattice import GramSum, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.configuration import Configuration
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.release.clear import NoiseLaw
@@ -47,25 +49,76 @@ class Algorithm(Configuration):
     """A streaming algorithm: a frozen dataclass of public parameters, for any number of streams."""
 
     n_components: int
-    release_every: Any  # rows between releases; what None means is defined by the algorithm
+    #: Rows between releases; what None means is defined by the algorithm. A text is the period of a calendar.
+    release_every: Any
     delta: float
     is_gaussian = True
     absorbs_grams: bool = False  #: whether only the exact Gram matrix of the rows is used (`Processor.step_gram`)
     #: True if every block of rows ends with a release, for any length of the block.
     batches: ClassVar[bool] = False
+    #: Whether the sum of a period may be one input (`streampca.calendar`).
+    absorbs_periods: ClassVar[bool] = False
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
 
     def __post_init__(self) -> None:
+        if self.has_calendar:
+            self._use_calendar(self.release_every)
         super().__post_init__()
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name, None)
-            if field.name in _COUNTS and value != "auto":
+            is_period = field.name == "release_every" and self.has_calendar
+            if field.name in _COUNTS and value != "auto" and not is_period:
                 check_count(field.name, value, optional=field.default is None)
             if field.name == "clip" and value is not None and not 0.0 < value <= 1.0:
                 raise BadParameterError("clip", value, "a number in (0, 1] or None")
 
+    def _use_calendar(self, every: str) -> None:
+        """Convert durations to numbers of periods. Raise unless the algorithm and its parameters fit a calendar."""
+        if every != MANUAL:
+            length_of("release_every", every)
+        name = f"release_every={every!r}"
+        if not self.absorbs_periods:
+            raise UsageError(
+                f"{name}: not supported by {type(self).__name__}. Use PrivateFPL, SlidingWindowPCA or "
+                "Tumbling(GaussianCovariance(...)), or a number of rows"
+            )
+        # Addition and removal of a row move one period's sum by a row, which no other adjacency describes.
+        for option, remedy in (("adjacency", "zero-out"), ("publish_regret", False), ("max_rows_per_user", None)):
+            value = vars(self).get(option, remedy)
+            if value != remedy:
+                raise UsageError(f"{option}={value!r}, {name}: not supported together. Use {option}={remedy!r}")
+        for option in ("horizon", "window"):
+            if isinstance(value := vars(self).get(option), str):
+                object.__setattr__(self, option, periods_of(option, value, every))
+
+    @property
+    def has_calendar(self) -> bool:
+        """Whether inputs are the periods of a calendar, not rows."""
+        return isinstance(getattr(self, "release_every", None), str)
+
+    @property
+    def every(self) -> Any:
+        """Number of inputs between releases: rows, or one period."""
+        return 1 if isinstance(self.release_every, str) else self.release_every
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.dated(super().guarantee)
+
+    def dated(self, guarantee: Guarantee) -> Guarantee:
+        """Return a guarantee against zero rows as that of this algorithm: with a calendar, against absent rows."""
+        if not self.has_calendar or not guarantee.is_private:
+            return guarantee
+        theorem = f"{guarantee.theorem}; sums of periods of a public calendar"
+        return replace(guarantee, adjacency="add-remove", theorem=theorem, caveat=CAVEAT)
+
     def check_blocks(self) -> None:
         """Raise `UsageError` unless the algorithm absorbs Gram matrices of blocks."""
+        if self.has_calendar:
+            raise UsageError(
+                f"release_every={self.release_every!r}: the rows of a block have no times. Push rows, or pass a number "
+                "of rows as release_every="
+            )
         # A sum over a block does not show its rows, on which rewards, caps of users and gradients depend.
         if not self.absorbs_grams:
             raise UsageError(
@@ -162,7 +215,7 @@ class Processor(State, ABC):
     @property
     def rows_until_release(self) -> int:
         """Rows until the next release; 0 at the horizon."""
-        every, left = self.algorithm.release_every, self.rows_left
+        every, left = self.algorithm.every, self.rows_left
         due: int = _MOST if self.algorithm.batches else every - self.t % every
         return due if left is None else min(due, left)
 
@@ -252,9 +305,10 @@ class Processor(State, ABC):
         left = self.rows_left
         if left is not None and count > left:
             # The noise is calibrated for the horizon, so no further row has a guarantee.
+            inputs = "periods" if self.algorithm.has_calendar else "rows"
             raise HorizonReachedError(
-                f"the noise was set for {self.t + left} rows, of which {left} are left. No further row is taken; use "
-                "horizon=None for a stream of unknown length"
+                f"the noise was set for {self.t + left} {inputs}, of which {left} are left. No further row is taken; "
+                "use horizon=None for a stream of unknown length"
             )
 
     def check_room(self, count: int) -> None:

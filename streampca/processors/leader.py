@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,8 +36,7 @@ class Leader(Algorithm):
     """An algorithm that releases its whole Gram matrix with noise after every ``release_every`` rows."""
 
     adjacency: Adjacency = "zero-out"
-    release_every: int
-    horizon: int | None
+    horizon: Any
     #: True if the regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time.
     is_bounded: bool = True
     mechanism: MatrixFactorization  # of all releases together
@@ -46,7 +45,7 @@ class Leader(Algorithm):
 
     def leaves(self, rows: int) -> int:
         """Releases in a stream of ``rows`` rows, counting a shorter last block at the horizon."""
-        return -(-rows // self.release_every)
+        return -(-rows // self.every)
 
     def std(self, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
@@ -60,9 +59,9 @@ class Leader(Algorithm):
         check_count("t", t)
         if self.horizon is not None and t > self.horizon:
             raise BadParameterError("t", t, f"at most horizon={self.horizon}")
-        n = t // self.release_every if t != self.horizon else self.leaves(t)
+        n = t // self.every if t != self.horizon else self.leaves(t)
         if n < 1:
-            raise BadParameterError("t", t, f"at least {self.release_every}, the row of the first release")
+            raise BadParameterError("t", t, f"at least {self.every}, the row of the first release")
         return self.std(n)
 
 
@@ -89,7 +88,7 @@ class LeaderProcessor(Processor):
 
     def _after(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[Processor, Release | None]:
         algorithm = self.algorithm
-        if t % algorithm.release_every and t != algorithm.horizon:
+        if t % algorithm.every and t != algorithm.horizon:
             return self.after(t, self.chain, gram=gram), None
         return self.released(t, gram, outlet)
 
@@ -99,7 +98,7 @@ class LeaderProcessor(Processor):
 
     def regret_bound(self, t: int, opt: float) -> float | None:
         # The lesser of a bound from public numbers and one from exact spectra. The release before row t scores it.
-        algorithm, played = self.algorithm, (t - 1) // self.algorithm.release_every
+        algorithm, played = self.algorithm, (t - 1) // self.algorithm.every
         if not algorithm.is_bounded:
             return None
         bound = worst_case_bound(algorithm, self.n_features, t, opt)
@@ -115,7 +114,7 @@ class LeaderProcessor(Processor):
             stds=stds,
             n_features=self.n_features,
             n_components=algorithm.n_components,
-            rows_per_release=algorithm.release_every,
+            rows_per_release=algorithm.every,
         )
         return min(bound, batched)
 
@@ -136,7 +135,7 @@ def _spectrum(gram: GramSum, k: int) -> tuple[float, float, float]:
 
 def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> float:
     """Theorem 14 of DTTZ14 with its constants (`theorems.perturbed_leader_regret`), from OPT and public numbers."""
-    played = (t - 1) // algorithm.release_every  # releases that scored some row
+    played = (t - 1) // algorithm.every  # releases that scored some row
     if played < 1:
         return opt
     # The std of the noise rises to one peak and falls after it, so its least value on a panel is at one of the ends.
@@ -152,7 +151,7 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
         variation=variation + abs(last - before),
         n_features=n_features,
         n_components=algorithm.n_components,
-        rows_per_release=algorithm.release_every,
+        rows_per_release=algorithm.every,
         settled=instable,
     )
 
@@ -171,6 +170,6 @@ def _full_panels(algorithm: Leader, panels: int) -> tuple[FloatArray | float, fl
     ends = _stds_at_ends(algorithm, panels)
     least = np.minimum(ends, np.concatenate((ends[:1], ends[:-1])))
     counts = np.diff(_ENDS[:panels], prepend=0).astype(np.float64)
-    sums = instability(least, counts, algorithm.release_every)
+    sums = instability(least, counts, algorithm.every)
     sums.flags.writeable = False
     return sums, float(np.abs(np.diff(ends, prepend=0.0)).sum())

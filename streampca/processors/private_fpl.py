@@ -48,7 +48,9 @@ class PrivateFPL(Leader):
     noise : matrix factorization of the correlated noise: `BLT`, the least noise known; `Tree`, the paper's binary tree,
         exactly calibrated; or another `Noise`. ``"blt"`` and ``"tree"`` are short for the first two.
     release_every : rows between releases, b. Noise and running time decrease as b increases. 1 is the form of the
-        papers. A shorter last block ends at the horizon.
+        papers. A shorter last block ends at the horizon. Or the period of a calendar, such as ``"15min"``, ``"1d"`` or
+        ``"manual"`` (`streampca.calendar`): each of its periods ends with a release, the number of rows is private, and
+        ``horizon`` is a duration such as ``"365d"`` or a number of periods.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     publish_regret : release the noisy sum of rewards too, which gives an interval for the regret (`PrivateRegret`).
         11.8 % more noise under zero-out, 6.1 % under replace.
@@ -82,14 +84,16 @@ class PrivateFPL(Leader):
     n_components: int
     epsilon: float
     delta: float = DELTA
-    horizon: int | None = None
+    horizon: Any = None  # rows or periods; a duration is converted
     noise: Noise = BLT()  # noqa: RUF009 it is immutable
-    release_every: int = RELEASE_EVERY
+    release_every: int | str = RELEASE_EVERY
     adjacency: Adjacency = "zero-out"
     publish_regret: bool = False
     solver: Solver = Exact()  # noqa: RUF009 it is immutable
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
     max_rows_per_user: int | None = None
+
+    absorbs_periods = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,23 +107,27 @@ class PrivateFPL(Leader):
         for option, used in options.items():
             if used and option in self.noise.unsupported:
                 raise UsageError(f"{option}: not supported by noise={self.noise!r}. Use noise=BLT()")
+        if smoothed and self.has_calendar:
+            # Its model of an input needs the number of rows in it, which is private.
+            raise UsageError(f"solver=Smoothed(), release_every={self.release_every!r}: not supported. Use Exact()")
         mu, users = self.mu, self.max_rows_per_user
         leaves = None if self.horizon is None else self.leaves(self.horizon)
-        rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
+        inputs = "periods" if self.has_calendar else "rows"
+        rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} {inputs}"
         sensitivity = self.budget.sensitivity(center=self.center)
         if self.publish_regret:
             sensitivity = joint_sensitivity(sensitivity)
         mechanism = self.noise.mechanism(leaves, mu, sensitivity)
         if users is not None:
             # All rows of a user move together, so the noise grows by the worst sum of that many columns of the encoder.
-            factor = user_factor(mechanism, users, self.release_every)
+            factor = user_factor(mechanism, users, self.every)
             mechanism = self.noise.mechanism(leaves, mu, sensitivity * factor)
             object.__setattr__(self, "unit", f"one user with up to {users} rows")
             object.__setattr__(self, "contribution", f"{users} rows")
         vars(self).update({
             # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
             "absorbs_grams": not self.publish_regret and users is None,
-            "is_bounded": self.solver.bounded and self.noise.smooth and not self.center,
+            "is_bounded": self.solver.bounded and self.noise.smooth and not (self.center or self.has_calendar),
             "mechanism": mechanism,
             "scope": f"all releases of {rows}"
             + (", with the noisy sums of rewards" if self.publish_regret else "")
@@ -135,7 +143,7 @@ class PrivateFPL(Leader):
         kind = type(self.mechanism).__name__
         if FACTORIZATIONS.get(kind) is not type(self.mechanism):
             return None  # of the caller's own noise, which a reader of the file cannot compute
-        run = {"release_every": self.release_every, "horizon": self.horizon, "factorization": kind}
+        run = {"release_every": self.every, "horizon": self.horizon, "factorization": kind}
         return {**run, "constants": fields_of(self.mechanism)}
 
 
@@ -152,7 +160,7 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         k, size, d = algorithm.n_components, svec_size(n_features), n_features - int(algorithm.center)
         # With rewards, one more coordinate of the same vector of noise hides their sum.
         self.noise = algorithm.mechanism.start(size + int(algorithm.publish_regret))
-        self.reading = algorithm.solver.start(algorithm.mechanism, d, k, algorithm.release_every, size)
+        self.reading = algorithm.solver.start(algorithm.mechanism, d, k, algorithm.every, size)
         self.rewards: RewardSum | None = None
         if algorithm.publish_regret:
             scale = reward_scale(center=algorithm.center, replace=algorithm.adjacency == "replace")
@@ -176,8 +184,8 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         else:
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
             details["rewards"] = {**noisy, "split": int(outlet.hide("split").words(1)[0] >> np.uint64(11))}
-        last = t % algorithm.release_every  # rows of a short leaf before the horizon; else 0
-        reading = self.reading.observe(packed, last / algorithm.release_every if last else 1.0)
+        last = t % algorithm.every  # rows of a short leaf before the horizon; else 0
+        reading = self.reading.observe(packed, last / algorithm.every if last else 1.0)
         if reading.name is not None:
             details["solver"] = reading.name
         if reading.noise_std is not None:

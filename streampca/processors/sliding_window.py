@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
 from streampca.linalg.lattice import STEP, GramInParts, GramSum, difference, sum_of_rows
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.matrix_factorization.base import DMRST22
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
@@ -28,6 +28,8 @@ from streampca.release.release import Release
 from streampca.release.terms import Terms, gram_fields
 
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
+#: Exact packed sum of rows, as `GramSum.high_low`.
+Exactly = tuple[IntArray, IntArray]
 UU21 = "Upadhyay, Upadhyay, ICML 2021 (spectral histogram; its printed mechanism is not used)"
 
 
@@ -37,7 +39,7 @@ class SlidingWindowPCA(Algorithm):
 
     Parameters
     ----------
-    window : rows in the window, W.
+    window : rows in the window, W. With a calendar, a number of periods or a duration, such as ``"30d"``.
     n_components : dimension of the subspace, k.
     epsilon, delta : privacy budget per row for all releases together.
     eta : for ``"histogram"``: checkpoints are dropped when they agree within a factor 1 - eta/2.
@@ -55,7 +57,8 @@ class SlidingWindowPCA(Algorithm):
           but old rows keep some weight.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     release_every : rows between releases, b. Noise and running time decrease as b increases. If None, 100, or the next
-        number of rows that the window and the method allow; with ``"auto"`` at most 100.
+        number of rows that the window and the method allow; with ``"auto"`` at most 100. Or the period of a calendar,
+        as for `PrivateFPL`.
     checkpoint_every : for ``"histogram"``: rows between checkpoints, a multiple of ``release_every``. None uses the
         number of rows that move the Gram matrix by less than its noise.
     overhang : for ``"histogram"``: largest number of rows before the window that a release covers, as a share of the
@@ -83,14 +86,14 @@ class SlidingWindowPCA(Algorithm):
     Proofs, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
     """
 
-    window: int
+    window: Any  # rows or periods; a duration is converted
     n_components: int
     epsilon: float
     delta: float = DELTA
     eta: float = 0.25
     method: Literal["auto", "histogram", "ring", "smoothed", "forgetting"] = "auto"
     adjacency: Adjacency = "zero-out"
-    release_every: int = None  # type: ignore[assignment]  # None is resolved by `__post_init__`
+    release_every: Any = None  # None is resolved by `__post_init__`
     checkpoint_every: int | None = None
     overhang: float = 0.125
     failure_rate: float = 0.01
@@ -104,6 +107,7 @@ class SlidingWindowPCA(Algorithm):
 
     scope = "all releases of an endless stream"
     square_bytes = 85.0
+    absorbs_periods = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,11 +119,16 @@ class SlidingWindowPCA(Algorithm):
             raise BadParameterError("method", self.method, f"'auto' or one of {', '.join(map(repr, METHODS))}")
         if self.method == "auto":
             # Resolved once, like `center`: the attribute is the method that runs.
-            method = _method_of(self.window, vars(self)["release_every"], self.checkpoint_every)
+            # Smoothing and checkpoints are models of the number of rows, which a calendar keeps private.
+            method = "ring" if self.has_calendar else _method_of(
+                self.window, vars(self)["release_every"], self.checkpoint_every
+            )
             object.__setattr__(self, "method", method)
+        if self.has_calendar and self.method in ("smoothed", "histogram"):
+            raise UsageError(f"method={self.method!r}, release_every={self.release_every!r}: use 'ring' or 'forgetting'")
         if vars(self)["release_every"] is None:
             object.__setattr__(self, "release_every", _rows_between(self.window, self.method))
-        object.__setattr__(self, "leaves", -(-self.window // self.release_every))
+        object.__setattr__(self, "leaves", -(-self.window // self.every))
         processor = METHODS[self.method]
         processor.check_parameters(self)
         sensitivity = self.budget.sensitivity(center=self.center) + processor.rounding
@@ -137,9 +146,9 @@ class SlidingWindowPCA(Algorithm):
         window; `Release.noise_std` uses its actual place. `BadParameterError` if nothing has been released.
         """
         check_count("t", t)
-        if t < self.release_every:
-            raise BadParameterError("t", t, f"at least {self.release_every}, the row of the first release")
-        return self.processor.std(self, t // self.release_every)
+        if t < self.every:
+            raise BadParameterError("t", t, f"at least {self.every}, the row of the first release")
+        return self.processor.std(self, t // self.every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         numbers = self.mu, self.budget.sensitivity(center=self.center), self.noise_bound(n_features)
@@ -214,7 +223,7 @@ class WindowProcessor(Processor):
     @classmethod
     def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
         """Raise `BadParameterError` if parameters do not go together."""
-        window, every, given = algorithm.window, algorithm.release_every, f"with method={algorithm.method!r}"
+        window, every, given = algorithm.window, algorithm.every, f"with method={algorithm.method!r}"
         if algorithm.checkpoint_every is not None:
             raise BadParameterError("checkpoint_every", algorithm.checkpoint_every, f"None {given}")
         if window % every:
@@ -253,17 +262,23 @@ class WindowProcessor(Processor):
         """Set the further attributes to their values before the first row."""
 
     @abstractmethod
-    def take(self, rows: FloatArray) -> None:
-        """Absorb admitted rows of one leaf, in place. Called on a fresh copy, whose t includes them."""
+    def take(self, rows: FloatArray | Exactly) -> None:
+        """Absorb admitted rows of one leaf, or their exact sum, in place. Called on a fresh copy, whose t is after."""
 
     @abstractmethod
     def close(self, outlet: Outlet) -> View:
         """Close the leaf that ends at row t, in place, and return the window's private Gram matrix."""
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        ends = rows.shape[0] == self.rows_until_release
+        return self._after(rows.shape[0], rows, outlet)
+
+    def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
+        return self._after(count, (high, low), outlet)
+
+    def _after(self, count: int, rows: FloatArray | Exactly, outlet: Outlet) -> tuple[Processor, Release | None]:
+        ends = count == self.rows_until_release
         # All changes are made on a copy, so that an interrupt leaves this value as before.
-        after = self.after(self.t + rows.shape[0], self.chain)
+        after = self.after(self.t + count, self.chain)
         after.take(rows)
         if not ends:
             return after, None
@@ -293,25 +308,25 @@ class RingProcessor(WindowProcessor):
         algorithm, d = self.algorithm, self.n_features
         self.window, self.leaf = GramSum(d), None
         # The ring is the smaller of two: the sum of a leaf has two float64 an entry, its rows four bytes a number.
-        if 16 * svec_size(d) < 4 * algorithm.release_every * d:
+        if algorithm.has_calendar or 16 * svec_size(d) < 4 * algorithm.every * d:
             self.leaf, self.ring = GramSum(d), Recent(algorithm.leaves, (2, svec_size(d)), np.float64)
         else:
             # Rows are multiples of 2**-20 in [-1, 1], so 32-bit integers hold them exactly. One leaf more than the
             # window: the oldest leaf is read when the newest one is complete.
-            self.ring = Recent(algorithm.window + algorithm.release_every, (d,), np.int32)
+            self.ring = Recent(algorithm.window + algorithm.every, (d,), np.int32)
 
-    def take(self, rows: FloatArray) -> None:
+    def take(self, rows: FloatArray | Exactly) -> None:
         # A ring of leaves adds its open leaf to the window when that closes. A ring of rows has none: its window
         # keeps the oldest leaf until then.
         if self.leaf is not None:
-            self.leaf = self.leaf.add(rows)
-        else:
+            self.leaf = _plus(self.leaf, rows)
+        elif not isinstance(rows, tuple):
             self.window = self.window.add(rows)
             self.ring = self.ring.extend((rows * (1.0 / STEP)).astype(np.int32))
 
     def _shift(self) -> None:
         """Close the leaf: subtract what has left the window, in place."""
-        last, every = self.t - self.algorithm.window, self.algorithm.release_every
+        last, every = self.t - self.algorithm.window, self.algorithm.every
         if self.leaf is None:
             if last > 0:
                 self.window = without(self.window, GramSum.of(self.ring.between(last - every + 1, last) * STEP))
@@ -346,7 +361,7 @@ class SmoothedProcessor(RingProcessor):
         if algorithm.leaves > MOST_LEAVES:
             least = -(-algorithm.window // MOST_LEAVES)
             raise BadParameterError(
-                "release_every", algorithm.release_every,
+                "release_every", algorithm.every,
                 f"at least {least} with method='smoothed', which accepts up to {MOST_LEAVES} releases in a window"
             )  # fmt: skip
 
@@ -354,7 +369,7 @@ class SmoothedProcessor(RingProcessor):
         super().begin()
         algorithm, size = self.algorithm, svec_size(self.n_features)
         d = self.n_features - int(algorithm.center)
-        self.smoothing = WindowSmoothing(algorithm.mechanism, d, algorithm.n_components, algorithm.release_every)
+        self.smoothing = WindowSmoothing(algorithm.mechanism, d, algorithm.n_components, algorithm.every)
         self.increments, self.released = Recent(2 * algorithm.leaves, (size,), np.float64), np.zeros(size)
 
     def close(self, outlet: Outlet) -> View:
@@ -369,6 +384,11 @@ class SmoothedProcessor(RingProcessor):
         weights, noise_std = self.smoothing.solve(self.increments.n)
         total, std = sum_of_rows(self.increments.latest * weights[:, None]), noise_std * self.terms.row_norm**2
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
+
+
+def _plus(total: GramSum, rows: FloatArray | Exactly) -> GramSum:
+    """Add admitted rows, or their exact sum."""
+    return total.add_high_low(*rows) if isinstance(rows, tuple) else total.add(rows)
 
 
 def without(total: GramSum, leaving: GramSum) -> GramSum:
@@ -393,8 +413,8 @@ class ForgettingProcessor(WindowProcessor):
     def begin(self) -> None:
         self.fading, self.leaf = FadingSum(self.n_features), GramSum(self.n_features)
 
-    def take(self, rows: FloatArray) -> None:
-        self.leaf = self.leaf.add(rows)
+    def take(self, rows: FloatArray | Exactly) -> None:
+        self.leaf = _plus(self.leaf, rows)
 
     def close(self, outlet: Outlet) -> View:
         mechanism = self.algorithm.mechanism
@@ -405,7 +425,7 @@ class ForgettingProcessor(WindowProcessor):
         self.noise, packed = outlet.running("fading", self.fading, self.noise, std)
         # Sum of the weights of all rows: b (1 + gamma + ... + gamma**(n - 1)).
         weights = (1.0 - mechanism.decay**self.noise.n) / (1.0 - mechanism.decay)
-        count = self.algorithm.release_every * weights
+        count = self.algorithm.every * weights
         return View(packed, std, 1, {"decay_per_release": mechanism.decay}, weight=count)
 
 
@@ -423,7 +443,7 @@ class HistogramProcessor(WindowProcessor):
 
     @classmethod
     def check_parameters(cls, algorithm: SlidingWindowPCA) -> None:
-        marks, every = algorithm.checkpoint_every, algorithm.release_every
+        marks, every = algorithm.checkpoint_every, algorithm.every
         if algorithm.window < every:
             # Rows would leave the window before they are released.
             raise BadParameterError("window", algorithm.window, f"at least release_every={every}")
@@ -443,7 +463,7 @@ class HistogramProcessor(WindowProcessor):
         if marks is None:
             # A row of norm 1 moves the Gram matrix by at most 1, so this number moves it by at most one noise std.
             rows = min(algorithm.mechanism.lag_std(algorithm.leaves), algorithm.window / 8.0)
-            marks = max(1, int(rows / algorithm.release_every)) * algorithm.release_every
+            marks = max(1, int(rows / algorithm.every)) * algorithm.every
         return marks, max(1, int(algorithm.window * algorithm.overhang / marks)) * marks
 
     @classmethod
@@ -452,8 +472,8 @@ class HistogramProcessor(WindowProcessor):
         longest = algorithm.window + sum(cls.spacing(algorithm))
         # Union bound: at any time within the longest sum, any two checkpoints within it, and the sum since each.
         marks = longest / cls.spacing(algorithm)[0]
-        comparisons = marks * (longest / algorithm.release_every + marks)
-        std = algorithm.mechanism.lag_std(-(-(longest if rows is None else rows) // algorithm.release_every))
+        comparisons = marks * (longest / algorithm.every + marks)
+        std = algorithm.mechanism.lag_std(-(-(longest if rows is None else rows) // algorithm.every))
         return algorithm.norm(std, n_features, comparisons)
 
     @classmethod
@@ -486,11 +506,11 @@ class HistogramProcessor(WindowProcessor):
         self.gram = GramSum(self.n_features)
         self.histogram = SpectralHistogram.first(self.rules(self.algorithm, self.n_features))
 
-    def take(self, rows: FloatArray) -> None:
-        self.gram = self.gram.add(rows)
+    def take(self, rows: FloatArray | Exactly) -> None:
+        self.gram = _plus(self.gram, rows)
 
     def close(self, outlet: Outlet) -> View:
-        mechanism, every, t = self.algorithm.mechanism, self.algorithm.release_every, self.t
+        mechanism, every, t = self.algorithm.mechanism, self.algorithm.every, self.t
         # All sums are rounded on one grid, that of the least noise in a difference (that over a single leaf), so that
         # K(i) has no rounding error.
         least = mechanism.window_std(1, 1)

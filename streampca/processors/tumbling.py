@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
 
 from streampca.errors import BadParameterError
+from streampca.linalg.lattice import GramSum
 from streampca.linalg.memory import Rows
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
@@ -25,7 +28,7 @@ class Tumbling(Algorithm):
     Parameters
     ----------
     mechanism : the mechanism of the releases, e.g. `GaussianCovariance`.
-    release_every : rows in a block.
+    release_every : rows in a block; or the period of a calendar, as for `PrivateFPL`, for `GaussianCovariance`.
     horizon : rows in the stream; None for an endless stream.
     keep_short : whether a shorter last block is released too, at the horizon or by `finish`. Public.
 
@@ -38,8 +41,8 @@ class Tumbling(Algorithm):
 
     mechanism: Mechanism
     _: KW_ONLY
-    release_every: int
-    horizon: int | None = None
+    release_every: int | str
+    horizon: Any = None  # rows or periods; a duration is converted
     keep_short: bool = False
     #: Dimension of the first scoring subspace. For a mechanism that chooses the dimension, the largest it considers.
     n_components: int = field(init=False, repr=False, compare=False)
@@ -57,6 +60,7 @@ class Tumbling(Algorithm):
             raise BadParameterError(
                 "mechanism", mechanism, f"adjacency='zero-out' or 'replace', not {mechanism.guarantee.adjacency!r}"
             )
+        vars(self).update(adjacency=mechanism.guarantee.adjacency, absorbs_periods=isinstance(mechanism, GaussianCovariance))
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
         super().__post_init__()
@@ -71,11 +75,9 @@ class Tumbling(Algorithm):
         one = self.mechanism.guarantee if n_features is None else self.mechanism.guarantee_for(n_features)
         if not one.is_private:
             return one
-        return replace(
-            one,
-            scope=f"all releases of the stream, one per block of {self.release_every} rows",
-            theorem=f"{one.theorem}; parallel composition over disjoint blocks",
-        )
+        block = f"period ({self.release_every})" if self.has_calendar else f"block of {self.release_every} rows"
+        scope, theorem = f"all releases of the stream, one per {block}", "parallel composition over disjoint blocks"
+        return self.dated(replace(one, scope=scope, theorem=f"{one.theorem}; {theorem}"))
 
     def check(self, n_features: int) -> None:
         super().check(n_features)
@@ -108,10 +110,17 @@ class TumblingProcessor(Processor, of=Tumbling):
         algorithm = self.algorithm
         t, held = self.t + rows.shape[0], self.held.append(rows)
         # Rows are dropped at the horizon, too: a processor holds none that no release will cover.
-        if held.count == algorithm.release_every or (algorithm.keep_short and t == algorithm.horizon):
+        if held.count == algorithm.every or (algorithm.keep_short and t == algorithm.horizon):
             release = algorithm.mechanism.released(held.array, outlet, self.terms, t)
             return self.after(t, outlet.chain, held=Rows(self.n_features)), release
         return self.after(t, outlet.chain, held=Rows(self.n_features) if t == algorithm.horizon else held), None
+
+    def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
+        t, mechanism = self.t + count, self.algorithm.mechanism
+        assert isinstance(mechanism, GaussianCovariance)
+        gram = GramSum(self.n_features).add_high_low(high, low)
+        release = mechanism.released_gram(gram, None, outlet, self.terms, t)
+        return self.after(t, outlet.chain), release
 
     def finish(self, outlet: Outlet) -> tuple[TumblingProcessor, Release | None]:
         # Whether a short block is released is a public parameter, so the end of the stream shows nothing of its rows.

@@ -125,7 +125,8 @@ class RegretLog:
         # None are left at the horizon, for a state that is restored.
         has_matrix, release = processor.curator_gram() is not None, max(1, processor.rows_until_release)
         # A second (d, d) matrix would double the memory of algorithms that hold one, and be all of it for others.
-        is_sketched = d > _EXACT_FEATURES and not has_matrix
+        # A sketch is of rows, and the inputs of a calendar are their sums.
+        is_sketched = d > _EXACT_FEATURES and not has_matrix and not processor.algorithm.has_calendar
         sketch = _SKETCH_ROWS * processor.algorithm.n_components
         sums = np.zeros(d) if center else None
         own = FrequentDirections(Rows(d - center), sketch, sums=sums) if is_sketched else GramSum(d)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -36,10 +37,15 @@ class Terms:
     #: ``release_every``, ``horizon`` in rows, and ``factorization``, the name of its class, with its parameters in
     #: ``constants``. None for other runs.
     run: Mapping[str, Any] | None = None
+    #: Calendar whose periods `Release.t` counts, as ``release_every`` and ``start``; None if it counts rows.
+    calendar: Mapping[str, Any] | None = None
 
-    def count(self, first: int, last: int) -> int:
-        """Return the number of rows from ``first`` to ``last`` without those of the warm-up; at least 1."""
-        return max(1, last - max(first - 1, self.warmup))
+    def count(self, first: int, last: int) -> float:
+        """Return the public number of rows from ``first`` to ``last`` without those of the warm-up; at least 1.
+
+        Infinite with a calendar, where no number of rows is public.
+        """
+        return math.inf if self.calendar is not None else max(1, last - max(first - 1, self.warmup))
 
     @cached_property
     def encoded(self) -> dict[str, bytes]:
@@ -48,7 +54,7 @@ class Terms:
         values["guarantee"] = self.guarantee.to_dict()
         if self.middle is not None and self.scale is not None:
             values |= {"middle": self.middle.tolist(), "scale": self.scale.tolist()}
-        further = {"warmup": self.warmup or None, "noise": self.noise, "run": self.run}
+        further = {"warmup": self.warmup or None, "noise": self.noise, "run": self.run, "calendar": self.calendar}
         values |= {name: value for name, value in further.items() if value is not None}
         return {name: JSON.encode(value).encode() for name, value in values.items()}
 
@@ -71,7 +77,8 @@ class Terms:
         warmup = int(data.get("warmup", 0))
         run = None if data.get("run") is None else dict(data["run"])
         JSON.encode(run)  # raises where a number is not finite
-        return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, warmup, noise, run)
+        calendar = None if data.get("calendar") is None else dict(data["calendar"])
+        return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, warmup, noise, run, calendar)
 
 
 def gram_fields(

@@ -51,6 +51,13 @@ class RowSource(ABC):
     def blocks(self) -> Iterator[FloatArray]:
         """Yield the rows as non-empty C-contiguous (n, n_features) blocks that the caller may keep."""
 
+    def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+        """Yield the rows as `blocks` does, and with them the values of further columns, by column.
+
+        Values are as the source holds them: texts, numbers, times. None stands for a record that cannot be read.
+        """
+        raise SourceError(getattr(self, "name", None), f"columns beside the features ({', '.join(names)}) cannot be read")
+
     @property
     def expected_rows(self) -> int | None:
         """Number of rows from start to end, by the file's own count or estimated from its bytes; else None."""

@@ -103,6 +103,7 @@ def config_of(engine: Engine) -> bytes:
         "warmup": None if private is None else private.warmup,
         "features": admission.features or admission.n_features,
         "regret": engine.regret_log, "private_regret": engine.private_log,
+        "start": None if engine.calendar is None else engine.calendar.terms()["start"],
     }  # fmt: skip
     return encode(plain(config))
 

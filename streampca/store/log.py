@@ -33,6 +33,7 @@ from streampca.store.records import decode, encode, groups_of, record_of, releas
 from streampca.store.row_digest import TakenRows
 from streampca.store.witness import LockFile, Point, Witness
 from streampca.store.writing_thread import Job, WritingThread, wait_for_last_calls
+from streampca.stream import periods
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine
 from streampca.stream.replay import committed_state
@@ -86,7 +87,7 @@ class _Kept:
     number: int  #: of the entry in the stream
     rows: int
     size: int = 0  #: bytes of rows and releases
-    ends: int = 0  #: entries without rows
+    ends: int = 0  #: entries without rows, and rows of open periods, which are not among ``rows``
     previous: _Kept | None = None
 
 
@@ -146,18 +147,19 @@ class Writer:
         before = self._absorbed()
         # An interrupted row may have left an entry of this number, which the assignment below replaces.
         # The position of an entry without rows is that of the entry before.
-        position = entry.position if entry.count else before.position
+        position = entry.position if entry.rows is not None or entry.block is not None else before.position
         size = before.size + size_of(entry) + (0 if entry.release is None else release_size(entry.release))
-        rows, ends = entry.first + entry.count - 1, before.ends + (entry.count == 0)
+        rows, ends = entry.first + entry.count - 1, before.ends + (entry.count == 0 if entry.rows is None else len(entry.rows) - entry.count)
         self._newest = _Kept(entry, position, before.number + 1, rows, size, ends, before)
 
     def appended(self) -> None:
         if self._epoch is _UNDER_WAY:
             return
         absorbed = self._absorbed()
-        is_large = absorbed.size - self.noted.size > _MOST_BYTES
+        # Not in the writing thread (`last_call`), which would wait for itself.
+        is_large = absorbed.size - self.noted.size > _MOST_BYTES and self._schedule.snapshot_seconds < math.inf
         if self._schedule.rows is not None:
-            if absorbed.rows - self.noted.rows >= self._schedule.rows:
+            if absorbed.rows + absorbed.ends - self.noted.rows - self.noted.ends >= self._schedule.rows:
                 self.commit()
         elif is_large or self.check():
             job = self._job
@@ -192,6 +194,7 @@ class Writer:
 
     def flush(self) -> None:
         """Make the stream absorb the rows that wait, commit all, and wait for it."""
+        periods.tick_quietly(self._engine)
         self._engine.absorb_waiting()
         self.commit()
 
@@ -234,6 +237,7 @@ class Writer:
         # The stream refuses calls of its helper. Absorbing must not commit: this thread would wait for itself.
         self._engine.guard.helper = 0
         self._problem, self._schedule = None, Schedule(None, math.inf, math.inf)
+        periods.tick_quietly(self._engine)
         self._engine.absorb_waiting()
         self._write()  # first without a snapshot: the disk may have room for the rows only
         self._write(snapshot=True)

@@ -145,7 +145,9 @@ def entry_of(data: bytes) -> Entry:
         block = None if record.high is None else BlockGram(record.high, record.low, record.count, counts)
         # Exact: the step is a power of two, and words have 32 bits.
         rows = None if record.rows is None else record.rows * STEP
-        if block is None and (0 if rows is None else len(rows)) != record.count:
+        # Rows of an open period count when it closes.
+        counted = record.kind.partition(" ")[0] not in ("open", "close")
+        if block is None and counted and (0 if rows is None else len(rows)) != record.count:
             raise ValueError("wrong number of rows")
         fresh = tuple(record.fresh)
         return Entry(record.first, record.count, rows, block, counts, fresh, record.link, None, record.kind)
@@ -185,7 +187,7 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
         if place == len(record.terms):
             shared = {
                 name: getattr(terms, name)
-                for name in ("row_norm", "features", "middle", "scale", "warmup", "noise", "run")
+                for name in ("row_norm", "features", "middle", "scale", "warmup", "noise", "run", "calendar")
             }
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
         record.each.append(

@@ -122,13 +122,18 @@ class BlockGram:
 
     def rewards(self, scoring: Scoring) -> float:
         """Return the sum of the rewards of the rows, equal to that of single rows up to rounding."""
-        # One subspace V scores all rows of a block, which crosses no release: their rewards sum to tr(V^T G V).
-        gram = unpack_entries(self.high + self.low * 2.0**-UNIT_BITS, self.n_features)
-        total = float(np.einsum("ij,ij->", scoring.basis, gram @ scoring.basis))
-        if scoring.linear is not None:
-            # The last row of G is the constant times the sum of the rows.
-            total += 2.0 / CONSTANT * float(gram[-1] @ scoring.linear)
-        return total
+        return block_reward(self.high, self.low, self.n_features, scoring)
+
+
+def block_reward(high: IntArray, low: IntArray, n_features: int, scoring: Scoring) -> float:
+    """Return the sum of the rewards of rows with an exact packed Gram matrix."""
+    # One subspace V scores all rows of a block, which crosses no release: their rewards sum to tr(V^T G V).
+    gram = unpack_entries(high + low * 2.0**-UNIT_BITS, n_features)
+    total = float(np.einsum("ij,ij->", scoring.basis, gram @ scoring.basis))
+    if scoring.linear is not None:
+        # The last row of G is the constant times the sum of the rows.
+        total += 2.0 / CONSTANT * float(gram[-1] @ scoring.linear)
+    return total
 
 
 @lru_cache(maxsize=8)  # keyed by identity: an admission is immutable, and a driver needs its mark for each block
@@ -153,7 +158,8 @@ class Entry(NamedTuple):
     fresh: tuple[bytes, ...] = ()  #: 16 fresh bytes for each vector of noise drawn for it
     link: bytes = b""  #: chain value after it
     release: Release | None = None  #: the release that it completed
-    kind: str = "rows"  #: or "finish", or "generation" where the run continued as another one
+    #: Or "finish", "generation" where the run continued as another one, or those of `streampca.stream.periods`.
+    kind: str = "rows"
     position: Position | None = None  #: of the source after it; None if unknown
 
 

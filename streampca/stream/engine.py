@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from streampca import _native
+from streampca.calendar import Calendar
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError, UsageError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg.lattice import GramSum
@@ -55,8 +56,10 @@ class Engine:
     def __init__(
         self, algorithm: Algorithm, randomness: Randomness, admission: Admission,
         regret_log: RegretLog | None, private_log: PrivateRegret | None, account: Account | None,
+        calendar: Calendar | None = None,
     ) -> None:  # fmt: skip
         self._algorithm, self.randomness, self.account = algorithm, randomness, account
+        self.calendar = calendar  # its periods are the inputs (`streampca.stream.periods`); None for rows
         self.regret_log, self.private_log = regret_log, private_log
         self.log: CommitLog | None = None
         self.lane: Lane | None = None
@@ -67,7 +70,7 @@ class Engine:
         self._waiting: Waiting | None = None
         self._generation: bytes | None = None  # name of the next generation, if this is a copy before its first row
         self._lost = ""  # reason why no more rows are accepted
-        self.checked = False  # whether `_ready` must run before rows are accepted
+        self.checked = False  # whether `ready` must run before rows are accepted
         self.guard = Guard("stream")
         self.start_id = os.urandom(NAME_BYTES)  # names this start of a run, for which a ledger is debited once
         tell_of_forks(self)
@@ -98,10 +101,10 @@ class Engine:
         lane = self.lane
         if lane is not None and not self.checked and (step := lane.push(row)) is not None:
             return step
-        overdue = self.checked and self._ready()
+        overdue = self.checked and self.ready()
         now = self.now
         if now.processor is None:
-            now = self._begun(now.admission.fixed_by(row), row, 1)
+            now = self.begun(now.admission.fixed_by(row), row, 1)
         # Invariant: rows `now.t` + 1 to `taken` wait in the buffer, in order.
         t = max(now.t, self.taken)
         place, waiting = t - now.t, self._waiting
@@ -148,7 +151,7 @@ class Engine:
         ``position`` returns the position of their source after the first m rows. A durable stream keeps it in the
         transaction of the rows.
         """
-        self._ready()
+        self.ready()
         now = self.all_absorbed()
         admission = now.admission
         if now.processor is None:
@@ -159,7 +162,7 @@ class Engine:
         with OneThread(admission.n_features or 1, least=1):
             values = admission.all_values(rows, now.t + 1)
             if now.processor is None:
-                now = self._begun(admission, None, len(values))
+                now = self.begun(admission, None, len(values))
             else:
                 now.processor.check_horizon(len(values))
             first, place, rewards, releases = now.t + 1, 0, np.empty(len(values)), []
@@ -198,7 +201,7 @@ class Engine:
         self.algorithm.check_blocks()
         if not isinstance(block, BlockGram):
             raise BadParameterError("block", ..., f"a BlockGram, not {type(block).__name__}", advice="Use push_many")
-        self._ready()
+        self.ready()
         now = self.all_absorbed()
         admission = now.admission
         # Rows of the warm-up vote for the bounds one by one, which no sum of them can do.
@@ -219,7 +222,7 @@ class Engine:
 
     @exclusive
     def finish(self) -> Release | None:
-        self._ready()
+        self.ready()
         now = self.all_absorbed()
         if now.processor is None:
             return None
@@ -246,7 +249,7 @@ class Engine:
 
     def position_in(self, source: str, *, new_source: bool = False) -> Any:
         """Return the position at which a source continues, by the rows of a durable stream; None for its start."""
-        if self.log is None or self.t == 0:
+        if self.log is None or (self.t == 0 and self.now.period is None):
             return None
         self.absorb_waiting()  # rows pushed by hand have no position, and make it unknown
         last = self.log.position(durable=False)
@@ -271,6 +274,11 @@ class Engine:
             return self.now.processor
         self.now.admission.known_features()  # raises where a processor could not be created
         return self.new_processor(self.now.admission)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no more rows are accepted."""
+        return bool(self._lost)
 
     @property
     def warmup_left(self) -> int:
@@ -335,7 +343,7 @@ class Engine:
         admitted, marks = now.admission.block(waiting.rows[:count], now.t + 1)
         return now, (admitted, marks.counts())
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
         """Return whether a commit is overdue. Raise if no row is accepted. Pay for a copy before its first row."""
         if self._lost:
             raise StoreLockedError(self._lost)
@@ -361,7 +369,8 @@ class Engine:
         self, admission: Admission, start: bytes | None = None, snapshot: dict[str, Any] | None = None
     ) -> Processor:
         """Create the processor before the first row, or restore that of a snapshot."""
-        setting = Setting(self._terms(admission), admission.settings)
+        calendar = () if self.calendar is None else (self.calendar,)
+        setting = Setting(self._terms(admission), (*admission.settings, *calendar))
         # Privacy: a start has a name of its own, so that two streams with one key draw independent noise.
         if start is None and not self.randomness.is_seeded:
             start = self.start_id
@@ -371,9 +380,11 @@ class Engine:
     def _terms(self, admission: Admission) -> Terms:
         guarantee, names = self.guarantee_of(admission), admission.features
         noise = self.algorithm.noise_law(admission.admitted_features or 0)
-        return Terms(guarantee, admission.row_norm, names, *admission.ranges(), admission.warmup, noise)
+        calendar = None if self.calendar is None else self.calendar.terms()
+        ranges = admission.ranges()
+        return Terms(guarantee, admission.row_norm, names, *ranges, admission.warmup, noise, calendar=calendar)
 
-    def _begun(self, admission: Admission, row: Any, count: int) -> State:
+    def begun(self, admission: Admission, row: Any, count: int) -> State:
         """Check the first rows, pay and start; return the state with its features fixed."""
         if row is not None:
             admission.values(row, 1)
@@ -510,8 +521,9 @@ class Engine:
         elif counts.votes:  # the bounds are known, so that votes are not needed any more
             counts = counts._replace(votes=())
         return State(
-            admission, now.unit, now.t + count, after, latest, sums, private, scoring, counts, due, now.entries + 1
-        )
+            admission, now.unit, now.t + count, after, latest, sums, private, scoring, counts, due, now.entries + 1,
+            now.period,
+        )  # fmt: skip
 
     @exclusive
     def attach(self, log: CommitLog, account: Account | None, *, copied: bool) -> None:
@@ -523,7 +535,7 @@ class Engine:
 
     def mark_copied(self) -> None:
         """Continue as another run from the next change on."""
-        # Without rows, another start gives other noise. With rows, `_ready` chains the name into all further noise.
+        # Without rows, another start gives other noise. With rows, `ready` chains the name into all further noise.
         self.checked = True
         if self.now.processor is None:
             self.start_id = os.urandom(NAME_BYTES)

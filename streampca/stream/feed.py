@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from streampca.errors import HorizonReachedError
+import numpy as np
+
+from streampca.calendar import Calendar, instant
+from streampca.errors import BadParameterError, HorizonReachedError, SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import Position, PositionedSource, RowSource
+from streampca.stream import periods
 from streampca.stream.engine import Engine
 from streampca.stream.step import Steps
 
@@ -76,6 +80,9 @@ def batches(
 
 def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
     """Push a batch. Past the horizon, push the rows before it one by one and raise."""
+    if engine.calendar is not None:
+        yield periods.push_many(engine, batch.rows, batch.position)
+        return
     try:
         pushed = iter([engine.push_many(batch.rows, position=batch.position)])
     # One by one, so that the rows that are left count.
@@ -83,3 +90,62 @@ def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
         single = (batch._replace(rows=batch.rows[i : i + 1], start=batch.start + i) for i in range(len(batch.rows)))
         pushed = (engine.push_many(one.rows, position=one.position) for one in single)
     yield from pushed
+
+
+def feed_timed(
+    engine: Engine, source: RowSource, time: str, end: Any = None, *, new_source: bool = False
+) -> Iterator[Steps]:  # fmt: skip
+    """Feed rows in the order of their times, in column ``time``; close all periods up to ``end``. See `Stream.run`.
+
+    Raises `SourceError` at a row out of order, after the rows before it: the rows of both neighbors are in order.
+    """
+    number = _last(engine, end)
+    engine.adopt(source)
+    name = getattr(source, "name", None)
+    before = 0 if name is None else int(engine.position_in(name, new_source=new_source) or 0)
+    done, latest, calendar = 0, None, periods.grid(engine)
+    for rows, (cells,) in source.blocks_with((time,)):
+        start, done = done, done + len(rows)
+        skip = max(0, before - start)
+        if skip >= len(rows):
+            continue
+        at = [instant(cell, naive=True) for cell in cells[skip:]]
+        # Absent: without a readable time, before the start, or from the end on.
+        numbers = np.array([-1 if one is None else max(-1, calendar.number(one)) for one in at], dtype=np.int64)
+        numbers[numbers >= number] = -1
+        stop = len(at)
+        for place, one in enumerate(at):
+            if one is None:
+                continue
+            if (latest is not None and one < latest) or 0 <= numbers[place] < engine.t:
+                stop = place
+                break
+            latest = one
+
+        def position(m: int, first: int = start + skip) -> Position | None:
+            return None if name is None else Position(name, first + m)
+
+        yield periods.push_timed(engine, rows[skip : skip + stop], numbers[:stop], position)
+        if stop < len(at):
+            # The number of the row would be a function of the rows.
+            raise SourceError(name, f"a row is out of order: sort the rows by {time}")
+    if done < before:
+        raise SourceError(name, f"{done} rows, fewer than the {before} of the run; pass all rows from the first")
+    yield periods.end(engine, number)
+
+
+def _last(engine: Engine, end: Any) -> int:
+    """Return the number of periods up to a public end, by default those of the horizon."""
+    calendar, horizon = periods.grid(engine), getattr(engine.algorithm, "horizon", None)
+    if calendar.length is None:
+        raise UsageError("time=, release_every='manual': not supported together. Use release_every='1d', for example")
+    if end is None:
+        if horizon is None:
+            raise BadParameterError("end", end, "a public time", advice="Or give the algorithm a horizon")
+        return int(horizon)
+    at = Calendar.time("end", end)
+    if (at - calendar.start) % calendar.length or at <= calendar.start:
+        raise BadParameterError("end", end, f"the end of a period of {calendar.every} after start=")
+    if horizon is not None and calendar.number(at) > horizon:
+        raise BadParameterError("end", end, f"a time within horizon={horizon} periods")
+    return calendar.number(at)

@@ -12,6 +12,7 @@ from streampca.errors import BadParameterError, UsageError
 from streampca.exclusive import exclusive
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
+from streampca.stream import periods
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine
 from streampca.stream.step import running
@@ -36,6 +37,7 @@ def committed_state(engine: Engine) -> dict[str, Any]:
         "release": None if now.release is None else now.release.t,
         "regret": None if sums is None else sums.snapshot(),
         "private_regret": None if private is None else private.snapshot(),
+        "period": None if now.period is None else now.period.snapshot(),
     }
 
 
@@ -58,7 +60,7 @@ def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, c
         admission = replace(admission, found=tuple(state["found"]))
     # The name of the start is part of the noise key, so that the same noise is drawn again.
     processor = engine.new_processor(admission, bytes.fromhex(state["start"]), state["processor"])
-    engine.now = engine.started(admission, processor, state, release)
+    engine.now = periods.restored(engine.started(admission, processor, state, release), state["period"])
     if copied:
         engine.mark_copied()
 
@@ -84,6 +86,8 @@ def replay(engine: Engine, entry: Entry) -> list[Release]:
         return releases
     if entry.block is not None:
         engine.absorb_block(now, entry.block, entry.fresh)
+    elif entry.kind.startswith((periods.OPEN, periods.CLOSE)):
+        periods.replayed(engine, now, entry)
     else:
         engine.absorb_event(now, entry.kind, entry.fresh)
     latest = engine.now.release
@@ -97,5 +101,8 @@ def saved(engine: Engine) -> dict[str, Any]:
         raise UsageError("a durable stream cannot be copied or pickled. Open its store with Stream.resume(store)")
     # Absorb first: the buffer of waiting rows belongs to the original.
     now = engine.all_absorbed()
-    parts = engine.algorithm, engine.randomness, now.admission, engine.regret_log, engine.private_log, engine.account
+    parts = (
+        engine.algorithm, engine.randomness, now.admission, engine.regret_log, engine.private_log, engine.account,
+        engine.calendar,
+    )  # fmt: skip
     return {"parts": parts, "state": committed_state(engine), "release": now.release}

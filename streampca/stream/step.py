@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 from streampca.errors import UsageError
+from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
 from streampca.regret.private_regret import PrivateRegretRecords
@@ -15,6 +16,17 @@ from streampca.release.release import Release
 from streampca.release.scoring import Scoring, rewarded
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.stream.blocks import CommitLog
+
+class Period(NamedTuple):
+    """The open period: an immutable value."""
+
+    gram: GramSum  #: exact sum of its rows
+    rows: int = 0  #: number of rows of the stream. Curator only
+    timed: bool | None = None  #: whether times of rows close periods; None before the first use
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the period as plain values and arrays."""
+        return {"gram": self.gram.snapshot(), "rows": self.rows, "timed": self.timed}
 
 
 class State(NamedTuple):
@@ -31,6 +43,7 @@ class State(NamedTuple):
     counts: Counts = NO_COUNTS
     due: int = 0  #: number of rows that may be absorbed together, up to the next release or record
     entries: int = 0  #: number of entries of the commit log up to this state
+    period: Period | None = None  #: the open period of a calendar, whose closed ones are counted by `t`
 
 
 def running(now: State) -> Processor:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
+from streampca.calendar import Calendar
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import Answered, BadParameterError, UsageError, answered
 from streampca.linalg.counts import check_count
@@ -26,9 +27,10 @@ from streampca.rows.advice import delta_warnings, settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import as_source
 from streampca.rows.report import AdmissionReport, tell_curator
+from streampca.stream import periods
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
-from streampca.stream.feed import feed
+from streampca.stream.feed import feed, feed_timed
 from streampca.stream.replay import restore, saved
 from streampca.stream.step import Step, Steps
 from streampca.tables import render
@@ -71,6 +73,8 @@ class Stream(Answered):
     seed : integer for reproducible noise in tests and scenarios: not private against a reader who knows it. If None,
         that of the algorithm; without one, noise is fresh from the system.
     key : 32 secret bytes in place of a fresh key. Two streams with one key have independent noise.
+    start : start of the first period of a calendar (``release_every="1d"``), a datetime or an ISO text with its time
+        zone. Public.
     store : a `Store` that makes the run durable. Reading a release then waits until its rows are durable; `resume`
         continues after a crash.
 
@@ -92,6 +96,11 @@ class Stream(Answered):
 
     *Interrupts and threads.* After any exception the stream is exactly before or exactly after some of the rows, and
     `t` is their number: continue with row t + 1. Methods may be called from any thread.
+
+    *Calendars.* With ``PrivateFPL(release_every="1d")`` a release ends each period of a public grid
+    (`streampca.calendar`), and `t` counts periods. Rows count in the period in which they arrive, or with
+    ``run(time=...)`` in that of their own time. `tick` closes what is due without a row: call it once before the first
+    row, and from time to time. `push`, `close` and `resume` do, too. A durable stream closes no period twice.
 
     *Nested calls.* Signal handlers, finalizers and methods of a row may run inside `push`. They may read the stream.
     Calls that would change it raise `StreamBusyError`, so that no row number is released twice.
@@ -117,6 +126,7 @@ class Stream(Answered):
         account: Account | None = None,
         seed: int | None = None,
         key: bytes | None = None,
+        start: Any = None,
         store: RunStore | None = None,
     ) -> None:
         if not isinstance(algorithm, Algorithm):
@@ -143,6 +153,12 @@ class Stream(Answered):
                 f"private_regret={private_regret!r}: the algorithm releases no rewards. Use PrivateFPL(..., "
                 "publish_regret=True)"
             )
+        calendar = Calendar.of(getattr(algorithm, "release_every", None), start)
+        if calendar is not None and bounds == "private":
+            raise UsageError(
+                f"bounds='private', release_every={calendar.every!r}: not supported together, because the first rows "
+                "have no public number. Pass bounds=(lower, upper)"
+            )
         if seed is not None and key is not None:
             raise UsageError("seed, key: expected one of them, not both")
         if warmup is not None and bounds != "private":
@@ -168,12 +184,12 @@ class Stream(Answered):
         # Refuse before anything is paid for. Without known features, the first row is checked in the same way.
         if admission.n_features is not None:
             algorithm.check(admission.n_features)
-        warn(settings_warnings(algorithm.guarantee, horizon))
+        warn(settings_warnings(algorithm.guarantee, None if calendar is not None else horizon))
         # A seed fixes all noise: the guarantee of the stream says so (`Guarantee.seeded`).
         randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
         exact = RegretLog() if isinstance(regret, str) else regret
         private = (private_regret or PrivateRegret()) if publishes else None
-        self.engine = Engine(algorithm, randomness, admission, exact, private, account)
+        self.engine = Engine(algorithm, randomness, admission, exact, private, account, calendar)
         if store is not None:
             if not hasattr(store, "begin"):
                 raise BadParameterError("store", store, "a store", advice="Pass Store(path)")
@@ -195,6 +211,7 @@ class Stream(Answered):
             If the run cannot be continued. Nothing has changed.
         """
         resumed: Self = store.resume(cls, moved=moved)
+        periods.tick_quietly(resumed.engine)
         return resumed
 
     def push(self, row: Any) -> Step:
@@ -211,7 +228,7 @@ class Stream(Answered):
         StreamBusyError
             If another call in this thread is changing the stream. Nothing has changed.
         """
-        return self.engine.push(row)
+        return self.engine.push(row) if self.engine.calendar is None else periods.push(self.engine, row)
 
     def push_many(self, rows: Any) -> Steps:
         """Feed a block of rows: the same releases as one by one, bit for bit.
@@ -225,7 +242,8 @@ class Stream(Answered):
         BadRowError, HorizonReachedError
             If a row has the wrong shape, or the horizon does not allow all of them. No row was absorbed.
         """
-        return self.engine.push_many(as_block(rows))  # outside the exclusive call: an iterable of rows may push
+        block = as_block(rows)  # outside the exclusive call: an iterable of rows may push
+        return self.engine.push_many(block) if self.engine.calendar is None else periods.push_many(self.engine, block)
 
     def push_block(self, block: BlockGram) -> Step:
         """Feed rows that were admitted and summed elsewhere: the same release as from the rows, bit for bit.
@@ -245,8 +263,10 @@ class Stream(Answered):
         """
         return self.engine.push_block(block)
 
-    def run(self, rows: Any, *, new_source: bool = False) -> Iterator[Step]:
-        """Feed rows from any iterable or table, lazily; yield a `Step` for each row.
+    def run(
+        self, rows: Any, *, new_source: bool = False, time: str | None = None, end: Any = None
+    ) -> Iterator[Step]:  # fmt: skip
+        """Feed rows from any iterable or table, lazily; yield a `Step` for each row, or period of a calendar.
 
         Parameters
         ----------
@@ -265,7 +285,11 @@ class Stream(Answered):
         """
         rows = framed(rows)
         source = as_source(rows, self.features)
-        if source is not None:
+        if time is not None or end is not None:
+            if source is None or time is None:
+                raise UsageError("time, end: expected both, and a source or a table with the column")
+            yield from chain.from_iterable(feed_timed(self.engine, source, time, end, new_source=new_source))
+        elif source is not None:
             yield from chain.from_iterable(feed(self.engine, source, new_source=new_source))
         else:
             check_iterable(rows)
@@ -316,8 +340,24 @@ class Stream(Answered):
         """
         return self.engine.finish()
 
+    def tick(self, now: Any = None) -> Steps:
+        """Close the periods of the calendar that are due at a time, by default now, and release each.
+
+        Call it while no row arrives. A time before the present period closes none. Raises `BadParameterError` if more
+        than 10 000 periods are due.
+        """
+        return periods.tick(self.engine, None if now is None else Calendar.time("now", now))
+
+    def close_period(self) -> Step:
+        """Close the period of a calendar with ``release_every="manual"``, at a time that does not depend on rows."""
+        return periods.close_by_hand(self.engine)
+
     def close(self) -> None:
-        """Close the store of a durable stream, if there is one: all rows are committed. `with` calls it."""
+        """Close the store of a durable stream, if there is one: all rows are committed. `with` calls it.
+
+        With a calendar, the periods that are due by the clock are closed first.
+        """
+        periods.tick_quietly(self.engine)
         if self.engine.log is not None:
             self.engine.log.close()
 
@@ -394,7 +434,7 @@ class Stream(Answered):
     def admission(self) -> AdmissionReport:
         """Counts of scaled, clamped and zeroed rows, including waiting ones. Curator only: they depend on raw rows."""
         now, waiting = self.engine.seen()
-        counts, rows = now.counts, now.t
+        counts, rows = now.counts, now.t if now.period is None else now.period.rows
         if waiting is not None:
             admitted, further = waiting
             counts, rows = counts.plus(further), rows + len(admitted)
@@ -413,7 +453,8 @@ class Stream(Answered):
         return shown
 
     def __repr__(self) -> str:
-        return f"<Stream of {self.algorithm!r}, {self.t} rows seen: {self.guarantee}>"
+        inputs = "rows" if self.engine.calendar is None else "periods"
+        return f"<Stream of {self.algorithm!r}, {self.t} {inputs} seen: {self.guarantee}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all data of a copy. As secret as the rows."""

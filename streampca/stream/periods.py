@@ -1,0 +1,216 @@
+"""The open period of a stream with a calendar, and its closing: functions over `State`.
+
+Rows are added to the exact sum of the open period. When it closes, the processor absorbs that sum as one input
+(`streampca.calendar` has the proof). `State.t` counts closed periods, and `Period.rows` the rows, for the curator.
+
+A period is closed by the clock of the system, or by the times of the rows of a file. A stream keeps to one of them, and
+an entry of its log says which. A resumed stream repeats the closings of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import numpy as np
+
+from streampca.calendar import MOST, Calendar, clock
+from streampca.errors import BadParameterError, UsageError
+from streampca.exclusive import exclusive
+from streampca.linalg.lattice import GramSum
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.regret.regret import RegretSums
+from streampca.release.release import Release
+from streampca.rows.admission import NO_COUNTS, Counts
+from streampca.rows.protocol import Position
+from streampca.stream.blocks import Entry, block_reward
+from streampca.stream.engine import Engine
+from streampca.stream.step import Period, State, Step, Steps, running
+
+#: Kinds of entries of a log: rows of the open period, and its closing. `_TIMED` follows if the times of rows close it.
+OPEN, CLOSE, _TIMED = "open", "close", " by time"
+
+
+def of(now: State) -> Period:
+    """Return the open period of a stream that has started, also if no row has arrived."""
+    return now.period or Period(GramSum(running(now).n_features))
+
+
+def restored(now: State, saved: Any) -> State:
+    """Return a state with the open period of a snapshot."""
+    if saved is None:
+        return now
+    return now._replace(period=Period(of(now).gram.restored(saved["gram"]), int(saved["rows"]), saved["timed"]))
+
+
+def begun(engine: Engine, *, timed: bool) -> State:
+    """Return the present state of a started stream. Pay and start if it is new. Raise if it has the other clock."""
+    engine.ready()
+    now = engine.now
+    if now.processor is None:
+        if now.admission.n_features is None:
+            raise UsageError("features=None: one row would determine their number. Pass features= to the stream")
+        now = engine.begun(now.admission, None, 0)
+    period = of(now)
+    if period.timed is None:
+        return engine.commit(now, now._replace(period=period._replace(timed=timed)))
+    if period.timed is not timed:
+        first, then = ("their time", "their arrival") if period.timed else ("their arrival", "their time")
+        raise UsageError(f"the rows so far counted by {first}, these by {then}. Use one of run(time=...) and push")
+    return now
+
+
+def add(
+    engine: Engine, now: State, admitted: FloatArray, counts: Counts, position: Position | None = None
+) -> State:  # fmt: skip
+    """Add admitted rows to the open period; log and commit."""
+    period, processor = of(now), running(now)
+    after = now._replace(
+        period=period._replace(gram=period.gram.add(admitted), rows=period.rows + len(admitted)),
+        counts=now.counts.plus(counts), entries=now.entries + 1,
+    )  # fmt: skip
+    kind = OPEN + _TIMED * bool(period.timed)
+    # The rows count when their period closes. Until then their entry holds them without a number.
+    entry = Entry(now.t + 1, 0, admitted, None, counts, position=position, kind=kind)
+    return engine.commit(now, after, entry, processor.outlet())
+
+
+def close(engine: Engine, now: State, recorded: Any = None) -> tuple[State, float]:
+    """Absorb the sum of the open period as one input; release, log and commit. Return the state and its reward."""
+    period, processor = of(now), running(now)
+    processor.check_horizon(1)
+    outlet = processor.outlet(recorded)
+    high_low = period.gram.high_low()
+    # Not `absorb_gram`, whose check of plausibility ties the trace to the number of rows.
+    after, release = processor.step_gram(1, *high_low, outlet)
+    reward, sums = float("nan"), cast(RegretSums | None, None)
+    if now.regret is not None and now.scoring is not None:
+        reward = block_reward(*high_low, processor.n_features, now.scoring)
+        sums = now.regret.observe_block(1, period.gram, reward)
+    entry = Entry(now.t + 1, 1, None, None, kind=CLOSE + _TIMED * bool(period.timed))
+    following = engine.following(now, 1, NO_COUNTS, after, release, sums)
+    following = following._replace(period=period._replace(gram=GramSum(processor.n_features)))
+    return engine.commit(now, following, entry, outlet), reward * now.unit
+
+
+def replayed(engine: Engine, now: State, entry: Entry) -> None:
+    """Repeat an entry of a log: rows of the open period, or its closing."""
+    now = now._replace(period=of(now)._replace(timed=entry.kind.endswith(_TIMED)))
+    engine.now = now
+    if entry.kind.startswith(CLOSE):
+        close(engine, now, entry.fresh)
+    elif entry.rows is not None:
+        add(engine, now, entry.rows, entry.counts)
+
+
+def close_due(engine: Engine, number: int, name: str = "now") -> Steps:
+    """Close the open period while its number is below ``number``; at the horizon, the last one that there is."""
+    now, rewards, releases = engine.now, [], list[Release]()
+    left, first = running(now).rows_left, now.t + 1
+    due = number - now.t if left is None else min(number - now.t, left)
+    if due > MOST:
+        raise BadParameterError(
+            name, ..., f"at most {MOST} periods that are due, not {due}", advice="Check the clock, or tick(now) in steps"
+        )
+    for _ in range(due):
+        now, reward = close(engine, now)
+        rewards.append(reward)
+        releases += [] if now.release is None else [now.release]
+    return Steps(first, np.array(rewards, dtype=np.float64), releases, engine.log)
+
+
+def grid(engine: Engine) -> Calendar:
+    """Return the calendar of a stream."""
+    if engine.calendar is None:
+        raise UsageError("release_every counts rows: there are no periods to close. Use release_every='1d', for example")
+    return engine.calendar
+
+
+def _tick(engine: Engine, at: int | None = None) -> Steps:
+    calendar = grid(engine)
+    now = begun(engine, timed=False)
+    return close_due(engine, now.t if calendar.length is None else calendar.number(clock() if at is None else at))
+
+
+@exclusive
+def tick(engine: Engine, at: int | None = None) -> Steps:
+    """Close all periods that are due at a time, by default that of the system. A clock that goes back closes none."""
+    return _tick(engine, at)
+
+
+@exclusive
+def tick_quietly(engine: Engine) -> None:
+    """Tick a stream whose periods the clock closes, before it is saved; nothing if too many are due."""
+    period = engine.now.period
+    if period is not None and period.timed is False and not engine.is_lost:
+        with suppress(BadParameterError):
+            _tick(engine)
+
+
+@exclusive
+def close_by_hand(engine: Engine) -> Step:
+    """Close the open period of a calendar without a grid."""
+    if grid(engine).length is not None:
+        raise UsageError(
+            f"close_period: release_every={grid(engine).every!r} closes periods by the clock. Use release_every='manual'"
+        )
+    now = begun(engine, timed=False)
+    running(now).check_horizon(1)
+    now, reward = close(engine, now)
+    return Step(now.t, now.release, reward, engine.log)
+
+
+@exclusive
+def push(engine: Engine, row: Any) -> Step:
+    """Count a row in the period of its arrival, after the periods that are due."""
+    steps = _tick(engine)
+    now = engine.now
+    running(now).check_horizon(1)
+    admitted, counts = now.admission.row(row, of(now).rows + 1)
+    add(engine, now, admitted, counts)
+    release = steps._releases[-1] if steps._releases else None
+    return Step(now.t, release, float(steps.rewards.sum()), engine.log, len(steps))
+
+
+@exclusive
+def push_many(
+    engine: Engine, rows: Any, position: Callable[[int], Position | None] | None = None
+) -> Steps:  # fmt: skip
+    """Count rows in the period of their arrival, after the periods that are due."""
+    steps = _tick(engine)
+    now = engine.now
+    if len(rows):
+        running(now).check_horizon(1)
+        values = now.admission.all_values(rows, of(now).rows + 1)
+        admitted, marks = now.admission.block(values, of(now).rows + 1)
+        add(engine, now, admitted, marks.counts(), None if position is None else position(len(values)))
+    return steps
+
+
+@exclusive
+def push_timed(
+    engine: Engine, values: FloatArray, numbers: IntArray, position: Callable[[int], Position | None]
+) -> Steps:  # fmt: skip
+    """Count raw rows in the periods ``numbers``, from 0 and ascending, after the periods before them are closed.
+
+    Rows of a negative number are absent. ``position`` is that of their source after the first m rows.
+    """
+    now, parts = begun(engine, timed=True), list[Steps]()
+    for number in np.unique(numbers[numbers >= 0]):
+        places = np.flatnonzero(numbers == number)
+        parts.append(close_due(engine, int(number), "end"))
+        now = engine.now
+        running(now).check_horizon(1)
+        admitted, marks = now.admission.block(values[places], of(now).rows + 1)
+        add(engine, now, admitted, marks.counts(), position(int(places[-1]) + 1))
+    releases = [release for part in parts for release in part._releases]
+    rewards = np.concatenate([part.rewards for part in parts]) if parts else np.empty(0)
+    return Steps(engine.now.t - rewards.size + 1, rewards, releases, engine.log)
+
+
+@exclusive
+def end(engine: Engine, number: int) -> Steps:
+    """Close the periods below ``number`` at the end of the rows of a file."""
+    begun(engine, timed=True)
+    return close_due(engine, number, "end")
