@@ -74,7 +74,7 @@ class Estimates:
         descending order, times sqrt(2) off the diagonal; in place of ``noise_std``, which is then the largest. Equal
         ones are those of svec-GOE noise.
     n_components : k; estimates are for the k leading eigenvectors.
-    rows : number of rows in the sum, n, or an upper bound.
+    rows : number of rows in the sum, n, or an upper bound. Infinite if it is private.
     row_norm : norm to which rows were clipped. All results are in units of its square.
     mean : noise added by the mean, for a matrix about the mean.
 
@@ -93,14 +93,15 @@ class Estimates:
     """
 
     def __init__(
-        self, *, gram: FloatArray, n_components: int, rows: int, noise_std: float = 0.0, row_norm: float = 1.0,
+        self, *, gram: FloatArray, n_components: int, rows: float, noise_std: float = 0.0, row_norm: float = 1.0,
         mean: MeanNoise | None = None, entry_std: FloatArray | None = None,
     ) -> None:  # fmt: skip
         shape, k = gram.shape, n_components
         if len(shape) != 2 or shape[0] != shape[1] or not np.isfinite(gram).all():
             raise BadParameterError("gram", gram, "a finite (d, d) matrix")
         check_components(k, shape[0])
-        check_count("rows", rows)
+        if rows != math.inf:
+            check_count("rows", rows)
         if not 0.0 <= noise_std < math.inf:
             raise BadParameterError("noise_std", noise_std, "a finite number of at least 0")
         if not 0.0 < row_norm < math.inf:

@@ -56,7 +56,8 @@ class RowSource(ABC):
 
         Values are as the source holds them: texts, numbers, times. None stands for a record that cannot be read.
         """
-        raise SourceError(getattr(self, "name", None), f"columns beside the features ({', '.join(names)}) cannot be read")
+        named = ", ".join(names)
+        raise SourceError(getattr(self, "name", None), f"the source has no further columns, such as {named}")
 
     @property
     def expected_rows(self) -> int | None:
@@ -132,12 +133,12 @@ _BLOCK = 8192
 _TILE_NUMBERS, _LEAST_TILE = 2**16, 64
 
 
-def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | None:
+def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence[str] = ()) -> RowSource | None:
     """Return the rows of a table as a source; a source unchanged; None for anything else.
 
     Tables are pandas and polars frames, with columns ``features`` in any order and cells as in `frame_values`; Arrow
-    tables, batches, readers, and objects that convert to them, such as a DuckDB relation; scipy sparse matrices. Raises
-    `SourceError` if a column does not hold numbers, columns are not the features, or pyarrow is missing.
+    tables, batches, readers, and objects that convert to them, such as a DuckDB relation; scipy sparse matrices. The
+    columns ``beside`` are no features, and have any type (`RowSource.blocks_with`). Raises `SourceError` if a column does not hold numbers, columns are not the features, or pyarrow is missing.
     """
     if isinstance(rows, RowSource):
         return rows
@@ -150,13 +151,23 @@ def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | N
         unread.append(arrow_reader(rows))  # the first reading uses this reader, as a stream can be read only once
         labels, kinds = unread[0].schema.names, unread[0].schema.types
         for name, kind in zip(labels, kinds, strict=True):
-            if not is_number(kind):
+            if not is_number(kind) and name not in beside:
                 raise SourceError(None, NOT_NUMBERS.format(short(name), kind))
     else:
         return None
     if features is None:
         refuse_values(labels, "the table", NAME_THEM)
+    labels = [label for label in labels if label not in beside]
     columns = table_columns(labels, features if labels else None, SourceError)
+
+    def read_with(names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+        if is_frame(rows):
+            for start in range(0, len(rows), _BLOCK):
+                part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
+                yield frame_values(part, columns, SourceError), [list(part[name]) for name in names]
+        else:
+            for batch in arrow_reader(unread.pop() if unread else rows):
+                yield from arrow_blocks_with(batch, tuple(columns), names)
 
     def read() -> Iterator[FloatArray]:
         if is_frame(rows):
@@ -167,7 +178,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | N
             for batch in arrow_reader(unread.pop() if unread else rows):
                 yield from arrow_rows(batch, tuple(columns))
 
-    return Table(tuple(columns), None, read)
+    return Table(tuple(columns), None, read, read_with if beside else None)
 
 
 @dataclass(eq=False, repr=False)
@@ -177,9 +188,13 @@ class Table(RowSource):
     features: tuple[str, ...]
     bounds: Bounds | None
     read: Callable[[], Iterator[FloatArray]]
+    read_with: Callable[[Sequence[str]], Iterator[tuple[FloatArray, list[Sequence[Any]]]]] | None = None
 
     def blocks(self) -> Iterator[FloatArray]:
         return self.read()
+
+    def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+        return super().blocks_with(names) if self.read_with is None else self.read_with(names)
 
 
 def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:
@@ -195,6 +210,15 @@ def is_number(kind: Any) -> bool:
     import pyarrow.types as types
 
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+
+
+def arrow_blocks_with(
+    batch: Any, columns: Sequence[str], names: Sequence[str]
+) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+    """Yield the columns of an Arrow batch as numbers, with the values of the columns ``names``."""
+    if batch.num_rows:
+        rows = np.concatenate([*arrow_rows(batch, columns)])
+        yield rows, [batch.column(name).to_pylist() for name in names]
 
 
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK) -> Iterator[FloatArray]:

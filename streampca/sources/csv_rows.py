@@ -94,7 +94,7 @@ class CsvRows(TextRows):
                 raise SourceError(self.name, f"the header is not {options.encoding} text; pass another encoding=")
         # A pipe cannot be opened again: `blocks` continues with these pieces.
         self._begun = pieces if self._once else None
-        self._width = len(names)
+        self._width, self._header = len(names), names
         # Which columns hold numbers must not be found from the rows: one cell would decide.
         if columns is None:
             columns = list(bounds) if isinstance(bounds, Mapping) else None
@@ -115,6 +115,16 @@ class CsvRows(TextRows):
         """Yield the chosen cells of every record, in blocks; None for an unreadable record."""
         for piece in self._start():
             yield [self._chosen(record) for record in split_records(piece, self._mark)]
+
+    def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+        places = choose(self._header, names, self.name)
+        for piece in self._start():
+            records = [self._cells(record) for record in split_records(piece, self._mark)]
+            good = [cells if cells is not None and len(cells) == self._width else None for cells in records]
+            yield (
+                np.concatenate([*self._parsed(piece)]),
+                [[None if cells is None else cells[at] for cells in good] for at in places],
+            )
 
     def _parsed(self, piece: bytes) -> Iterator[FloatArray]:
         if (rows := self._parser.parse(piece)) is not None:

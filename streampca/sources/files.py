@@ -55,6 +55,9 @@ class FileRows(RowSource):
         counts = [source.count_rows() for source in self._files]
         return None if None in counts else sum(count or 0 for count in counts)
 
+    def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+        yield from chain.from_iterable(source.blocks_with(names) for source in self._files)
+
     def blocks(self) -> Iterator[FloatArray]:
         began, sent = 0.0, 0
         for block in chain.from_iterable(source.blocks() for source in self._files):

@@ -71,6 +71,11 @@ class NdjsonRows(TextRows):
             found = map(self._record, split_records(piece, None))
             yield [None if record is None else [*map(record.get, self.features)] for record in found]
 
+    def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+        for piece in self._start():
+            found = [self._record(line) or {} for line in split_records(piece, None)]
+            yield self._parsed(piece)[0], [[record.get(name) for record in found] for name in names]
+
     def first_keys(self) -> list[str]:
         """Return the keys of the first record. Curator only: a release must not take its columns from a row."""
         first = self._record(split_records(next(self._pieces()), None)[0])

@@ -11,7 +11,7 @@ from typing import Any
 
 from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason
 from streampca.linalg.types import FloatArray
-from streampca.rows.protocol import RowSource, arrow_rows, is_number
+from streampca.rows.protocol import RowSource, arrow_blocks_with, arrow_rows, is_number
 from streampca.sources.base import BLOCK_ROWS, NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
 from streampca.sources.reading import Reading
 
@@ -91,6 +91,11 @@ class ParquetRows(RowSource):
         """Yield the rows as Arrow batches."""
         with self.open() as file, damage(self.path, "is damaged"):
             yield from read_batches(file, self.columns)
+
+    def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+        with self.open() as file, damage(self.path, "is damaged"):
+            for batch in read_batches(file, [*self.columns, *names], small=self._chunk_rows):
+                yield from arrow_blocks_with(batch, self.columns, names)
 
     def blocks(self) -> Iterator[FloatArray]:
         start = 0

@@ -284,7 +284,7 @@ class Stream(Answered):
             If the previous rows came from another source and ``new_source`` is False.
         """
         rows = framed(rows)
-        source = as_source(rows, self.features)
+        source = as_source(rows, self.features, () if time is None else (time,))
         if time is not None or end is not None:
             if source is None or time is None:
                 raise UsageError("time, end: expected both, and a source or a table with the column")
