@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import cache, partial
 from inspect import isabstract
 from itertools import combinations, product
@@ -23,8 +23,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import numpy as np
 
 import streampca as sp
-from streampca.auditing.needs import CORNERS, VALUES, VALUES_OF, WARMUP, Pairs, boxed, centered, changes, needs
-from streampca.auditing.runs import Case, feed_stream
+from streampca.auditing.needs import CORNERS, VALUES, VALUES_OF, WARMUP, Pairs, absent, boxed, centered, changes, needs
+from streampca.auditing.runs import Case, feed_calendar, feed_stream
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
@@ -153,6 +153,25 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
             yield words, case
             if streaming and cap is None:
                 yield words | {"feeds": "resumed"}, case | {"feeds": ("resumed",)}
+                if not bounds:
+                    yield from _dated(subject, words, case)
+
+
+def _dated(
+    subject: Subject, words: dict[str, str], case: dict[str, Any]
+) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+    """Yield the case of a subject with the periods of a calendar, two rows each, if there is one."""
+    made, periods = subject.made, {"release_every": "1d"}
+    if not getattr(made, "absorbs_periods", False) or "release_every" in words:
+        return
+    if getattr(made, "horizon", None) is not None:
+        periods["horizon"] = f"{made.horizon // 2}d"
+    try:
+        replace(made, **periods)
+    except StreamPCAError:
+        return
+    case = {**case, "make": partial(replace, made, **periods), "feed": feed_calendar, "changes": absent}
+    yield words | {"release_every": "calendar"}, case | {"feeds": ("push", "many", "timed", "resumed")}
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:

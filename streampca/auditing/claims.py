@@ -314,7 +314,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             # The bound on the move of centered rewards is not attained.
             tight = users == 1 and subject.horizon is not None and d > 1
             tight = tight and not (subject.center and subject.publish_regret)
-            norm, rows = columns_norm(subject.mechanism, users, subject.release_every)
+            norm, rows = columns_norm(subject.mechanism, users, subject.every)
             yield Claim(f"mu of running sums by dense matrices, {rows}", mu, move * norm, tight)
         case DoublingFPL():
             norm, rows = columns_norm(subject.first_epoch(d).mechanism)

@@ -140,7 +140,7 @@ def in_epochs(subject: DoublingFPL, d: int) -> Law:
     def root(notes: Notes) -> FloatArray:
         epoch, first, blocks = subject.first_epoch(d), 0, list[FloatArray]()
         for i, note in enumerate(notes, 1):
-            t = min(i * subject.release_every, subject.horizon)
+            t = min(i * subject.every, subject.horizon)
             left = subject.leaves(subject.horizon - t)
             passed = left > 0 and epoch.passed(note.value, i - first)
             if passed or i == len(notes):

@@ -143,6 +143,12 @@ def centered(subject: Any, d: int) -> Pairs:
     }  # fmt: skip
 
 
+def absent(subject: Any, d: int) -> Pairs:
+    """Return rows that are absent from one of two streams, and a bad row, which counts for nothing in the other."""
+    rows = {name: (None, pair[1]) for name, pair in changes(subject, d).items()}
+    return {**rows, "a bad row": (None, np.full(d, np.nan))}
+
+
 def about_mean(subject: Any, d: int) -> Pairs:
     """Return rows that move the mean, and rows that are far apart about the mean of `_MOVED`, .6 e1."""
     one, two = np.eye(d)[:2]

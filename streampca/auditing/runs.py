@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
@@ -21,6 +22,7 @@ from streampca.mechanisms.base import Mechanism
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note, Tape
 from streampca.release.release import Release
+from streampca.rows.protocol import Table
 from streampca.store import records
 from streampca.stream.replay import restore, saved
 
@@ -201,11 +203,7 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
         if at in resumes:
             # Continue from a snapshot, as a store writes and reads it.
             entry = sp.Stream(stream.algorithm, key=stream.engine.randomness.key, **options)
-            state, release = records.decode(records.encode(saved(stream.engine)["state"])), stream.release
-            if release is not None:
-                ((_, data),) = records.release_records([release])
-                (release,) = records.releases_of(data)
-            restore(entry.engine, state, release, copied=False)
+            restore(entry.engine, *_stored(stream), copied=False)
             stream = entry
     last = entry.finish()
     if how == "past":
@@ -214,6 +212,50 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
         except StreamPCAError as problem:
             out.append(f"{type(problem).__name__}: {problem}")
     return [*out, entry, *([] if last is None else [last])]
+
+
+#: A start that no clock has reached: rows count on arrival in the period that `Stream.tick` has opened.
+_START = datetime(3000, 1, 1, tzinfo=UTC)
+
+
+def feed_calendar(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    """Feed a stream with periods of a day, two rows each; None stands for a row that is absent.
+
+    ``how`` is "push", "many", "resumed" (as for `feed_stream`) or "timed", where rows have times. A row that is a
+    function is pushed singly.
+    """
+    width = next(np.size(row) for row in rows if row is not None and not callable(row))
+    options = {"features": [f"x{i}" for i in range(width)], "regret": None, "row_norm": 1.0, "start": _START}
+    stream, out = sp.Stream(subject, **options), list[Any]()
+    if how == "timed" and not any(map(callable, rows)):
+        present = [i for i, row in enumerate(rows) if row is not None]
+        values, times = np.array([rows[i] for i in present]), [_START + timedelta(days=i / 2) for i in present]
+        table = Table(options["features"], None, lambda: iter([values]), lambda _: iter([(values, [times])]))
+        end = _START + timedelta(days=(len(rows) + 1) // 2)
+        return [*released(*stream.run(table, time="at", end=end)), stream]
+    for day in range((len(rows) + 1) // 2):
+        out += stream.tick(_START + timedelta(days=day)).releases
+        some = [row for row in rows[2 * day : 2 * day + 2] if row is not None]
+        if how == "many" and some and not any(map(callable, some)):
+            stream.push_many(np.array(some))
+        else:
+            for row in some:
+                stream.push(row(stream) if callable(row) else row)
+        if how == "resumed" and day == len(rows) // 4:
+            entry = sp.Stream(subject, key=stream.engine.randomness.key, **options)
+            restore(entry.engine, *_stored(stream), copied=False)
+            stream = entry
+    out += stream.tick(_START + timedelta(days=(len(rows) + 1) // 2)).releases
+    return [*out, stream]
+
+
+def _stored(stream: sp.Stream) -> tuple[dict[str, Any], Release | None]:
+    """Return the state of a stream and its latest release, as a store writes and reads them."""
+    state, release = records.decode(records.encode(saved(stream.engine)["state"])), stream.release
+    if release is not None:
+        ((_, data),) = records.release_records([release])
+        (release,) = records.releases_of(data)
+    return state, release
 
 
 def released(*steps: Any) -> list[Release]:

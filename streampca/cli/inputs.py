@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl, urlsplit
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
 from streampca.errors import UsageError
 from streampca.linalg.scale import check_scale
+from streampca.processors.base import Algorithm
 from streampca.rows.bounds import Ranges, read_bounds
 from streampca.rows.protocol import RowSource
-from streampca.sources import from_kafka, from_query, open_rows
+from streampca.sources import NumberedRows, from_kafka, from_query, open_rows
 from streampca.sources.base import NameOrPosition
 from streampca.store.ledger import Account, Ledger
 from streampca.store.store import Store
@@ -28,6 +29,8 @@ def open_source(
 ) -> RowSource:  # fmt: skip
     """Open a file, a pattern of files, - for standard input, a topic or a query. ``features`` are default columns."""
     given, chosen = text_options(reading), chosen_columns(columns, reading)
+    if not isinstance(source, Address):
+        given.pop("time", None)  # a column beside the features
     if columns is None and features is not None and has_names(reading):
         chosen = list(features)
     common: dict[str, Any] = {"columns": chosen, "bounds": bounds}
@@ -99,7 +102,7 @@ def stream_settings(options: PrivateOptions, settings: Settings, rows: RowSource
     """Return the parameters of a stream of these rows."""
     return {
         "bounds": "private" if options.bounds == "private" else rows.bounds, "row_norm": options.row_norm,
-        "warmup": settings.bounds_warmup, "seed": options.seed,
+        "warmup": settings.bounds_warmup, "seed": options.seed, "start": getattr(options, "start", None),
     }  # fmt: skip
 
 
@@ -135,11 +138,33 @@ def passphrase_of(settings: Settings) -> str | None:
     return text
 
 
-def remember(store: Store, source: Path | Address | None, reading: ReadSettings, columns: str | None) -> None:
+def remember(
+    store: Store, source: Path | Address | None, reading: ReadSettings, columns: str | None, end: str | None = None
+) -> None:  # fmt: skip
     """Store where the rows of a run come from, so that it can be resumed without a source."""
     if source is None or str(source) == "-":
         store.remember_source(None)
         return
     elsewhere = isinstance(source, Address)
     where = str(source if isinstance(source, Address) else source.absolute())
-    store.remember_source({"source": where, "elsewhere": elsewhere, "columns": columns, "reading": asdict(reading)})
+    store.remember_source({
+        "source": where, "elsewhere": elsewhere, "columns": columns, "reading": asdict(reading), "end": end,
+    })  # fmt: skip
+
+
+def in_calendar(rows: RowSource, source: Path | Address, algorithm: Algorithm, reading: ReadSettings) -> RowSource:
+    """Return the rows of a run as its calendar counts them. Refuse a file whose rows have no times."""
+    if not algorithm.has_calendar:
+        if reading.time is not None:
+            raise UsageError("--read time: it goes with a calendar, such as --release-every 1d")
+        return rows
+    is_file = isinstance(source, Path) and source.is_file()
+    if is_file and not reading.follow and reading.time is None:
+        raise UsageError(
+            f"--release-every {algorithm.release_every}: all rows of a file arrive at once. Name the column of their "
+            "times, --read time=COLUMN, or follow the file, --read follow=yes"
+        )
+    if reading.time is not None and (not is_file or reading.follow):
+        raise UsageError(f"--read time: {source.name} is live, and its rows count on arrival. Omit --read time")
+    # A file that is followed begins anew after a resume: the position says which rows have counted.
+    return NumberedRows(rows, str(source)) if is_file and reading.follow else rows

@@ -95,6 +95,7 @@ class ReadSettings:
     names : names of all columns of a file without a header line, separated by commas; with header=yes, in their place.
     follow : yes to wait for more rows at the end of the file, like tail -f, until Ctrl-C.
     rate : replay this number of rows a second.
+    time : for a calendar, the column with the times of the rows, which are in their order.
     query : of a database: a SELECT without ORDER BY.
     cursor : of a database: the column by which rows are ordered, and different from row to row.
     connect_timeout : of a topic: seconds that brokers may take to answer at the start, 5 by default.
@@ -109,6 +110,7 @@ class ReadSettings:
     names: str | None = None
     follow: bool = False
     rate: float | None = None
+    time: str | None = None
     query: str | None = None
     cursor: str | None = None
     connect_timeout: float | None = None
@@ -292,13 +294,25 @@ class RunOptions(PrivateOptions):
 
     algorithm: str = "fpl"
     """fpl (private follow the perturbed leader), window, private-oja, dp-pca, tumbling, or a class name."""
-    horizon: int | None = None
+    horizon: int | str | None = None
     """Number of rows the noise is calibrated for. By default the number of records of a regular file, which is counted
     first. Unknown for pipes, topics, queries, follow=yes and --store: about 20 % more noise, 50 % in the last release.
+    With a calendar, a duration such as 365d; by default the time from --start to --end.
     """
-    window: Annotated[int | None, about("Number of the most recent rows that count, for sliding windows.")] = None
-    release_every: int | None = None
-    """Rows between releases; 100 by default, where the algorithm allows it. Rarer releases carry less noise."""
+    window: Annotated[
+        int | str | None,
+        about(
+            "Number of the most recent rows that count, for sliding windows; with a calendar, a duration such as 30d."
+        ),
+    ] = None
+    release_every: int | str | None = None
+    """Rows between releases; 100 by default, where the algorithm allows it. Rarer releases carry less noise. Or the
+    period of a calendar: 15min, 6h, 1d or 1w. Then the number of rows is private, and rows count on arrival, or in
+    files at their times: --read time=COLUMN."""
+    start: str | None = None
+    """Start of the first period of a calendar: a time with its zone, such as 2026-01-01T00:00+01:00."""
+    end: str | None = None
+    """End of the last period, to which the periods of a file are released. By default that of the horizon."""
     set_: Annotated[
         tuple[str, ...],
         _key_option(

@@ -66,8 +66,9 @@ def record_of(release: Release, parameters: Mapping[str, Any], name: str, *, sev
     scale = "estimated within the guarantee" if terms.warmup else "public"
     basic = {
         "name": TODO, "data_curators": (TODO,), "intended_use": TODO, "data_product_type": "Summary statistics",
-        # Releases hold no time. The registry uses this day where the date is unknown.
-        "data_product_region": TODO, "description": TODO, "publication_date": "1900-01-01",
+        # The registry uses this day where the date is unknown: only releases of a calendar have a time.
+        "data_product_region": TODO, "description": TODO,
+        "publication_date": "1900-01-01" if release.period is None else release.period[1].date().isoformat(),
     }  # fmt: skip
     variant_and_domain = {
         "variant_name": variant, "data_domain": ["Rows of numbers:", *(f"- {column}" for column in columns)],

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
+from streampca.calendar import Calendar
 from streampca.cli import inputs
 from streampca.cli.algorithms import COMMON, make_algorithm, make_mechanism
 from streampca.cli.files import Files, refuse_inputs
@@ -77,7 +78,12 @@ def run(
     # None is omitted, so that algorithms without this parameter do not refuse it.
     common["publish_regret"] = None if options.private_regret is None else True
     # Not counted: pipes and files that are followed, and runs in a store, which other files may continue.
+    # Nor with a calendar, whose horizon is a number of periods.
     counts = isinstance(source, Path) and str(source) != "-" and options.store is None and not options.reading().follow
+    if isinstance(options.release_every, str):
+        counts, common["horizon"] = False, periods_until(options)
+    elif options.start is not None or options.end is not None:
+        raise UsageError("--start, --end: they go with a calendar, such as --release-every 1d")
     count = cache(lambda: opened_rows().count_rows()) if counts else None  # one reading of a text
     algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     if settings.serve_public and not algorithm.guarantee.is_private:
@@ -91,13 +97,16 @@ def run(
         served = ServedPage(is_public=settings.serve_public, port=settings.serve_port)
 
     # Warnings follow from public settings, and are printed once nothing is refused anymore.
-    rows = opened_rows()
+    reading = options.reading()
+    rows = inputs.in_calendar(opened_rows(), source, algorithm, reading)
     d = len(rows.features)
     check_components(k, d, optional=True)
     horizon: int | None = getattr(algorithm, "horizon", None)
     # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
     known = rows.expected_rows if sys.stderr.isatty() else getattr(rows, "n_rows", None)
     n_rows = min((n for n in (horizon, known) if n is not None), default=None)
+    if algorithm.has_calendar:
+        n_rows = None
     warned = advice.settings_warnings(algorithm.guarantee, n_rows)
     warned += advice.size_warnings(k, d, algorithm.square_bytes)
     if options.bounds == "private":
@@ -122,7 +131,7 @@ def run(
             regret=RegretLog(every=NEVER if database is None else None),
         )  # fmt: skip
         if database is not None:
-            inputs.remember(database, source, options.reading(), options.columns)
+            inputs.remember(database, source, reading, options.columns, options.end)
         shown = view(options.live, title, stream.guarantee, horizon)
         views = [shown]
         if served is not None:
@@ -133,9 +142,11 @@ def run(
             stream, rows, files, views, every=settings.regret_every, store=database, name=source.name, units=units,
             quiet=options.quiet,
             # A file that has grown since it was counted is read up to the count.
-            limit=horizon if options.horizon is None else None, page=None if served is None else served.page,
+            limit=None if algorithm.has_calendar or options.horizon is not None else horizon,
+            page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or served is not None or isinstance(shown, LiveView),
+            time=reading.time, end=options.end,
         )  # fmt: skip
         session.run()
         budget = "" if account is None else account.remaining()
@@ -143,11 +154,19 @@ def run(
         if database is not None:
             lines.append(f"curator only: {options.store}, {options.store}.key")
         print(*lines, sep="\n", file=sys.stderr)
-        if n_rows is None and stream.t:
+        if n_rows is None and stream.t and not algorithm.has_calendar:
             caution(advice.delta_warnings(algorithm.guarantee, stream.t))
         if served is not None:
             served.close(stay=not session.signal and session.problem is None, budget=budget)
     return session.exit_code()
+
+
+def periods_until(options: RunOptions) -> int | str | None:
+    """Return the horizon of a calendar: the one given, or the number of periods from ``--start`` to ``--end``."""
+    if options.horizon is not None or options.end is None:
+        return options.horizon
+    calendar = Calendar.of(options.release_every, options.start)
+    return None if calendar is None else calendar.number(Calendar.time("end", options.end))
 
 
 def resume(
@@ -180,11 +199,14 @@ def resume(
     with inputs.open_store(store, opening.settings()) as database:
         stream = Stream.resume(database, moved=moved)
         before, features = stream.t, stream.features
-        print(f"Resumed after {before} rows; next is row {before + 1}.", file=sys.stderr)
-        reading, columns = options.reading(), options.columns
+        dated = stream.algorithm.has_calendar
+        following = "" if dated else f"; next is row {before + 1}"
+        inputs_word = "periods" if dated else "rows"
+        print(f"Resumed after {before} {inputs_word}{following}.", file=sys.stderr)
+        reading, columns, end = options.reading(), options.columns, (database.source or {}).get("end")
         # A file that continues the first one is not remembered: the next resume needs all rows from the first one.
         if source is not None:
-            inputs.remember(database, None if continues and isinstance(source, Path) else source, reading, columns)
+            inputs.remember(database, None if continues and isinstance(source, Path) else source, reading, columns, end)
         elif (stored := database.source) is None:
             raise UsageError(f"{store} does not know where its rows come from; name their file")
         else:
@@ -193,14 +215,19 @@ def resume(
         rows = inputs.open_source(source, reading, columns, features=features)
         if features is not None and tuple(rows.features) != features:
             raise UsageError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
+        rows = inputs.in_calendar(rows, source, stream.algorithm, reading)
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
         session = Session(
-            stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
-            new_source=continues, followed=isinstance(shown, LiveView), store=database,
+            stream, rows, Files(), [shown],
+            skip=0 if continues or dated or isinstance(rows, PositionedSource) else before,
+            new_source=continues, followed=isinstance(shown, LiveView), store=database, time=reading.time, end=end,
         ).run()  # fmt: skip
         if session.problem is not None and stream.t > before:
             print(session.stopped(), file=sys.stderr)
-        print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
+        print(
+            f"{stream.t - before} {inputs_word} more, {stream.t} in all; releases: streampca export {store}",
+            file=sys.stderr,
+        )
         if (card := session.card()) is not None:
             print("", *card_lines(card), sep="\n", file=sys.stderr)
         return session.exit_code()

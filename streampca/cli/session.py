@@ -26,7 +26,7 @@ from streampca.release.release import Release
 from streampca.rows.protocol import RowSource
 from streampca.store.config import public_parameters
 from streampca.store.store import Store
-from streampca.stream.feed import batches, push
+from streampca.stream.feed import batches, feed_timed, push
 from streampca.stream.step import Steps
 from streampca.stream.stream import Stream
 from streampca.views.card import Card, curator_card
@@ -64,6 +64,8 @@ class Session:
     units: Mapping[str, str] = field(default_factory=dict)  #: of columns by name, for the card
     quiet: bool = False  #: whether the card on standard error lacks the curator's line
     share: float | None = None  #: of the variance, which the components of each release are to hold
+    time: str | None = None  #: for a calendar, the column with the times of the rows; None for arrivals
+    end: str | None = None  #: with it, the public end of the periods
 
     def __post_init__(self) -> None:
         self.progress = Progress(0, 0.0, 0, None)  #: the last state, after the run
@@ -97,7 +99,7 @@ class Session:
             finally:
                 # Each step is tried although an earlier one failed, and the first error is the one reported.
                 last: list[Callable[[], object]] = [
-                    partial(self._write, last=True), self._take_private_record, self._take_record,
+                    self._tick, partial(self._write, last=True), self._take_private_record, self._take_record,
                     *(file.close for file in self.files.all), self._close_store,
                 ]  # fmt: skip
                 for finish in last:
@@ -148,7 +150,23 @@ class Session:
         kept = f"{rows} rows are in {where}" if rows else "no file was written"
         return f"Stopped after {self.stream.t} rows by the problem below: {spent}{kept}."
 
+    def _tick(self) -> None:
+        """Close the periods that are due by the clock, if rows count on arrival."""
+        if self.stream.engine.calendar is not None and self.time is None:
+            self._waiting.append(self.stream.tick())
+            self._write()
+
     def _loop(self) -> None:
+        if self.time is not None:
+            for steps in feed_timed(self.stream.engine, self.source, self.time, self.end, new_source=self.new_source):
+                self._waiting.append(steps)
+                self._write()
+                if self.signal:
+                    return
+            self._is_complete = True
+            return
+        self._tick()
+        self.source.while_idle(self._tick)
         rows = batches(
             self.stream.engine, self.source, new_source=self.new_source, limit=self.limit, rest=self._rest,
             every=self.every if self.followed else None,
@@ -177,7 +195,7 @@ class Session:
         """Yield the rows after those that are passed over. Refuse another file than that of a durable run."""
         # Rows of a resumed run are admitted again and compared with the digest of those that the store holds.
         skip, admission, passed = self.skip, self.stream.engine.now.admission, None
-        if self.store is not None and self.stream.t:
+        if self.store is not None and self.stream.t and self.stream.engine.calendar is None:
             passed = self.store.passed_rows()
         for block in blocks:
             start = min(skip, len(block))
@@ -270,6 +288,8 @@ class Session:
         admitted = self.stream.admission
         # A text file estimates its number of rows from its size.
         expected: int | None = getattr(self.source, "expected_rows", None)
+        if self.stream.engine.calendar is not None:
+            expected = None
         if expected is not None and self._is_complete:
             expected = self.stream.t
         elif expected is not None:
@@ -313,7 +333,8 @@ class Session:
         if self.problem is not None:
             lines.append(self.stopped())
         if not brief:
-            lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
+            inputs = "rows" if self.stream.engine.calendar is None else "periods"
+            lines.append(f"{progress.t} {inputs}, {progress.releases} releases, {progress.seconds:.1f} s")
         if progress.t and not progress.releases:
             remedy = "or a smaller --release-every"
             if self.stream.warmup_left:

@@ -59,7 +59,9 @@ class CovarianceMechanism(Mechanism):
         details |= {name: getattr(self, name)(d) for name in self.shown}
         # Gaussian noise is independent in svec coordinates, so that one number describes it.
         stated = std if self.is_gaussian else None
-        fields = gram_fields(packed, stated, terms, details, (math.inf if count is None else count) if self.center else None)
+        fields = gram_fields(
+            packed, stated, terms, details, (math.inf if count is None else count) if self.center else None
+        )
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 

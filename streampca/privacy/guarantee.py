@@ -152,7 +152,8 @@ class Guarantee:
         )
         return (
             "the choice of columns, bounds and other settings", "the times of publication",
-            "the number of rows" + " and their positions" * (self.adjacency == "zero-out"),
+            # Neighbors of a calendar differ in the number of rows, so that it is protected.
+            *(["the number of rows" + " and their positions" * (self.adjacency == "zero-out")] * (self.adjacency != "add-remove")),
             "other runs on the same rows, which add to the total", f"{group} protected with m times {times}",
         )  # fmt: skip
 

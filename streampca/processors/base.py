@@ -83,7 +83,8 @@ class Algorithm(Configuration):
                 "Tumbling(GaussianCovariance(...)), or a number of rows"
             )
         # Addition and removal of a row move one period's sum by a row, which no other adjacency describes.
-        for option, remedy in (("adjacency", "zero-out"), ("publish_regret", False), ("max_rows_per_user", None)):
+        own = {"adjacency": "zero-out", "publish_regret": False, "keep_short": False, "max_rows_per_user": None}
+        for option, remedy in own.items():
             value = vars(self).get(option, remedy)
             if value != remedy:
                 raise UsageError(f"{option}={value!r}, {name}: not supported together. Use {option}={remedy!r}")

@@ -45,7 +45,7 @@ class Leader(Algorithm):
 
     def leaves(self, rows: int) -> int:
         """Releases in a stream of ``rows`` rows, counting a shorter last block at the horizon."""
-        return -(-rows // self.every)
+        return -(-rows // int(self.every))
 
     def std(self, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""

@@ -120,12 +120,16 @@ class SlidingWindowPCA(Algorithm):
         if self.method == "auto":
             # Resolved once, like `center`: the attribute is the method that runs.
             # Smoothing and checkpoints are models of the number of rows, which a calendar keeps private.
-            method = "ring" if self.has_calendar else _method_of(
-                self.window, vars(self)["release_every"], self.checkpoint_every
+            method = (
+                "ring"
+                if self.has_calendar
+                else _method_of(self.window, vars(self)["release_every"], self.checkpoint_every)
             )
             object.__setattr__(self, "method", method)
         if self.has_calendar and self.method in ("smoothed", "histogram"):
-            raise UsageError(f"method={self.method!r}, release_every={self.release_every!r}: use 'ring' or 'forgetting'")
+            raise UsageError(
+                f"method={self.method!r}, release_every={self.release_every!r}: use 'ring' or 'forgetting'"
+            )
         if vars(self)["release_every"] is None:
             object.__setattr__(self, "release_every", _rows_between(self.window, self.method))
         object.__setattr__(self, "leaves", -(-self.window // self.every))

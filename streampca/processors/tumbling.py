@@ -60,7 +60,9 @@ class Tumbling(Algorithm):
             raise BadParameterError(
                 "mechanism", mechanism, f"adjacency='zero-out' or 'replace', not {mechanism.guarantee.adjacency!r}"
             )
-        vars(self).update(adjacency=mechanism.guarantee.adjacency, absorbs_periods=isinstance(mechanism, GaussianCovariance))
+        vars(self).update(
+            adjacency=mechanism.guarantee.adjacency, absorbs_periods=isinstance(mechanism, GaussianCovariance)
+        )
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
         super().__post_init__()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 import numpy as np
 
+from streampca.calendar import Calendar
 from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import Answered, BadRowError, NoReleaseError, UsageError, reason
 from streampca.linalg.centering import MeanNoise, longer_matrix
@@ -130,6 +132,15 @@ class Release(Answered):
     def features(self) -> tuple[str, ...] | None:
         """Names of the features, in order; None if rows are not named."""
         return self.terms.features
+
+    @property
+    def period(self) -> tuple[datetime, datetime] | None:
+        """Start and end of period `t` of the calendar, in UTC; None without a grid."""
+        calendar = self.terms.calendar
+        if calendar is None or calendar["start"] is None:
+            return None
+        grid = Calendar.of(calendar["release_every"], calendar["start"])
+        return None if grid is None else grid.bounds(self.t)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -448,6 +459,8 @@ class Release(Answered):
             "t": self.t, "n_components": self.n_components, "basis": self.subspace.basis,
             "eigenvalues": self.eigenvalues, "noise_std": self.noise_std, "details": self._details,
         }  # fmt: skip
+        if self.period is not None:
+            out["period"] = [at.isoformat() for at in self.period]
         if gram and self.packed is not None:
             out["gram"] = self.packed * self.row_norm**2
             if self.own_smoothed is not None:
@@ -535,7 +548,8 @@ class Release(Answered):
         # The test is an eigendecomposition, which a debugger does not want of a thousand features.
         clear = self.n_clear if self.n_features <= 200 else None
         stands = f"{k} components" if clear is None else f"{clear} of {k} components stand out"
-        return f"Release: {self.t:,} rows, {self.n_features:,} features, {stands}; {self.guarantee.brief}"
+        inputs = "rows" if self.terms.calendar is None else "periods"
+        return f"Release: {self.t:,} {inputs}, {self.n_features:,} features, {stands}; {self.guarantee.brief}"
 
 
 def before_centering(release: Release) -> FloatArray:

@@ -51,6 +51,13 @@ class RowSource(ABC):
     def blocks(self) -> Iterator[FloatArray]:
         """Yield the rows as non-empty C-contiguous (n, n_features) blocks that the caller may keep."""
 
+    #: Called between polls of a source that waits for rows.
+    _idle: Callable[[], object] = staticmethod(lambda: None)
+
+    def while_idle(self, call: Callable[[], object]) -> None:
+        """Call a function from time to time while a source waits for rows, such as the tick of a calendar."""
+        self._idle = call
+
     def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
         """Yield the rows as `blocks` does, and with them the values of further columns, by column.
 
@@ -138,7 +145,8 @@ def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence
 
     Tables are pandas and polars frames, with columns ``features`` in any order and cells as in `frame_values`; Arrow
     tables, batches, readers, and objects that convert to them, such as a DuckDB relation; scipy sparse matrices. The
-    columns ``beside`` are no features, and have any type (`RowSource.blocks_with`). Raises `SourceError` if a column does not hold numbers, columns are not the features, or pyarrow is missing.
+    columns ``beside`` are no features, and have any type (`RowSource.blocks_with`). Raises `SourceError` if a column
+    does not hold numbers, columns are not the features, or pyarrow is missing.
     """
     if isinstance(rows, RowSource):
         return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ class NumberedRows(PositionedSource):
     def __init__(self, rows: RowSource, name: str) -> None:
         self._rows, self.name = rows, name
         self.features, self.bounds = rows.features, rows.bounds
+
+    def while_idle(self, call: Callable[[], object]) -> None:
+        self._rows.while_idle(call)
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
         """Yield the rows after the first ``at``, which are read and discarded. `SourceError` if there are fewer."""

@@ -155,6 +155,7 @@ class KafkaRows(PositionedSource):
                 if empty == len(offsets):
                     if ends is not None:
                         return
+                    self._idle()
                     partitions.fetch()
                     empty = 0
         finally:

@@ -15,7 +15,7 @@ import time
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -143,7 +143,10 @@ class TextRows(RowSource):
             with contextlib.ExitStack() as stack:
                 is_path = isinstance(self._source, (str, os.PathLike))
                 kind: Any = _Unclosed if not is_path else _Followed if self._follow else io.FileIO
-                raw: Any = stack.enter_context(io.BufferedReader(kind(self._source)))
+                plain = kind(self._source)
+                if isinstance(plain, _Followed):
+                    plain.idle = lambda: self._idle()
+                raw: Any = stack.enter_context(io.BufferedReader(plain))
                 length = 0 if self._once else os.fstat(raw.fileno()).st_size
                 # Privacy: without a header line, the first bytes belong to a record, which must not decide how all
                 # are read.
@@ -236,8 +239,11 @@ class TextRows(RowSource):
 class _Followed(io.FileIO):
     """A file or named pipe without end: reading waits for more bytes."""
 
+    idle: Callable[[], object]
+
     def readinto(self, buffer: Any) -> int | None:
         while (count := super().readinto(buffer)) == 0:
+            self.idle()
             time.sleep(_POLL)
         return count
 

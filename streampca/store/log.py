@@ -149,7 +149,10 @@ class Writer:
         # The position of an entry without rows is that of the entry before.
         position = entry.position if entry.rows is not None or entry.block is not None else before.position
         size = before.size + size_of(entry) + (0 if entry.release is None else release_size(entry.release))
-        rows, ends = entry.first + entry.count - 1, before.ends + (entry.count == 0 if entry.rows is None else len(entry.rows) - entry.count)
+        rows, ends = (
+            entry.first + entry.count - 1,
+            before.ends + (entry.count == 0 if entry.rows is None else len(entry.rows) - entry.count),
+        )
         self._newest = _Kept(entry, position, before.number + 1, rows, size, ends, before)
 
     def appended(self) -> None:

@@ -41,6 +41,8 @@ def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iter
     If the iterator is closed early, the stream stays after a whole batch. Two feeds of one stream interleave whole
     batches.
     """
+    if engine.calendar is not None:
+        source.while_idle(lambda: periods.tick(engine))
     for batch in batches(engine, source, new_source=new_source):
         yield from push(engine, batch)
 

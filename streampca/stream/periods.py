@@ -111,7 +111,10 @@ def close_due(engine: Engine, number: int, name: str = "now") -> Steps:
     due = number - now.t if left is None else min(number - now.t, left)
     if due > MOST:
         raise BadParameterError(
-            name, ..., f"at most {MOST} periods that are due, not {due}", advice="Check the clock, or tick(now) in steps"
+            name,
+            ...,
+            f"at most {MOST} periods that are due, not {due}",
+            advice="Check the clock, or tick(now) in steps",
         )
     for _ in range(due):
         now, reward = close(engine, now)
@@ -123,7 +126,9 @@ def close_due(engine: Engine, number: int, name: str = "now") -> Steps:
 def grid(engine: Engine) -> Calendar:
     """Return the calendar of a stream."""
     if engine.calendar is None:
-        raise UsageError("release_every counts rows: there are no periods to close. Use release_every='1d', for example")
+        raise UsageError(
+            "release_every counts rows: there are no periods to close. Use release_every='1d', for example"
+        )
     return engine.calendar
 
 
@@ -152,9 +157,8 @@ def tick_quietly(engine: Engine) -> None:
 def close_by_hand(engine: Engine) -> Step:
     """Close the open period of a calendar without a grid."""
     if grid(engine).length is not None:
-        raise UsageError(
-            f"close_period: release_every={grid(engine).every!r} closes periods by the clock. Use release_every='manual'"
-        )
+        every = grid(engine).every
+        raise UsageError(f"close_period: release_every={every!r} closes by the clock. Use release_every='manual'")
     now = begun(engine, timed=False)
     running(now).check_horizon(1)
     now, reward = close(engine, now)

@@ -17,6 +17,7 @@ from streampca.release.scoring import Scoring, rewarded
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.stream.blocks import CommitLog
 
+
 class Period(NamedTuple):
     """The open period: an immutable value."""
 

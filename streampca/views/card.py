@@ -141,7 +141,8 @@ def card(
         with suppress(NoReleaseError):
             estimates = release.component_estimates
     window = release.details.get("window")
-    rows = f"rows {window[0]:,} to {window[1]:,}" if isinstance(window, list) else f"{release.t:,} rows"
+    inputs = "rows" if release.terms.calendar is None else "periods"
+    rows = f"{inputs} {window[0]:,} to {window[1]:,}" if isinstance(window, list) else f"{release.t:,} {inputs}"
     stand_out = f"{k} components" if marks.clear is None else f"{marks.clear} of {k} components stand out"
     figures = [
         rows, f"{release.n_features:,} columns",

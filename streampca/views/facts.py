@@ -134,8 +134,12 @@ class Marks(NamedTuple):
         return (
             "No direction stands out from the noise (were there none, one would be shown in at most 5 % of "
             f"{self.per}). The release is valid{spent}. Next time: more rows, fewer columns, tighter public ranges, or "
-            f"a larger \N{GREEK SMALL LETTER EPSILON}. What to expect: streampca plan -n {release.t} -d "
-            f"{release.n_features} -k {k} --epsilon {guarantee.epsilon:g}"
+            "a larger \N{GREEK SMALL LETTER EPSILON}."
+        ) + (
+            ""
+            if release.terms.calendar is not None  # the plan is for a public number of rows
+            else f" What to expect: streampca plan -n {release.t} -d {release.n_features} -k {k} --epsilon "
+            f"{guarantee.epsilon:g}"
         )
 
 
@@ -240,6 +244,11 @@ _ADJACENCY = {
         "two inputs are compared that differ in one row: it holds one set of values in one and any other in the other",
         "The number of rows is treated as public.",
         "any other values in their place",
+    ),
+    "add-remove": (
+        "two inputs are compared that differ in one row, which is absent from one of them",
+        "The number of rows is protected, too.",
+        "the row absent",
     ),
 }
 

@@ -47,6 +47,7 @@ from streampca.regret.regret import Regret
 from streampca.rows import admission, bounds
 from streampca.rows.bounds import BINS, PrivateBounds
 from streampca.store.ledger import Balance
+from streampca.stream import periods
 from streampca.stream.engine import Engine
 from streampca.users import UserStream
 
@@ -296,4 +297,40 @@ bug("a budget that pays for other neighbors", "ledger-of-rows ledger-of-users",
     put(Balance, "covers", lambda self, event: self.after(event) <= self.epsilon * (1.0 + 1e-12)))
 bug("debits for users booked as one row", "ledger-of-rows",
     (Event, "of", lambda of: classmethod(lambda cls, ran: replace(of.__func__(cls, ran), unit="one row"))))
+# -- calendars -----------------------------------------------------------------------------------------------
+
+
+def _by_its_time(step: Any, engine: Engine, row: Any) -> Any:
+    # A row near the first axis comes from the future: the periods before it are closed.
+    if row[0] > 0.9:
+        periods.close_due(engine, engine.t + 1)
+    return step
+
+
+def _behind(push: Any) -> Any:
+    # A row from the future moves those after it.
+    def timed(engine: Engine, values: Any, numbers: Any, position: Any) -> Any:
+        late = np.concatenate(([0], np.cumsum(values[:, 0] > 0.9)[:-1]))
+        return push(engine, values, np.minimum(numbers + late, engine.algorithm.horizon - 1), position)
+
+    return timed
+
+
+def _exact_count(value: Any, self: GramSum, *_: Any) -> Any:
+    value[-1] = self.packed()[-1]
+    return value
+
+
+def _unless_empty(close_due: Any) -> Any:
+    def skipping(engine: Engine, number: int, name: str = "now") -> Any:
+        empty = not periods.of(engine.now).gram.parts.any()
+        return close_due(engine, engine.now.t if empty else number, name)
+
+    return skipping
+
+
+bug("closing by a row's time", "calendar calendar-about-zero", after(periods, "push", _by_its_time))
+bug("a row from the future moves others", "calendar calendar-about-zero", (periods, "push_timed", _behind))
+bug("count released without noise", "calendar", after(GramSum, "noisy", _exact_count))
+bug("empty periods skipped", "calendar calendar-about-zero", (periods, "close_due", _unless_empty))
 # fmt: on

@@ -15,8 +15,8 @@ import streampca as sp
 from planted.fixed_cases import BUDGET, DELTA, EPSILON, FPL, LARGE, OJA, add
 from planted.lifecycles import CASES, plain_changes
 from streampca.auditing.laws import Law, Loss, correlated
-from streampca.auditing.needs import Pairs
-from streampca.auditing.runs import Row, feed_mechanism, feed_stream, names_of, released
+from streampca.auditing.needs import Pairs, absent
+from streampca.auditing.runs import Row, feed_calendar, feed_mechanism, feed_stream, names_of, released
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
 
@@ -189,3 +189,13 @@ for _name, _budget, _runs, _span in (
     add(_name, FPL, max_rows_per_user=2, horizon=4, rows=4, d=6, feed=_paid(_budget, _runs), law=_of_paid(_budget),
         feeds=("once",), span=_span, positions=(0,), changes=plain_changes, cost=4.0,
         guarantee=lambda subject, budget=_budget: budget(subject).guarantee)  # fmt: skip
+
+# -- calendars ---------------------------------------------------------------------------------------------
+
+# The last of six periods has one row, so that it is empty in one of two neighbors.
+_days: dict[str, Any] = {
+    "horizon": "6d", "release_every": "1d", "rows": 11, "d": 8, "feed": feed_calendar, "changes": absent,
+    "feeds": ("push", "many", "timed", "resumed"),
+}  # fmt: skip
+add("calendar", FPL, center=True, **_days)
+add("calendar-about-zero", FPL, **_days)
