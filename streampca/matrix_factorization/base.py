@@ -22,7 +22,7 @@ from typing import Self
 
 import numpy as np
 
-from streampca.errors import BadParameterError, HorizonReachedError
+from streampca.errors import BadParameterError, HorizonReachedError, UsageError
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.outlet import NoiseSource
@@ -83,6 +83,14 @@ class MatrixFactorization(ABC):
     def difference_std(self, a: int, b: int) -> float:
         """Exact standard deviation of each coordinate of the noise of sum b less that of sum a, 0 <= a < b."""
         return math.sqrt(math.fsum(np.square(self.difference(a, b)).tolist()))
+
+    def products(self, inputs: IntArray, n: int) -> FloatArray:
+        """Return the products of the columns ``inputs``, each at most n, of the strategy C with column n, (len,).
+
+        In units of the largest squared norm of a column; at least the exact values, which are not negative. They are
+        the price of several rows of one person (`streampca.rows.people`).
+        """
+        raise UsageError(f"unit: no products of columns are known for {type(self).__name__}. Use noise=BLT()")
 
     def _check(self, n: int) -> None:
         if n < 1 or (self.horizon is not None and n > self.horizon):

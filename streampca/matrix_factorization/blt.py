@@ -125,6 +125,25 @@ class BufferedFactorization(MatrixFactorization):
         rule = self.recurrence
         return BufferedNoise(rule, 0, np.zeros((rule.mix.size, size)), np.zeros(size))
 
+    def products(self, inputs: IntArray, n: int) -> FloatArray:
+        weights, logs, square = self._later_column(n)
+        lags = n - inputs
+        products: FloatArray = np.exp(lags[:, None] * logs) @ weights / (square * self._growth(inputs, n))
+        products[lags == 0] = 1.0
+        if self.restart_after is not None:  # sequences are independent
+            products[(inputs - 1) // self.restart_after < (n - 1) // self.restart_after] = 0.0
+        # The bound of Cauchy and Schwarz, which rounding could exceed.
+        return np.minimum(products, 1.0, out=products)
+
+    def _later_column(self, n: int) -> tuple[FloatArray, FloatArray, float]:
+        """Return `Buffers.lagged_products` of column n and its squared norm, or an upper and a lower bound on them."""
+        # Of a whole column: the exact products are smaller, since all terms are positive.
+        return _whole_column(self)
+
+    def _growth(self, inputs: IntArray, n: int) -> FloatArray | float:
+        """Return the norms of the columns ``inputs`` over that of column n."""
+        return 1.0
+
     def reconstruction(self, n: int) -> FloatArray:
         self._check(n)
         # B = A D C**-1, D the scales of the steps. Decay fades C**-1, a restart cuts it into blocks.
@@ -187,6 +206,14 @@ class GeometricBLT(BufferedFactorization):
         """Factors of the steps n: the norms of the columns n of C, at the scale of the noise."""
         return self.sensitivity / self.mu * np.sqrt(self.buffers.column_square(self.horizon + 1.0 - n) * INFLATION)
 
+    def _later_column(self, n: int) -> tuple[FloatArray, FloatArray, float]:
+        return _last_column(self.horizon, self.horizon + 1 - n)
+
+    def _growth(self, inputs: IntArray, n: int) -> FloatArray:
+        # Every column is divided by its own norm.
+        last, own = self.horizon + 1, _last_column(self.horizon, self.horizon + 1 - n)[2]
+        return np.sqrt(np.array([_last_column(self.horizon, last - i)[2] / own for i in inputs.tolist()]))
+
     def constants(self) -> tuple[object, ...]:
         # A million scales make no label: those of the steps 1, 2, 4, ... and of the last one determine the fit.
         some = np.append(2.0 ** np.arange(int(self.horizon).bit_length()), self.horizon)
@@ -227,6 +254,22 @@ class AnytimeBLT(BufferedFactorization):
         squares += ANYTIME.row_square((sums - whole * self.restart_after).astype(np.float64))
         stds: FloatArray = self.scale * np.sqrt(squares)
         return stds
+
+
+@lru_cache(maxsize=16)
+def _whole_column(factorization: BufferedFactorization) -> tuple[FloatArray, FloatArray, float]:
+    """Return `BufferedFactorization._later_column` of a column with the most entries."""
+    entries = math.inf if factorization.restart_after is None else factorization.restart_after
+    buffers, keep = factorization.buffers, factorization.recurrence.keep
+    square = float(buffers.column_square(entries)) if keep == 1.0 else buffers.faded_column_square(1.0 - keep * keep)
+    return *buffers.lagged_products(entries, keep), square * INFLATION
+
+
+@lru_cache(maxsize=2**16)
+def _last_column(horizon: int, entries: int) -> tuple[FloatArray, FloatArray, float]:
+    """Return `GeometricBLT._later_column` of the column with a number of entries."""
+    buffers = fit_buffers(horizon)
+    return *buffers.lagged_products(entries), float(buffers.column_square(entries)) * INFLATION
 
 
 @lru_cache(maxsize=32)

@@ -94,6 +94,18 @@ class Buffers:
         pairs = (geometric(logs[:, None] + logs, self.gaps_hat) * self.weights[:, None] * self.weights).sum()
         return float(self.level**2 * level + 2.0 * self.level * single + pairs)
 
+    def lagged_products(self, n: float, kept: float = 1.0) -> tuple[FloatArray, FloatArray]:
+        """Return weights v and logarithms l: ``sum(v exp(l lag))`` is the product of two columns of C, ``lag`` > 0 apart.
+
+        The later column has n entries, also infinity; coefficient k is multiplied by ``kept**k``.
+        """
+        # c_0 = 1 and c_k = sum_i omega_i theta_i**(k - 1), so that c_(k + lag) c_k adds, for k = 0, omega_i / theta_i,
+        # and for each pair of buffers a geometric series from k = 1 on, all times theta_i**lag.
+        logs, omega = self.log_theta + math.log(kept), kept * self.omega
+        gaps = (1.0 - kept * kept) + kept * kept * self.gaps
+        faded = -np.expm1((n - 1.0) * (logs[:, None] + logs))
+        return omega / np.exp(logs) + omega * (faded * omega / gaps).sum(axis=1), logs
+
     def coefficients(self, n: int, *, inverse: bool = False) -> FloatArray:
         """First n coefficients of C, or of C**-1."""
         weights, logs = (self.omega_hat, self.log_theta_hat) if inverse else (self.omega, self.log_theta)

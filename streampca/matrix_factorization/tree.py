@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import UNIT_BITS
 from streampca.linalg.memory import Array
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.matrix_factorization.base import LONGEST, MatrixFactorization, RunningNoise, next_sum
 from streampca.privacy.discrete_gaussian import gram_noise, lattice_sigma
 from streampca.privacy.outlet import NoiseSource
@@ -60,6 +60,16 @@ class BinaryTree(MatrixFactorization):
         for t in range(1, n + 1):
             matrix[t - 1, [end - 1 for end in _ends(t)]] = self.node_std
         return matrix
+
+    def products(self, inputs: IntArray, n: int) -> FloatArray:
+        # A node of 2**h inputs is published if its number among those of its size is even, from 0, and it is complete
+        # at the horizon: of two nodes of one parent, the second is never part of a sum.
+        level = np.arange(self.levels)
+        own = (n - 1) >> level
+        shared = ((np.asarray(inputs)[:, None] - 1) >> level) == own
+        is_published = (own % 2 == 0) & ((own + 1) << level <= self.horizon)
+        products: FloatArray = (shared & is_published).sum(axis=1) / self.levels
+        return products
 
     def difference(self, a: int, b: int) -> FloatArray:
         self._check(b)

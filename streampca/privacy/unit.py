@@ -1,0 +1,123 @@
+"""The person as the unit of privacy, and the names by which rows are attributed to people."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from streampca.errors import BadParameterError
+from streampca.linalg.counts import check_count, use_plain_numbers
+
+#: Whole numbers from which a floating-point type lacks some, so that two people could have one number.
+_EXACT = {2: 2.0**11, 4: 2.0**24, 8: 2.0**53}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """A person, with all of her rows, as the unit of privacy.
+
+    Each row counts with a weight in [0, 1], such that the joint effect of the rows of a person on all releases never
+    exceeds that of ``budget`` full rows. The first rows of a person count in full, later ones less, and none once the
+    budget is spent (`streampca.rows.people` has the weights and the proof). With ``budget=1``, the default, the noise
+    is that for single rows.
+
+    Parameters
+    ----------
+    column : name of the column that holds the name of the person, or a tuple of several. It is not a feature. None if
+        names are passed as ``person=``.
+    budget : B, in full rows, from 1e-3 to 1e3. The noise is proportional to it. A budget below 1 shrinks also the first
+        row; it suits rows that are all short.
+    max_rows : most rows of a person that count, which bounds memory.
+    name : word for the unit in the guarantee, such as ``"device"`` or ``"household"``.
+
+    Notes
+    -----
+    The guarantee is for a *name*. Two people with one name share a budget, and each has the guarantee of replacement,
+    sqrt(2) mu; a person with m names has m mu. Names are compared as texts: 12, 12.0, ``"12"`` and ``" 012 "`` are one
+    (`name_of`).
+    """
+
+    column: str | tuple[str, ...] | None = None
+    budget: float = 1.0
+    max_rows: int = 64
+    name: str = "person"
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        columns = self.columns
+        if not all(isinstance(one, str) and one for one in columns) or len(set(columns)) < len(columns):
+            raise BadParameterError("unit.column", self.column, "the name of a column, a tuple of distinct ones, or None")
+        if isinstance(self.column, list):
+            object.__setattr__(self, "column", columns)
+        if not (isinstance(self.budget, (int, float)) and 1e-3 <= self.budget <= 1e3):
+            raise BadParameterError("unit.budget", self.budget, "a number of full rows from 0.001 to 1000")
+        check_count("unit.max_rows", self.max_rows, most=2**20)
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise BadParameterError("unit.name", self.name, "a word such as 'person'")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that hold the name of the person."""
+        if self.column is None or isinstance(self.column, str):
+            return () if self.column is None else (self.column,)
+        return tuple(self.column)
+
+    @property
+    def contribution(self) -> str:
+        """Bound on what is counted of one person, for the guarantee."""
+        return (
+            f"rows under one name count until their joint effect equals that of {self.budget:g} full "
+            f"row{'s' * (self.budget != 1.0)}, at most {self.max_rows} rows"
+        )
+
+
+def name_of(value: Any) -> bytes | None:
+    """Return the text of a name, in bytes; None for a value that names nobody.
+
+    Names that might be one person are one: a whole number is its decimal digits, as an integer, a float of a type that
+    holds it exactly, or a text of ASCII digits with leading zeros or outer blanks. Other texts are compared in Unicode
+    normal form C. None, nan, an empty text, and values of other types name nobody. The parts of a tuple are joined.
+    """
+    if type(value) is str:  # the common case
+        text = value.strip()
+    elif isinstance(value, tuple):
+        parts = [name_of(part) for part in value]
+        # Privacy: with their lengths, so that ("a", "bc") and ("ab", "c") are two people.
+        return None if None in parts else b"".join(b"%d:%b" % (len(part or b""), part or b"") for part in parts)
+    else:
+        text = _text(value.as_py() if hasattr(value, "as_py") else value)
+    if text.isascii():
+        digits = text.lstrip("0") or "0" if text.isdigit() else text
+        return digits.encode() or None
+    return unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass") or None
+
+
+def _text(value: Any) -> str:
+    """Return the text of a name that is no plain string; an empty one if the value names nobody."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "surrogateescape").strip()
+    if isinstance(value, (str, UUID)):
+        return str(value).strip()
+    if isinstance(value, (int, np.integer, np.bool_)):
+        return str(int(value))
+    if isinstance(value, (float, np.floating)):
+        most = _EXACT.get(value.dtype.itemsize, 0.0) if isinstance(value, np.floating) else _EXACT[8]
+        # Other numbers are nobody, because rounding may have made two people equal.
+        return str(int(value)) if abs(value) < most and value == math.floor(value) else ""
+    if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
+        return str(int(value))
+    return ""
+
+
+def names_of(columns: Sequence[Sequence[Any]]) -> list[bytes | None]:
+    """Return the names of rows from the values of their columns."""
+    if len(columns) == 1:
+        return [name_of(value) for value in columns[0]]
+    return [name_of(values) for values in zip(*columns, strict=True)]

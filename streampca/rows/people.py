@@ -1,0 +1,247 @@
+"""Weights of rows, with which all rows of a person together count no more than a budget of full rows.
+
+The inputs of a mechanism are sums of ``y y^T`` over rows, for the admitted row y with the constant of
+`linalg.centering` if there is one, and are released as ``B (C x + z)`` with ``B C`` the workload. Let ``P_ij >= 0`` be
+the product of columns i and j of C, over the largest squared norm of a column (`MatrixFactorization.products`). A row
+counts with a weight w in [0, 1]: ``sqrt(w) y`` is absorbed in place of y. For the rows of one person, with D_j the sum
+of ``w y y^T`` over her rows in input j,
+
+    Q = ||C D||_F**2 = sum over her rows i, l of  w_i w_l P_il (y_i . y_l)**2.
+
+*Weight.* With X the sum of ``w_i P_i (y_i . y)**2`` over her earlier rows and Y = P ||y||**4, a row of weight w adds
+``2 w X + w**2 Y`` to Q. With R the room ``(B u)**2 - Q``, its weight is 1 if ``2 X + Y <= R``, and otherwise ``R / (X +
+sqrt(X**2 + Y R))``, the root of ``2 w X + w**2 Y = R``. All terms are non-negative, so Q never falls: a person whose
+room is spent stays so, and her rows are forgotten.
+
+*Theorem.* Let each row (content, name, place) be chosen by an adversary who sees all earlier releases, for two runs
+that differ in that all rows of one name are absent from one of them. All releases together are mu-GDP for noise of
+standard deviation ``B u / mu``, where u = 1, or 1 + c**2 with the constant c. If the rows are replaced by others of one
+name, mu-GDP holds for ``sqrt(2) B u / mu``.
+
+*Proof.* (1) The weights of a person are functions of her own rows and of the public P, so that all other weights agree
+in both runs, given equal past releases. (2) Given these, step t is Gaussian around ``(C x)_t`` or ``(C x)_t + S_t``
+with one covariance, ``S = C D``; z_t is fresh. (3) S_t is known before step t is drawn, and the sum of ``||S_t||**2``
+is at most Q, hence at most ``(B u)**2``, because columns are counted to their end. (4) Run the logarithm of the
+likelihood ratio as a Brownian motion whose clock advances by ``||S_t||**2 / sigma**2`` at step t, and on to mu**2 after
+the last step. The advance is fixed before each step, so at mu**2 the ratio is that of N(0, 1) against N(mu, 1), and
+stopping earlier is post-processing (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023). (5) Replacement:
+``||C (D - D')||**2 = Q + Q' - 2 <C D, C D'>``, and the last product is not negative, since P and ``(y . y')**2`` are
+not. Centered rows keep the constant in y, so that their product is a square, too.
+
+*Rewards.* With a reward r of each row released jointly, ``0 <= r <= ||y||**2``, at a weight of c = 1/2, a pair of rows
+costs ``(y_i . y_l)**2 + c**2 ||y_i||**2 ||y_l||**2``, and u**2 = 1 + c**2. A full row then costs u**2 as before.
+
+*Rounding.* Q is computed from the row that is absorbed, which is truncated toward zero to the lattice; while it exceeds
+the budget, the row is shrunk again. The budget is lowered by 2**-30 for the rounding of Q.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streampca.linalg.lattice import STEP
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.privacy.unit import Person
+
+#: Bytes of the hash of a name.
+ID_BYTES = 16
+#: State of a person whose budget is spent. Otherwise it is Q, the inputs of her rows, and the rows as they count.
+SPENT = b""
+#: Part of the budget that counts as spent, and least weight that is not 0.
+_NOTHING_LEFT, _LEAST_WEIGHT = 1e-6, 2.0**-20
+#: Bound on the error by which a reward exceeds the squared norm of its row: rewards are rounded to 2**-30.
+_REWARD_ERROR = 2.0**-30
+_Q = struct.Struct("<d")
+_NO_CHANGES: Mapping[bytes, bytes] = MappingProxyType({})
+_NO_INPUTS = np.empty(0, dtype=np.int64)
+
+
+class People(NamedTuple):
+    """People of a stream after its rows: an immutable value. Curator only."""
+
+    #: New states of people by id, which the latest commit made and `Budgets` may lack.
+    changes: Mapping[bytes, bytes] = _NO_CHANGES
+    number: int = 0  #: of people with a row that counts
+    spent: int = 0  #: of those whose budget is spent
+    full: int = 0  #: number of rows of weight 1
+    shrunk: int = 0  #: number of rows of a smaller weight
+    refused: int = 0  #: number of rows of weight 0
+    weight: float = 0.0  #: sum of the weights
+
+
+class _Spent:
+    """A set of ids in one block of memory, by open addressing: about 40 bytes an id."""
+
+    def __init__(self) -> None:
+        self._slots, self._table, self.count = 64, bytearray(64 * ID_BYTES), 0
+
+    def _place(self, identity: bytes) -> int:
+        """Return the place of an id, or the empty one at which it would be stored."""
+        place = int.from_bytes(identity[:8], "little") % self._slots
+        while (found := self._table[ID_BYTES * place : ID_BYTES * (place + 1)]) != identity and any(found):
+            place = (place + 1) % self._slots
+        return place
+
+    def __contains__(self, identity: bytes) -> bool:
+        place = ID_BYTES * self._place(identity)
+        return self._table[place : place + ID_BYTES] == identity
+
+    def add(self, identity: bytes) -> None:
+        if identity in self:
+            return
+        if 3 * self.count >= 2 * self._slots:
+            larger = _Spent()
+            larger._slots = self._slots * 3 // 2
+            larger._table = bytearray(larger._slots * ID_BYTES)
+            for one in self.ids():
+                larger.add(one)
+            self._slots, self._table = larger._slots, larger._table
+        place = ID_BYTES * self._place(identity)
+        self._table[place : place + ID_BYTES] = identity
+        self.count += 1
+
+    def ids(self) -> list[bytes]:
+        """Return all ids."""
+        empty = bytes(ID_BYTES)
+        parts = (bytes(self._table[place : place + ID_BYTES]) for place in range(0, len(self._table), ID_BYTES))
+        return [one for one in parts if one != empty]
+
+
+class Budgets:
+    """States of the people of one stream. Curator only.
+
+    The table follows the commits of the stream: states of people are in `People.changes` of the state that a commit
+    assigns, and enter the table before the next row. An interrupt at any point leaves the people of the committed
+    state, because entering the same states again changes nothing.
+
+    Parameters
+    ----------
+    unit : the `Person`.
+    key : secret bytes, under which names are hashed. Names are not kept.
+    largest : u, the norm of ``y y^T`` of a full row.
+    reward_weight : c, of rewards that are released jointly; 0 for none.
+    products : function of the inputs of rows and of an input that returns P.
+    """
+
+    def __init__(
+        self, unit: Person, key: bytes, largest: float, reward_weight: float,
+        products: Callable[[IntArray, int], FloatArray],
+    ) -> None:  # fmt: skip
+        self._unit, self._key, self._products = unit, key, products
+        self._square = (unit.budget * largest) ** 2 * (1.0 + reward_weight**2) * (1.0 - 2.0**-30)
+        self._reward = reward_weight**2
+        self._active: dict[bytes, bytes] = {}
+        self._spent = _Spent()
+        self._entered: Mapping[bytes, bytes] = _NO_CHANGES
+        self._own = 0, 0.0  # the latest input, and the product of its column with itself
+
+    def id_of(self, name: bytes) -> bytes:
+        """Return the id of a name. Names with one id, of probability 2**-128 for two, are one person."""
+        return blake2b(name, digest_size=ID_BYTES, key=self._key).digest()
+
+    def enter(self, changes: Mapping[bytes, bytes]) -> None:
+        """Enter the states that a commit made. Idempotent."""
+        if changes is self._entered:
+            return
+        for identity, state in changes.items():
+            if state == SPENT:
+                self._spent.add(identity)
+                self._active.pop(identity, None)
+            else:
+                self._active[identity] = state
+        self._entered = changes  # last: after an interrupt, all are entered again
+
+    def states(self) -> dict[bytes, bytes]:
+        """Return the state of each person by id, for `enter`. As secret as the rows."""
+        return {**self._active, **dict.fromkeys(self._spent.ids(), SPENT)}
+
+    def weighted(
+        self, people: People, rows: FloatArray, names: Sequence[bytes | None], inputs: Sequence[int]
+    ) -> tuple[FloatArray, People]:
+        """Return admitted rows as they count, and the people after them; ``people`` are those of the committed state.
+
+        Zero vectors are absent rows. They cost nothing, and need no name.
+        """
+        self.enter(people.changes)
+        out, changes = rows.copy(), dict[bytes, bytes]()
+        number, spent, full, shrunk, refused, total = people[1:]
+        squares = np.einsum("ij,ij->i", rows, rows)
+        for i in np.flatnonzero(squares).tolist():
+            name = names[i]
+            assert name is not None, "admission makes rows without a name absent"
+            identity = self.id_of(name)
+            state = changes[identity] if identity in changes else self._active.get(identity)
+            if state == SPENT or (state is None and identity in self._spent):
+                out[i], refused = 0.0, refused + 1
+                continue
+            root, after = self._charged(state, rows[i], inputs[i])
+            if after is not None:
+                number, spent = number + (state is None), spent + (after == SPENT)
+                changes[identity] = after
+            if root == 1.0:
+                full += 1
+            else:
+                out[i] = _shrunk(rows[i], root)
+                shrunk, refused = shrunk + (root > 0.0), refused + (root == 0.0)
+            total += root * root
+        return out, People(MappingProxyType(changes), number, spent, full, shrunk, refused, total)
+
+    def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[float, bytes | None]:
+        """Return the root of the weight of a row in input n, and the state of its person after it; None for none."""
+        size, used, count, inputs, held = row.size, 0.0, 0, _NO_INPUTS, None
+        if state is not None:
+            count = (len(state) - _Q.size) // (8 + 4 * size)
+            used = _Q.unpack_from(state)[0]
+            inputs = np.frombuffer(state, np.int64, count, _Q.size)
+            held = np.frombuffer(state, np.float32, count * size, _Q.size + 8 * count).reshape(count, size)
+            products, rows = self._products(inputs, n), held.astype(np.float64)
+            lengths = self._reward * (np.vecdot(rows, rows) + _REWARD_ERROR) if self._reward else None
+        if self._own[0] != n:
+            self._own = n, float(self._products(np.array([n]), n)[0])
+
+        def cost(one: FloatArray) -> tuple[float, float]:
+            """Return X and Y of the row."""
+            # Products of two rows are exact: sums of multiples of 2**-40 below 2**13.
+            length, cross = float(one @ one), 0.0
+            both = length * length
+            if self._reward:
+                both += self._reward * (length + _REWARD_ERROR) ** 2
+            if held is not None:
+                pairs = rows @ one
+                pairs *= pairs
+                if lengths is not None:
+                    pairs += lengths * (length + _REWARD_ERROR)
+                cross = float(products @ pairs)
+            return cross, self._own[1] * both
+
+        (cross, own), room, root, counts = cost(row), self._square - used, 1.0, row
+        if 2.0 * cross + own > room:
+            weight = max(0.0, room) / (cross + math.sqrt(cross * cross + own * max(0.0, room)))
+            root, less = math.sqrt(weight) if weight >= _LEAST_WEIGHT else 0.0, 2.0**-20
+            counts = _shrunk(row, root)
+            cross, own = cost(counts)
+            # Truncation shortens each entry, but may enlarge a product of rows with entries of both signs.
+            while 2.0 * cross + own > room and root > 0.0:
+                root, less = max(0.0, root - less), 2.0 * less
+                counts = _shrunk(row, root)
+                cross, own = cost(counts)
+            if not counts.any():
+                return 0.0, state
+        used += 2.0 * cross + own
+        if self._square - used < _NOTHING_LEFT * self._square or count + 1 >= self._unit.max_rows:
+            return root, SPENT
+        after = counts.astype(np.float32).tobytes()  # exact: multiples of 2**-20 up to 1
+        parts = _Q.pack(used), inputs.tobytes(), n.to_bytes(8, "little"), b"" if held is None else held.tobytes(), after
+        return root, b"".join(parts)
+
+
+def _shrunk(row: FloatArray, root: float) -> FloatArray:
+    """Return a row times the root of its weight, truncated toward zero to the lattice."""
+    return np.trunc(row * (root / STEP)) * STEP + 0.0
