@@ -165,6 +165,7 @@ class Session:
                     return
             self._is_complete = True
             return
+        self.stream.engine.adopt(self.source)
         self._tick()
         self.source.while_idle(self._tick)
         rows = batches(

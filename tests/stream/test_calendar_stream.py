@@ -393,7 +393,7 @@ def test_resume_and_close_first_close_what_is_due(clock, tmp_path):
 def test_a_store_with_rows_of_an_open_period_is_not_begun_anew(clock, tmp_path):
     with Store(tmp_path / "run.db") as store:
         stream(store=store).push(ROWS[0])
-    with Store(tmp_path / "run.db") as store, pytest.raises(UsageError, match="Continue with Stream":
+    with Store(tmp_path / "run.db") as store, pytest.raises(UsageError, match="Continue with Stream"):
         stream(store=store)
 
 
