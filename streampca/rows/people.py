@@ -76,6 +76,9 @@ class People(NamedTuple):
     weight: float = 0.0  #: sum of the weights
 
 
+NOBODY = People()
+
+
 class _Spent:
     """A set of ids in one block of memory, by open addressing: about 40 bytes an id."""
 
