@@ -42,6 +42,11 @@ def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "streampca", *map(str, words)]
 
 
+def done(words: list[str]) -> str:
+    """Run a command to its end; return its output."""
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout  # noqa: S603  # its own words
+
+
 def run_command(rows: Path, store: Path) -> list[str]:
     """Return the command that begins a durable run of the file."""
     end = START + timedelta(days=DAYS)
@@ -62,7 +67,8 @@ def released(store: Path) -> int:
 
 def killed_at(words: list[str], store: Path, count: int) -> int:
     """Run a command, kill it once the store has ``count`` releases, and return its exit status."""
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(words, stdout=quiet, stderr=quiet) as process:  # noqa: S603  # its own words
         while process.poll() is None and released(store) < count:
             time.sleep(0.002)
         process.kill()
@@ -72,7 +78,7 @@ def killed_at(words: list[str], store: Path, count: int) -> int:
 def exported(store: Path) -> list[str]:
     """Return the lines of all releases of a store."""
     out = store.with_suffix(".all.jsonl")
-    subprocess.run(command("export", store, "--out", out), check=True, capture_output=True)
+    done(command("export", store, "--out", out))
     return out.read_text(encoding="utf-8").splitlines()
 
 
@@ -80,15 +86,15 @@ def main(folder: Path) -> dict[str, object]:
     """Run everything in a folder; return what was measured."""
     rows, whole, broken = folder / "rows.csv", folder / "whole.db", folder / "run.db"
     write_rows(rows)
-    subprocess.run(run_command(rows, whole), check=True, capture_output=True)
+    done(run_command(rows, whole))
     statuses = [killed_at(run_command(rows, broken), broken, 5)]
     first = released(broken)
     again = command("resume", broken, "--no-live", "--set", "store.commit_every=1")
     statuses.append(killed_at(again, broken, first + 5))
     second = released(broken)
-    subprocess.run(again, check=True, capture_output=True)
+    done(again)
     lines = exported(broken)
-    record = subprocess.run(command("registry", broken), check=True, capture_output=True, text=True).stdout
+    record = done(command("registry", broken))
     return {
         "statuses": statuses, "releases at the kills": [first, second], "releases": len(lines) - 1,
         "equal": lines == exported(whole), "record": record,

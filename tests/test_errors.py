@@ -132,7 +132,7 @@ MESSAGES = [
         ("--set store.commit_every=500", "goes with --store"), ("--set window", "--set window: expected KEY=VALUE."),
         ("--set window=3", "--window: PrivateFPL takes no"), ("--set foo=1", "--set foo: PrivateFPL takes no such"),
         ("--horizon 0", "--horizon 0: expected an integer >= 1 or None."), ("--delta 1", "--delta 1"),
-        ("--release-every x", '--release-every: unable to convert "x"'), ("--frobnicate", "--frobnicate"),
+        ("--release-every x", "--release-every x: expected a whole number of s, min, h, d or w"), ("--frobnicate", "--frobnicate"),
         ("--set solver=smoothed --set solver.drift=-1",
          "--set solver.drift=-1.0: expected a finite number of at least 0."),
         ("--set regret.every=0", "--set regret.every=0: expected an integer >= 1."),

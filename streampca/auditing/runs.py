@@ -225,12 +225,13 @@ def feed_calendar(subject: Any, rows: list[Row], how: str) -> list[Any]:
     function is pushed singly.
     """
     width = next(np.size(row) for row in rows if row is not None and not callable(row))
-    options = {"features": [f"x{i}" for i in range(width)], "regret": None, "row_norm": 1.0, "start": _START}
+    names = tuple(f"x{i}" for i in range(width))
+    options: dict[str, Any] = {"features": names, "regret": None, "row_norm": 1.0, "start": _START}
     stream, out = sp.Stream(subject, **options), list[Any]()
     if how == "timed" and not any(map(callable, rows)):
         present = [i for i, row in enumerate(rows) if row is not None]
         values, times = np.array([rows[i] for i in present]), [_START + timedelta(days=i / 2) for i in present]
-        table = Table(options["features"], None, lambda: iter([values]), lambda _: iter([(values, [times])]))
+        table = Table(names, None, lambda: iter([values]), lambda _: iter([(values, [times])]))
         end = _START + timedelta(days=(len(rows) + 1) // 2)
         return [*released(*stream.run(table, time="at", end=end)), stream]
     for day in range((len(rows) + 1) // 2):

@@ -48,20 +48,18 @@ class CovarianceMechanism(Mechanism):
         count = terms.count(t - len(rows) + 1, t)  # without those of a warm-up
         return self.released_gram(GramSum.of(rows), count, outlet, terms, t)
 
-    def released_gram(self, gram: GramSum, count: int | None, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """Release the exact sum of ``count`` rows; None for a number that is private."""
+    def released_gram(self, gram: GramSum, count: float, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """Release the exact sum of ``count`` rows, infinite if their number is private."""
         d, std = gram.n_features, self.noise_std(gram.n_features)
         if self.discrete_noise:
             packed = outlet.release("gram", LatticeGram(gram), gram_noise(std, d).draw, std)
         else:
             packed = outlet.release("gram", gram, partial(self.noise, d), std)
-        details: dict[str, Any] = {"mechanism": type(self).__name__} | ({} if count is None else {"rows": count})
+        details: dict[str, Any] = {"mechanism": type(self).__name__} | ({} if math.isinf(count) else {"rows": count})
         details |= {name: getattr(self, name)(d) for name in self.shown}
         # Gaussian noise is independent in svec coordinates, so that one number describes it.
         stated = std if self.is_gaussian else None
-        fields = gram_fields(
-            packed, stated, terms, details, (math.inf if count is None else count) if self.center else None
-        )
+        fields = gram_fields(packed, stated, terms, details, count if self.center else None)
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 

@@ -88,11 +88,11 @@ class Recentering(NamedTuple):
     length: float  # |m|
     divisor: float  # n_t
     noisy_count: float  # n^
-    n_rows: int  # n
+    n_rows: float  # n
     adjacency: Adjacency
 
     @classmethod
-    def of(cls, noisy: FloatArray, n_rows: int, std: float, adjacency: Adjacency) -> Recentering:
+    def of(cls, noisy: FloatArray, n_rows: float, std: float, adjacency: Adjacency) -> Recentering:
         """Compute the mean from the released vector, whose noise has the standard deviation ``std`` in each entry."""
         # `counted` reads the corner of a matrix, c times the last number.
         noisy_count, count = counted(CONSTANT * float(noisy[-1]), n_rows, CONSTANT * std)

@@ -147,13 +147,14 @@ class Guarantee:
         times = "epsilon, and a larger delta" if self.delta else "epsilon"
         if self.mu is not None and not self.slack:
             times = f"mu = {self.mu:.4g}"
+        # Neighbors of a calendar differ in the number of rows, so that it is protected.
+        facts = {"add-remove": [], "zero-out": ["the number of rows and their positions"]}
         group = (
             "several rows of one person: m rows are" if self.unit == "one row" else f"groups: m times {self.unit} is"
         )
         return (
             "the choice of columns, bounds and other settings", "the times of publication",
-            # Neighbors of a calendar differ in the number of rows, so that it is protected.
-            *(["the number of rows" + " and their positions" * (self.adjacency == "zero-out")] * (self.adjacency != "add-remove")),
+            *facts.get(self.adjacency, ["the number of rows"]),
             "other runs on the same rows, which add to the total", f"{group} protected with m times {times}",
         )  # fmt: skip
 

@@ -263,7 +263,7 @@ class SketchProcessor(Processor, of=PrivateSketch):
 
 
 def about_mean(
-    noisy: FloatArray, omega: FloatArray, std: float, weight: float, rows: int
+    noisy: FloatArray, omega: FloatArray, std: float, weight: float, rows: float
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Return a released sketch about the mean, (d, m), Omega as it applies there, mean and count. Post-processing.
 

@@ -289,8 +289,10 @@ class WindowProcessor(Processor):
         view = after.close(outlet)
         after.chain = outlet.chain
         details = {"window": [view.first, after.t], **view.details}
-        count = self.terms.count(view.first, after.t) if view.weight is None else view.weight
-        about = count if self.algorithm.center else None
+        # A public number, in a decayed sum that of its weights; infinite where none is public.
+        covered = self.terms.count(view.first, after.t)
+        covered = covered if view.weight is None or math.isinf(covered) else view.weight
+        about = covered if self.algorithm.center else None
         fields = gram_fields(view.packed, view.std, self.terms, details, about, view.smoothed)
         return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -121,7 +122,7 @@ class TumblingProcessor(Processor, of=Tumbling):
         t, mechanism = self.t + count, self.algorithm.mechanism
         assert isinstance(mechanism, GaussianCovariance)
         gram = GramSum(self.n_features).add_high_low(high, low)
-        release = mechanism.released_gram(gram, None, outlet, self.terms, t)
+        release = mechanism.released_gram(gram, math.inf, outlet, self.terms, t)
         return self.after(t, outlet.chain), release
 
     def finish(self, outlet: Outlet) -> tuple[TumblingProcessor, Release | None]:

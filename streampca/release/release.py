@@ -134,6 +134,12 @@ class Release(Answered):
         return self.terms.features
 
     @property
+    def count(self) -> float | None:
+        """Number of rows: the estimate in a centered release, else the public one; None if it is private."""
+        count = float(self._details.get("count", 0.0)) or _rows_covered(self)
+        return None if math.isinf(count) else count
+
+    @property
     def period(self) -> tuple[datetime, datetime] | None:
         """Start and end of period `t` of the calendar, in UTC; None without a grid."""
         calendar = self.terms.calendar
@@ -564,17 +570,14 @@ def before_centering(release: Release) -> FloatArray:
 
 
 def rows_summed(release: Release) -> float:
-    """Return the number of rows to divide the sums of a release by; 1 for a decayed sum.
+    """Return the number of rows to divide the sums of a release by; 1 for a decayed sum, and for `Release.count` None.
 
     Of a centered release, the released number of rows that are present. Of others, the public number of rows.
     """
-    details = release.details
-    if "decay_per_release" in details:
-        return 1.0
-    return float(details.get("count", 0.0)) or float(_rows_covered(release))
+    return 1.0 if "decay_per_release" in release.details else release.count or 1.0
 
 
-def _rows_covered(release: Release) -> int:
+def _rows_covered(release: Release) -> float:
     """Return the public number of rows of the window, block or stream of a release, without those of a warm-up."""
     details, terms = release.details, release.terms
     window, block = details.get("window"), details.get("rows")

@@ -156,7 +156,8 @@ class Lane:
         if self.scales is not None:
             start, scales = self.scales
             scale = scales[n - start]
-        rows, least, variance = 1, 0.0, 0.0
+        rows: float = 1
+        least = variance = 0.0
         if center:
             rows, least, variance = self.terms.count(1, t), least_count(std), sum_variance(std)
         public = np.empty(self.public)

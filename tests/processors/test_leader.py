@@ -18,7 +18,7 @@ HORIZON = 2000
 @dataclass(frozen=True)
 class Noisy:
     noise: GeometricBLT
-    release_every: int = 1
+    every: int = 1
     n_components: int = 2
     horizon: int = HORIZON
 
@@ -27,7 +27,7 @@ class Noisy:
 
 
 def every_release(algorithm: Noisy, stds: np.ndarray, rows_played: int, d: int, opt: float) -> float:
-    played = rows_played // algorithm.release_every
+    played = rows_played // algorithm.every
     return perturbed_leader_regret(
         opt,
         stds=stds[:played],
@@ -35,7 +35,7 @@ def every_release(algorithm: Noisy, stds: np.ndarray, rows_played: int, d: int, 
         variation=float(np.abs(np.diff(stds[:played], prepend=0.0)).sum()),
         n_features=d,
         n_components=algorithm.n_components,
-        rows_per_release=algorithm.release_every,
+        rows_per_release=algorithm.every,
     )
 
 
@@ -64,6 +64,6 @@ def test_all_of_the_variation_counts() -> None:
 
 
 def test_nothing_is_played_before_the_first_release() -> None:
-    algorithm = Noisy(GeometricBLT(HORIZON // 5, mu=1.0), release_every=5)
+    algorithm = Noisy(GeometricBLT(HORIZON // 5, mu=1.0), every=5)
     assert worst_case_bound(algorithm, 8, 5, 4.0) == 4.0
     assert math.isfinite(worst_case_bound(algorithm, 8, 6, 1e30))
