@@ -77,7 +77,7 @@ class Configuration(ABC):
         )  # fmt: skip
 
     @property
-    def sensitivity(self) -> float:
+    def unit_sensitivity(self) -> float:
         """Sensitivity of the Gram matrix to the unit of privacy (`Budget.sensitivity`, `streampca.rows.people`)."""
         return self.budget.sensitivity(center=self.center) * (1.0 if self.unit is None else self.unit.budget)
 

@@ -115,7 +115,7 @@ class PrivateFPL(Leader):
         leaves = None if self.horizon is None else self.leaves(self.horizon)
         inputs = "periods" if self.has_calendar else "rows"
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} {inputs}"
-        sensitivity = self.sensitivity
+        sensitivity = self.unit_sensitivity
         if self.publish_regret:
             # The cost of a person is in units of that of a full row, with its reward, also under replace.
             whole = sensitivity * math.hypot(1.0, REWARD_WEIGHT)

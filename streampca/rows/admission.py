@@ -137,8 +137,8 @@ class Admission:
         linearly onto ``[-1, 1] * row_norm / sqrt(d)``, so that no row is longer than row_norm.
     features : names of the features, in order. If None, those of the first row (`fixed_by`).
     n_features : number of features, if known.
-    center : append the constant of `linalg.centering` to every row that is present. Bad rows (`bad_values`) and rows of a
-        warm-up are zero vectors with or without it.
+    center : append the constant of `linalg.centering` to every row that is present. Bad rows (`bad_values`) and rows
+        of a warm-up are zero vectors with or without it.
     found : the estimated private bounds, (lower, upper). Until then every row is admitted as an absent row, and votes.
     """
 

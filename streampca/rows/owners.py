@@ -37,7 +37,9 @@ def owned(unit: Person | None, rows: Any, person: Any = ...) -> tuple[Any, Names
             raise UsageError(f"person: {len(names)} names for {len(rows)} rows. Name one for each row")
         return rows, names
     if not columns:
-        raise UsageError(f"unit: the stream does not know whose rows these are. Use {_NOT_NAMED}, or Person(column=...)")
+        raise UsageError(
+            f"unit: the stream does not know whose rows these are. Use {_NOT_NAMED}, or Person(column=...)"
+        )
     if is_frame(rows):
         if missing := [name for name in columns if name not in rows.columns]:
             raise UsageError(f"unit: the table lacks the columns {missing}. Add them, or use {_NOT_NAMED}")
@@ -72,7 +74,7 @@ def _mapping(row: Any) -> Mapping[Any, Any] | None:
         return row
     if (fields := getattr(row, "_fields", None)) is not None:
         return dict(zip(fields, row, strict=True))
-    labels = getattr(row, "index", None)
+    labels: Any = getattr(row, "index", None)
     if hasattr(labels, "dtype") and all(isinstance(label, str) for label in labels):
         return dict(zip(labels, row, strict=True))
     return None

@@ -30,7 +30,16 @@ from streampca.store.config import config_of, label_of
 from streampca.store.database import Database, checksum, plain_errors
 from streampca.store.keys import RunKey
 from streampca.store.ledger import Account
-from streampca.store.records import damaged, decode, encode, groups_of, record_of, release_records, release_size, size_of
+from streampca.store.records import (
+    damaged,
+    decode,
+    encode,
+    groups_of,
+    record_of,
+    release_records,
+    release_size,
+    size_of,
+)
 from streampca.store.row_digest import TakenRows
 from streampca.store.witness import LockFile, Point, Witness
 from streampca.store.writing_thread import Job, WritingThread, wait_for_last_calls
@@ -355,7 +364,7 @@ class Writer:
         people, changed = None, dict[bytes, bytes]()
         for entry in entries:
             if entry.people is not None:
-                people, changed = entry.people, changed | entry.people.changes
+                people, changed = entry.people, {**changed, **entry.people.changes}
         if people is not None and engine.budgets is not None:
             facts["people"] = [number, key.seal("people", number, encode(people[1:]))]
         states = [(one, number, key.seal(f"person {one.hex()}", number, state)) for one, state in changed.items()]

@@ -201,7 +201,10 @@ def _push_many(
 
 @exclusive
 def push_timed(
-    engine: Engine, values: FloatArray, numbers: IntArray, position: Callable[[int], Position | None],
+    engine: Engine,
+    values: FloatArray,
+    numbers: IntArray,
+    position: Callable[[int], Position | None],
     names: Names | None = None,
 ) -> Steps:
     """Count raw rows in the periods ``numbers``, from 0 and ascending, after the periods before them are closed.
