@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streampca.privacy.budget import Budget as Budget
     from streampca.privacy.guarantee import Guarantee as Guarantee
     from streampca.privacy.randomness import Randomness as Randomness
+    from streampca.privacy.unit import Person as Person
     from streampca.processors.base import Algorithm as Algorithm, Processor as Processor
     from streampca.processors.dp_pca import DPPCA as DPPCA
     from streampca.processors.oja import Oja as Oja
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from streampca.stream.blocks import BlockGram as BlockGram
     from streampca.stream.step import Step as Step, Steps as Steps
     from streampca.stream.stream import Stream as Stream
-    from streampca.users import UserStream as UserStream
     from streampca.views.check import Check as Check
 
 __version__ = "0.2.0.dev0"
@@ -76,6 +76,7 @@ _HOME = {
         "privacy.budget": "Budget",
         "privacy.guarantee": "Guarantee",
         "privacy.randomness": "Randomness",
+        "privacy.unit": "Person",
         "processors.base": "Algorithm Processor",
         "processors.dp_pca": "DPPCA",
         "processors.oja": "Oja",
@@ -98,7 +99,6 @@ _HOME = {
         "stream.blocks": "BlockGram",
         "stream.step": "Step Steps",
         "stream.stream": "Stream",
-        "users": "UserStream",
         "views.check": "Check",
     }.items()
     for name in names.split()

@@ -38,11 +38,12 @@ from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note
+from streampca.processors.base import REWARD_WEIGHT
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.private_sketch import PrivateSketch
-from streampca.processors.rewards import REWARD_WEIGHT, reward_scale
+from streampca.processors.rewards import reward_scale
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.rows.bounds import PrivateBounds
@@ -310,11 +311,10 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield from _parts(subject.mechanism, d, notes)
         case PrivateFPL():
             move = gram_move(d, adjacency, center=subject.center, rewards=subject.publish_regret)
-            users = subject.max_rows_per_user or 1
             # The bound on the move of centered rewards is not attained.
-            tight = users == 1 and subject.horizon is not None and d > 1
+            tight = subject.horizon is not None and d > 1
             tight = tight and not (subject.center and subject.publish_regret)
-            norm, rows = columns_norm(subject.mechanism, users, subject.every)
+            norm, rows = columns_norm(subject.mechanism)
             yield Claim(f"mu of running sums by dense matrices, {rows}", mu, move * norm, tight)
         case DoublingFPL():
             norm, rows = columns_norm(subject.first_epoch(d).mechanism)

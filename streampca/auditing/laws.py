@@ -29,10 +29,10 @@ from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import LatticeSum
 from streampca.privacy.randomness import Note
+from streampca.processors.base import REWARD_WEIGHT
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_sketch import PrivateSketch
-from streampca.processors.rewards import REWARD_WEIGHT
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 

@@ -17,7 +17,8 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.discrete_gaussian import LatticeGram
 from streampca.privacy.outlet import Counts, LatticeSum
 from streampca.privacy.randomness import Note
-from streampca.processors.rewards import REWARD_WEIGHT, GramWithRewards
+from streampca.processors.base import REWARD_WEIGHT
+from streampca.processors.rewards import GramWithRewards
 from streampca.release.release import Release
 
 

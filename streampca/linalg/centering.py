@@ -1,8 +1,8 @@
 """Gram matrices about the mean, from one private release of sum a a^T, sum a and the number of rows.
 
 A centered stream appends one public constant c to every admitted row a, so that the longer row is ``b = (a, c)``. A row
-that is *absent* becomes the zero vector, without the constant: a bad row, a row past the cap of its user, and a row
-that serves for private bounds. Over the m rows that are present, the Gram matrix of the longer rows holds ``sum a
+that is *absent* becomes the zero vector, without the constant: a bad row, and a row that
+serves for private bounds. Over the m rows that are present, the Gram matrix of the longer rows holds ``sum a
 a^T``, ``c sum a`` and, in its corner, ``c**2 m``. All of it is released with the same noise. An absent row adds nothing
 to any entry, so that absent rows leave the sums equal to the bit.
 

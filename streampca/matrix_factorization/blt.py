@@ -212,7 +212,8 @@ class GeometricBLT(BufferedFactorization):
     def _growth(self, inputs: IntArray, n: int) -> FloatArray:
         # Every column is divided by its own norm.
         last, own = self.horizon + 1, _last_column(self.horizon, self.horizon + 1 - n)[2]
-        return np.sqrt(np.array([_last_column(self.horizon, last - i)[2] / own for i in inputs.tolist()]))
+        growth: FloatArray = np.sqrt(np.array([_last_column(self.horizon, last - i)[2] / own for i in inputs.tolist()]))
+        return growth
 
     def constants(self) -> tuple[object, ...]:
         # A million scales make no label: those of the steps 1, 2, 4, ... and of the last one determine the fit.

@@ -95,7 +95,7 @@ class Buffers:
         return float(self.level**2 * level + 2.0 * self.level * single + pairs)
 
     def lagged_products(self, n: float, kept: float = 1.0) -> tuple[FloatArray, FloatArray]:
-        """Return weights v and logarithms l: ``sum(v exp(l lag))`` is the product of two columns of C, ``lag`` > 0 apart.
+        """Return weights v and logarithms l: two columns of C, ``lag`` > 0 apart, have product ``sum(v exp(l lag))``.
 
         The later column has n entries, also infinity; coefficient k is multiplied by ``kept**k``.
         """

@@ -6,11 +6,12 @@ import inspect
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
-from streampca.errors import refuse_guess
+from streampca.errors import BadParameterError, refuse_guess
 from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import check_memory
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.unit import Person
 
 
 class Configuration(ABC):
@@ -31,8 +32,8 @@ class Configuration(ABC):
     scope: str  # of the guarantee, as the next six
     theorem: str
     citation: str
-    unit: str = "one row"
-    contribution: str = "one row"
+    #: Unit of privacy, a parameter of classes that can weight rows; None for one row. A text is short for its column.
+    unit: Person | None = None
     slack: float = 0.0
     floating_delta: float | None = 0.0
     #: Whether Gram matrices are about the mean; rows then have the constant of `linalg.centering`. A parameter of
@@ -52,6 +53,10 @@ class Configuration(ABC):
         if vars(self).get("center", False) is None:  # of a class that can center
             # Sums of rewards are released about 0 by default: intervals of a centered regret are wider.
             object.__setattr__(self, "center", not getattr(self, "publish_regret", False))
+        if isinstance(unit := vars(self).get("unit"), (str, tuple)):
+            object.__setattr__(self, "unit", Person(column=unit))
+        elif not isinstance(unit, Person | None):
+            raise BadParameterError("unit", unit, "a Person, such as Person(column='patient')")
         use_plain_numbers(self)
         check_components(self.n_components, optional=self.finds_components)
         if hasattr(self, "epsilon"):
@@ -62,12 +67,19 @@ class Configuration(ABC):
     @property
     def guarantee(self) -> Guarantee:
         """Guarantee of all releases together. Known before any row."""
-        budget = self.budget
+        budget, unit, theorem = self.budget, self.unit, self.theorem
         return Guarantee(
-            budget.epsilon, budget.delta, budget.adjacency, self.scope, self.theorem, self.citation, self.unit,
+            budget.epsilon, budget.delta, budget.adjacency, self.scope,
+            theorem if unit is None else f"{theorem}; rows weighted by the budget of their {unit.name}", self.citation,
+            "one row" if unit is None else f"one {unit.name}",
             self.mu if self.is_gaussian else None, self.slack, floating_delta=self.floating_delta,
-            contribution=self.contribution,
+            contribution="one row" if unit is None else unit.contribution,
         )  # fmt: skip
+
+    @property
+    def unit_sensitivity(self) -> float:
+        """Sensitivity of the Gram matrix to the unit of privacy (`Budget.sensitivity`, `streampca.rows.people`)."""
+        return self.budget.sensitivity(center=self.center) * (1.0 if self.unit is None else self.unit.budget)
 
     def guarantee_for(self, n_features: int) -> Guarantee:
         """Return the guarantee of all releases of rows with this number of features."""

@@ -53,9 +53,9 @@ class Person:
         use_plain_numbers(self)
         columns = self.columns
         if not all(isinstance(one, str) and one for one in columns) or len(set(columns)) < len(columns):
-            raise BadParameterError("unit.column", self.column, "the name of a column, a tuple of distinct ones, or None")
-        if isinstance(self.column, list):
-            object.__setattr__(self, "column", columns)
+            raise BadParameterError(
+                "unit.column", self.column, "the name of a column, a tuple of distinct ones, or None"
+            )
         if not (isinstance(self.budget, (int, float)) and 1e-3 <= self.budget <= 1e3):
             raise BadParameterError("unit.budget", self.budget, "a number of full rows from 0.001 to 1000")
         check_count("unit.max_rows", self.max_rows, most=2**20)
@@ -108,9 +108,9 @@ def _text(value: Any) -> str:
     if isinstance(value, (int, np.integer, np.bool_)):
         return str(int(value))
     if isinstance(value, (float, np.floating)):
-        most = _EXACT.get(value.dtype.itemsize, 0.0) if isinstance(value, np.floating) else _EXACT[8]
+        size, value = value.dtype.itemsize if isinstance(value, np.floating) else 8, float(value)
         # Other numbers are nobody, because rounding may have made two people equal.
-        return str(int(value)) if abs(value) < most and value == math.floor(value) else ""
+        return str(int(value)) if abs(value) < _EXACT.get(size, 0.0) and value == math.floor(value) else ""
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
         return str(int(value))
     return ""

@@ -13,9 +13,11 @@ from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from streampca.calendar import CAVEAT, MANUAL, length_of, periods_of
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
-from streampca.linalg.centering import CONSTANT, are_present
+from streampca.linalg.centering import CONSTANT, JOINT_FACTOR, are_present
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import GramSum, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
@@ -27,12 +29,15 @@ from streampca.privacy.randomness import Randomness
 from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
+from streampca.rows.people import Budgets
 from streampca.state import State, fields_of, label_of
 
 #: Default number of rows between releases. A release a row is rarely read, and has more noise.
 RELEASE_EVERY = 100
 #: Parameters that count rows or directions. None is accepted where it is the default.
-_COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size", "max_rows_per_user")
+_COUNTS = ("window", "horizon", "release_every", "checkpoint_every", "batch_size")
+#: Weight c of a reward relative to its row's Gram matrix, whose noise grows by sqrt(1 + c**2) = 11.8 % (zero-out).
+REWARD_WEIGHT = 0.5
 #: Largest number of rows in a block: float64 counts them exactly.
 _MOST = 2**53
 
@@ -83,7 +88,7 @@ class Algorithm(Configuration):
                 "Tumbling(GaussianCovariance(...)), or a number of rows"
             )
         # Addition and removal of a row move one period's sum by a row, which no other adjacency describes.
-        own = {"adjacency": "zero-out", "publish_regret": False, "keep_short": False, "max_rows_per_user": None}
+        own = {"adjacency": "zero-out", "publish_regret": False, "keep_short": False}
         for option, remedy in own.items():
             value = vars(self).get(option, remedy)
             if value != remedy:
@@ -120,12 +125,26 @@ class Algorithm(Configuration):
                 f"release_every={self.release_every!r}: the rows of a block have no times. Push rows, or pass a number "
                 "of rows as release_every="
             )
-        # A sum over a block does not show its rows, on which rewards, caps of users and gradients depend.
+        if self.unit is not None:
+            raise UsageError("unit=Person(...): a block does not show whose rows it holds. Push rows, or omit unit=")
+        # A sum over a block does not show its rows, on which rewards and gradients depend.
         if not self.absorbs_grams:
             raise UsageError(
                 f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks. Use PrivateFPL "
-                "without publish_regret= and max_rows_per_user=, or push rows"
+                "without publish_regret=, or push rows"
             )
+
+    def products(self, inputs: IntArray, n: int) -> FloatArray:
+        """Return `MatrixFactorization.products` of all releases. The default is that of inputs without common noise."""
+        same: FloatArray = (inputs == n).astype(np.float64)
+        return same
+
+    def budgets(self, key: bytes) -> Budgets | None:
+        """Return the budgets of the people of a stream, before its first row; None if the unit is a row."""
+        if self.unit is None:
+            return None
+        reward = REWARD_WEIGHT if getattr(self, "publish_regret", False) else 0.0
+        return Budgets(self.unit, key, JOINT_FACTOR if self.center else 1.0, reward, self.products)
 
     def noise_law(self, n_features: int) -> NoiseLaw | None:
         """Return the law of the noise in Gram matrices, for the terms of releases; None as in `Terms`."""
@@ -219,6 +238,13 @@ class Processor(State, ABC):
         every, left = self.algorithm.every, self.rows_left
         due: int = _MOST if self.algorithm.batches else every - self.t % every
         return due if left is None else min(due, left)
+
+    def inputs_of(self, count: int) -> Sequence[int]:
+        """Return the numbers of the inputs, from 1, to which the next ``count`` rows belong."""
+        every = self.algorithm.every
+        if self.algorithm.has_calendar:  # rows of the open period
+            return [self.t + 1] * count
+        return [(self.t + i) // every + 1 for i in range(count)]
 
     @abstractmethod
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:

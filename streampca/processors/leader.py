@@ -51,6 +51,9 @@ class Leader(Algorithm):
         """Standard deviation of a diagonal entry of the noise in release n."""
         return self.mechanism.std(n)
 
+    def products(self, inputs: IntArray, n: int) -> FloatArray:
+        return self.mechanism.products(inputs, n)
+
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
 

@@ -16,10 +16,10 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import DMRST22
 from streampca.matrix_factorization.noises import BLT, FACTORIZATIONS, NOISES, Noise
-from streampca.matrix_factorization.participation import user_factor
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.base import RELEASE_EVERY, Processor
+from streampca.privacy.unit import Person
+from streampca.processors.base import RELEASE_EVERY, REWARD_WEIGHT, Processor
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
@@ -61,8 +61,9 @@ class PrivateFPL(Leader):
         (`linalg.centering`). 12.5 % more noise, and more along the mean (`linalg.centering.MeanNoise`). If False, the
         form of the papers, the first component of rows far from 0 is close to the direction of their mean. None means
         True, but False with ``publish_regret``.
-    max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
-        enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
+    unit : a `Person`, or the name of its column, to protect all rows of a person together, which count with weights
+        (`streampca.rows.people`). The noise is that for single rows, times the budget of the `Person`. None protects
+        one row.
 
     Notes
     -----
@@ -75,7 +76,7 @@ class PrivateFPL(Leader):
     subspace and c = 1/2. Their sensitivity is sqrt(1 + c**2) or sqrt(2 + c**2) (`processors.rewards`), and `noise_std`
     includes it. With ``center`` they are svec(b b^T) for b = (a, c), c**2 = 1/8, and 0 for an absent row: of
     sensitivity 1.125 or 1.125 sqrt(2) (proof in `linalg.centering`). The matrix about the mean is post-processing. The
-    guarantee of users uses only these norms.
+    guarantee of people uses only these norms.
 
     *Differences from the paper.* The tree of DTTZ14 calibrated exactly in svec coordinates has about 50 times less
     noise. The extra noise of Algorithm 4, line 6 only evens out the tree's standard deviation and is omitted.
@@ -91,7 +92,7 @@ class PrivateFPL(Leader):
     publish_regret: bool = False
     solver: Solver = Exact()  # noqa: RUF009 it is immutable
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
-    max_rows_per_user: int | None = None
+    unit: Person | str | tuple[str, ...] | None = None  # type: ignore[assignment]  # a text is resolved
 
     absorbs_periods = True
 
@@ -110,31 +111,36 @@ class PrivateFPL(Leader):
         if smoothed and self.has_calendar:
             # Its model of an input needs the number of rows in it, which is private.
             raise UsageError(f"solver=Smoothed(), release_every={self.release_every!r}: not supported. Use Exact()")
-        mu, users = self.mu, self.max_rows_per_user
+        self._check_unit()
         leaves = None if self.horizon is None else self.leaves(self.horizon)
         inputs = "periods" if self.has_calendar else "rows"
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} {inputs}"
-        sensitivity = self.budget.sensitivity(center=self.center)
+        sensitivity = self.unit_sensitivity
         if self.publish_regret:
-            sensitivity = joint_sensitivity(sensitivity)
-        mechanism = self.noise.mechanism(leaves, mu, sensitivity)
-        if users is not None:
-            # All rows of a user move together, so the noise grows by the worst sum of that many columns of the encoder.
-            factor = user_factor(mechanism, users, self.every)
-            mechanism = self.noise.mechanism(leaves, mu, sensitivity * factor)
-            object.__setattr__(self, "unit", f"one user with up to {users} rows")
-            object.__setattr__(self, "contribution", f"{users} rows")
+            # The cost of a person is in units of that of a full row, with its reward, also under replace.
+            whole = sensitivity * math.hypot(1.0, REWARD_WEIGHT)
+            sensitivity = joint_sensitivity(sensitivity) if self.unit is None else whole
         vars(self).update({
-            # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
-            "absorbs_grams": not self.publish_regret and users is None,
+            # Rewards are rounded row by row, and rows of people are weighted, so a sum over a block is not enough.
+            "absorbs_grams": not self.publish_regret and self.unit is None,
             "is_bounded": self.solver.bounded and self.noise.smooth and not (self.center or self.has_calendar),
-            "mechanism": mechanism,
+            "mechanism": self.noise.mechanism(leaves, self.mu, sensitivity),
             "scope": f"all releases of {rows}"
             + (", with the noisy sums of rewards" if self.publish_regret else "")
             + (", with the noisy sums of rows" if self.center else ""),
             "theorem": RUNNING_GRAMS + self.noise.remark,
             "citation": f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
         })  # fmt: skip
+
+    def _check_unit(self) -> None:
+        """Raise unless the unit fits the other parameters."""
+        if self.unit is None:
+            return
+        if self.noise.arithmetic is not None:
+            raise UsageError(f"unit={self.unit!r}: not supported by noise={self.noise!r}. Use noise=BLT() or Tree()")
+        if self.center and self.publish_regret:
+            # A reward about a mean is not linear in the weight of its row.
+            raise UsageError("unit, center=True, publish_regret=True: not supported together. Use center=False")
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()

@@ -10,11 +10,9 @@ import numpy as np
 
 from streampca.linalg.lattice import GramSum, grid_bits
 from streampca.linalg.types import FloatArray
+from streampca.processors.base import REWARD_WEIGHT
 from streampca.release.scoring import Scoring, score
 from streampca.state import State
-
-#: Weight c of a reward relative to its row's Gram matrix, whose noise grows by sqrt(1 + c**2) = 11.8 % (zero-out).
-REWARD_WEIGHT = 0.5
 
 #: Rewards are summed in units of 2**-30.
 _BITS = 30

@@ -43,9 +43,10 @@ class Terms:
     def count(self, first: int, last: int) -> float:
         """Return the public number of rows from ``first`` to ``last`` without those of the warm-up; at least 1.
 
-        Infinite with a calendar, where no number of rows is public.
+        Infinite where no such number is public: with a calendar, and with a unit other than a row.
         """
-        return math.inf if self.calendar is not None else max(1, last - max(first - 1, self.warmup))
+        is_private = self.calendar is not None or self.guarantee.unit not in ("one row", "none")
+        return math.inf if is_private else max(1, last - max(first - 1, self.warmup))
 
     @cached_property
     def encoded(self) -> dict[str, bytes]:

@@ -36,11 +36,9 @@ VERSION = 1
 # The same of the map with the constant: bad rows had it in version 1.
 _CENTERED = 2
 #: Reasons for bad rows. A missing value is a nan.
-REASONS = ("missing value", "infinite value", "not a number", "unreadable record")
+REASONS = ("missing value", "infinite value", "not a number", "unreadable record", "no person")
 # A row that was bad before admission is all nan, and the low bits of its first entry hold the reason.
 _NAN = 0x7FF8_5354_0000_0000
-# The same number for a row that is absent by a public rule. It is neither an error nor counted as bad.
-_ABSENT = len(REASONS)
 # Values outside their range by less than one lattice step are not clamped.
 _OUTSIDE = 1.0 + STEP
 #: Exceptions of a conversion to a number.
@@ -48,11 +46,10 @@ _NO_NUMBER = (TypeError, ValueError, ArithmeticError, RuntimeError)
 _SEQUENCES = (list, tuple)
 
 
-def bad_values(reason: str | None, n_features: int) -> FloatArray:
-    """Return a row of nan that admission counts under one of `REASONS`; not as bad if None, for an absent row."""
+def bad_values(reason: str, n_features: int) -> FloatArray:
+    """Return a row of nan that admission counts under one of `REASONS`."""
     row = np.full(n_features, np.nan)
-    number = _ABSENT if reason is None else REASONS.index(reason)
-    row[0] = np.array(_NAN + number, dtype=np.uint64).view(np.float64)
+    row[0] = np.array(_NAN + REASONS.index(reason), dtype=np.uint64).view(np.float64)
     return row
 
 
@@ -140,8 +137,8 @@ class Admission:
         linearly onto ``[-1, 1] * row_norm / sqrt(d)``, so that no row is longer than row_norm.
     features : names of the features, in order. If None, those of the first row (`fixed_by`).
     n_features : number of features, if known.
-    center : append the constant of `linalg.centering` to every row that is present. Bad rows, rows past the cap of a
-        user (`bad_values`) and rows of a warm-up are zero vectors with or without it.
+    center : append the constant of `linalg.centering` to every row that is present. Bad rows (`bad_values`) and rows
+        of a warm-up are zero vectors with or without it.
     found : the estimated private bounds, (lower, upper). Until then every row is admitted as an absent row, and votes.
     """
 
@@ -317,7 +314,7 @@ class Admission:
                 # The number in the mark of a row that has one; those of the others are larger.
                 marks = rows[bad, 0].view(np.uint64) - np.uint64(_NAN)
                 missing = np.isnan(rows[bad]).any(axis=1)
-                reasons[bad] = np.where(marks <= _ABSENT, marks, np.where(missing, 0, 1))
+                reasons[bad] = np.where(marks < len(REASONS), marks, np.where(missing, 0, 1))
                 # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
                 rows = np.where(bad[:, None], self.middle, rows)
         if self.is_warming_up and isinstance(self.bounds, PrivateBounds):

@@ -106,7 +106,10 @@ class PrivateBounds:
 
         Raises `BadParameterError` if the guarantee does not allow Gaussian noise, or does not refer to single rows.
         """
-        if guarantee.adjacency not in ("zero-out", "replace") or guarantee.unit != "one row" or not guarantee.delta:
+        if guarantee.unit != "one row":
+            # A person may have rows in the warm-up and after it, so that budgets would add up.
+            raise UsageError("bounds='private', unit=Person(...): not supported together. Pass bounds=(lower, upper)")
+        if guarantee.adjacency not in ("zero-out", "replace") or not guarantee.delta:
             raise BadParameterError("bounds", "private", f"a guarantee for single rows with delta > 0, not {guarantee}")
         mu = mu_of(guarantee.epsilon, guarantee.delta) if guarantee.mu is None else guarantee.mu
         return cls(mu=mu, adjacency=guarantee.adjacency, warmup=warmup, horizon=horizon)

@@ -42,7 +42,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,6 +74,9 @@ class People(NamedTuple):
     shrunk: int = 0  #: number of rows of a smaller weight
     refused: int = 0  #: number of rows of weight 0
     weight: float = 0.0  #: sum of the weights
+
+
+NOBODY = People()
 
 
 class _Spent:

@@ -19,6 +19,7 @@ from streampca.errors import StoreCorruptError, UsageError, reason, short
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy import outlet, randomness
+from streampca.privacy.unit import Person
 from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Solver
 from streampca.regret.private_regret import PrivateRegret
@@ -46,7 +47,7 @@ def storable(name: Any) -> type[Any] | None:
     # The papers load much of scipy, so they are imported for their own names only.
     room = package if name in package.__all__ else package.papers
     kind = getattr(room, name) if name in room.__all__ else None
-    kinds = (Algorithm, Mechanism, Noise, Solver, RegretLog, PrivateRegret)
+    kinds = (Algorithm, Mechanism, Noise, Solver, RegretLog, PrivateRegret, Person)
     return kind if isinstance(kind, type) and issubclass(kind, kinds) and is_dataclass(kind) else None
 
 

@@ -23,16 +23,17 @@ from streampca.store.writing_thread import wait_for_last_calls
 
 T = TypeVar("T")
 
-SCHEMA = 5
+SCHEMA = 6
 
 # Small values under their names, each with its checksum.
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;"
 # log: entries since the snapshot. points: where the latest commits ended. A record of releases is numbered by the row
-# of its last one.
+# of its last one. people: states of the people of a stream whose unit of privacy is a person, by their hashed names.
 _TABLES = """
 CREATE TABLE log (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
 CREATE TABLE snapshot (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
 CREATE TABLE points (number INTEGER PRIMARY KEY, t INTEGER NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE people (id BLOB PRIMARY KEY, number INTEGER NOT NULL, sealed BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE releases (number INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);
 """
 _PAGE = 16384
@@ -261,6 +262,14 @@ class Database(SQLiteFile):
         while (found := self.first(query, after, last)) is not None:
             after = found[0]
             yield found
+
+    def all_rows(self, table: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a table, in one transaction."""
+        found: list[tuple[Any, ...]] = self.transact(
+            lambda db: db.execute(f"SELECT * FROM {table}").fetchall(),  # noqa: S608
+            write=False,
+        )
+        return found
 
     def releases(self, after: int = 0) -> Iterator[Release]:
         """Yield the releases after row ``after``, in order. Publishable. `StoreCorruptError` for damage or a gap."""

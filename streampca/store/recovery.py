@@ -14,11 +14,12 @@ from streampca.release.release import Release
 from streampca.store.config import check_label, load, stream_of
 from streampca.store.database import Database
 from streampca.store.keys import RunKey
+from streampca.store.log import sealed_people
 from streampca.store.records import damaged, decode, encode, entry_of
 from streampca.store.witness import Point
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine
-from streampca.stream.replay import replay, restore
+from streampca.stream.replay import replay, restore, restore_people
 from streampca.stream.stream import Stream
 
 logger = logging.getLogger("streampca.store")
@@ -109,6 +110,7 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
         replay_checked(engine, entries(), database.releases(t or 0), path)
     except (KeyError, TypeError, ValueError, AttributeError, HorizonReachedError) as problem:
         raise damaged(f"{path}: the stored state does not fit the configuration ({reason(problem)})") from problem
+    restore_people(engine, *sealed_people(database, key))
     if stream.t != progress.rows:
         raise damaged(f"{path}: {stream.t} rows found, {progress.rows} expected")
     logger.info("resumed: run=%s rows=%d snapshot=%d", key.run, progress.rows, progress.snapshot)

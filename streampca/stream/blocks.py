@@ -26,6 +26,7 @@ from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.randomness import encoded
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
+from streampca.rows.people import People
 from streampca.rows.protocol import Position
 
 if TYPE_CHECKING:  # processes of a pool do not need these modules
@@ -161,6 +162,7 @@ class Entry(NamedTuple):
     #: Or "finish", "generation" where the run continued as another one, or those of `streampca.stream.periods`.
     kind: str = "rows"
     position: Position | None = None  #: of the source after it; None if unknown
+    people: People | None = None  #: of the stream after it, with the states that it changed
 
 
 class CommitLog(Protocol):

@@ -37,6 +37,8 @@ from streampca.release.terms import Terms
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.rows.advice import size_warnings, warn
 from streampca.rows.bounds import PrivateBounds
+from streampca.rows.owners import Names, named_values
+from streampca.rows.people import People
 from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
@@ -61,6 +63,7 @@ class Engine:
         self._algorithm, self.randomness, self.account = algorithm, randomness, account
         self.calendar = calendar  # its periods are the inputs (`streampca.stream.periods`); None for rows
         self.regret_log, self.private_log = regret_log, private_log
+        self.budgets = algorithm.budgets(randomness.derived("people"))
         self.log: CommitLog | None = None
         self.lane: Lane | None = None
         self._has_lanes: bool | None = None  # unknown before the first release
@@ -97,7 +100,9 @@ class Engine:
     # -- feeding rows ---------------------------------------------------------------
 
     @exclusive
-    def push(self, row: Any) -> Step:
+    def push(self, row: Any, names: Names | None = None) -> Step:
+        if names is not None:
+            return self._push_many([row], None, names)[0]
         lane = self.lane
         if lane is not None and not self.checked and (step := lane.push(row)) is not None:
             return step
@@ -135,7 +140,7 @@ class Engine:
     def _open_lane(self, now: State) -> None:
         """Continue in a lane after a release if the next rows fit one."""
         if self._has_lanes is None:
-            self._has_lanes = self.private_log is None and lanes.fits(now)
+            self._has_lanes = self.private_log is None and self.budgets is None and lanes.fits(now)
         # A log records rows and fresh bytes, which the compiled step does not hand out.
         if not self._has_lanes or self.log is not None or _native.compiled is None:
             return
@@ -145,12 +150,19 @@ class Engine:
             self.lane = Lane(now, self._plan, *reach)
 
     @exclusive
-    def push_many(self, rows: Any, position: Callable[[int], Position | None] | None = None) -> Steps:
+    def push_many(
+        self, rows: Any, position: Callable[[int], Position | None] | None = None, names: Names | None = None
+    ) -> Steps:
         """Feed rows that `conversion.as_block` returned; see `Stream.push_many`.
 
         ``position`` returns the position of their source after the first m rows. A durable stream keeps it in the
-        transaction of the rows.
+        transaction of the rows. ``names`` are those of the people, as of `rows.owners.owned`.
         """
+        return self._push_many(rows, position, names)
+
+    def _push_many(
+        self, rows: Any, position: Callable[[int], Position | None] | None, names: Names | None
+    ) -> Steps:  # fmt: skip
         self.ready()
         now = self.all_absorbed()
         admission = now.admission
@@ -160,7 +172,7 @@ class Engine:
             return Steps(now.t + 1, np.empty(0), [], self.log)
         # Small products are faster on one thread, and their bits do not depend on the number of cores then.
         with OneThread(admission.n_features or 1, least=1):
-            values = admission.all_values(rows, now.t + 1)
+            values = named_values(admission.all_values(rows, now.t + 1), names)
             if now.processor is None:
                 now = self.begun(admission, None, len(values))
             else:
@@ -185,8 +197,10 @@ class Engine:
                 while start < len(batch) and self.lane is lane:
                     stop = min(start + now.due, len(batch))
                     at = None if position is None or self.log is None else position(place + stop - start)
-                    part, counts = admitted[start:stop], marks.counts(start, stop)
-                    now, release, scores = self.absorb(now, part, counts, position=at)
+                    part, counts, people = admitted[start:stop], marks.counts(start, stop), now.people
+                    if names is not None:
+                        part, people = self.weighted(now, part, names[place : place + stop - start])
+                    now, release, scores = self.absorb(now, part, counts, position=at, people=people)
                     rewards[place : place + len(scores)] = scores * now.unit
                     place += len(scores)
                     if release is not None:
@@ -425,15 +439,23 @@ class Engine:
             due = min(due, now.admission.warmup - now.t)
         return now._replace(due=due, scoring=scoring)
 
+    def weighted(self, now: State, admitted: FloatArray, names: Names) -> tuple[FloatArray, People]:
+        """Return the next admitted rows as they count, and the people after them. Nothing has changed."""
+        assert self.budgets is not None
+        return self.budgets.weighted(now.people, admitted, names, running(now).inputs_of(len(admitted)))
+
     def absorb(
         self, now: State, admitted: FloatArray, counts: Counts, recorded: Sequence[bytes] | None = None,
-        position: Position | None = None,
+        position: Position | None = None, people: People | None = None,
     ) -> tuple[State, Release | None, FloatArray]:  # fmt: skip
         """Score, absorb, release, log and commit rows; return the state after them, the release and the rewards.
 
-        Rewards are in units of row_norm**2 = 1. ``recorded`` are the fresh bytes of an entry that is replayed.
+        Rewards are in units of row_norm**2 = 1. ``recorded`` are the fresh bytes of an entry that is replayed, whose
+        rows have their weights.
         """
         before, processor, sums, count = now, now.processor or running(now), now.regret, len(admitted)
+        if people is not None:
+            now = now._replace(people=people)
         # nan, not 0: a stream without regret has no rewards.
         if sums is None or now.scoring is None:
             rewards = np.full(count, np.nan)
@@ -451,7 +473,9 @@ class Engine:
                 terms = replace(self._terms(admission), run=after.terms.run)
                 after = after.after(after.t, outlet.chain, terms=terms)
                 now = now._replace(admission=admission)
-        entry = None if self.log is None else Entry(now.t + 1, count, admitted, None, counts, position=position)
+        entry = None
+        if self.log is not None:
+            entry = Entry(now.t + 1, count, admitted, None, counts, position=position, people=people)
         now = self.commit(before, self.following(now, count, counts, after, release, sums), entry, outlet)
         return now, None if release is None else now.release, rewards
 
@@ -522,7 +546,7 @@ class Engine:
             counts = counts._replace(votes=())
         return State(
             admission, now.unit, now.t + count, after, latest, sums, private, scoring, counts, due, now.entries + 1,
-            now.period,
+            now.period, now.people,
         )  # fmt: skip
 
     @exclusive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from streampca.calendar import Calendar, instant
 from streampca.errors import BadParameterError, HorizonReachedError, SourceError, UsageError
 from streampca.linalg.types import FloatArray
+from streampca.privacy.unit import names_of
+from streampca.rows.owners import Names
 from streampca.rows.protocol import Position, PositionedSource, RowSource
 from streampca.stream import periods
 from streampca.stream.engine import Engine
@@ -27,6 +29,7 @@ class Batch(NamedTuple):
     source: str | None = None  #: name of a source with positions; None for others
     after: Callable[[int], Any] | None = None  #: position of that source after the first m rows of the block
     start: int = 0  #: number of rows of the block before these
+    names: Names | None = None  #: of the people of the rows; None if the unit is a row
 
     def position(self, m: int) -> Position | None:
         """Return the position of the source after the first m of these rows; None if it has no positions."""
@@ -58,11 +61,20 @@ def batches(
     """
     engine.adopt(source)
     positioned = source if isinstance(source, PositionedSource) else None
-    if positioned is None:
-        blocks: Iterator[Batch] = map(Batch, rest(source.blocks()))
+    unit = engine.algorithm.unit
+    if unit is not None:
+        if not unit.columns:
+            raise UsageError("unit: a source has no names of people. Use Person(column=...)")
+        positioned = None
+        found = numbered(engine, source, unit.columns, new_source=new_source)
+        blocks: Iterator[Batch] = (
+            Batch(rows, getattr(source, "name", None), after, names=names_of(cells)) for rows, cells, after in found
+        )
+    elif positioned is None:
+        blocks = map(Batch, rest(source.blocks()))
     else:
-        found = positioned.blocks_from(engine.position_in(positioned.name, new_source=new_source))
-        blocks = (Batch(block.rows, positioned.name, block.after) for block in found)
+        parts = positioned.blocks_from(engine.position_in(positioned.name, new_source=new_source))
+        blocks = (Batch(block.rows, positioned.name, block.after) for block in parts)
     for block in blocks:
         durable = None if engine.log is None else engine.log.position(durable=True)
         if positioned is not None and durable is not None and durable.source == positioned.name:
@@ -72,7 +84,8 @@ def batches(
         while start < len(rows):
             # The caller pushes the batch inside the `yield`, so that `engine.t` counts it in the next turn.
             count = size if every is None else min(size, every - engine.t % every)
-            yield block._replace(rows=rows[start : start + count], start=start)
+            names = None if block.names is None else block.names[start : start + count]
+            yield block._replace(rows=rows[start : start + count], start=start, names=names)
             start += count
         if limit is not None:
             limit -= len(rows)
@@ -83,14 +96,19 @@ def batches(
 def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
     """Push a batch. Past the horizon, push the rows before it one by one and raise."""
     if engine.calendar is not None:
-        yield periods.push_many(engine, batch.rows, batch.position)
+        yield periods.push_many(engine, batch.rows, batch.position, batch.names)
         return
     try:
-        pushed = iter([engine.push_many(batch.rows, position=batch.position)])
+        pushed = iter([engine.push_many(batch.rows, batch.position, batch.names)])
     # One by one, so that the rows that are left count.
     except HorizonReachedError:  # nothing was absorbed
-        single = (batch._replace(rows=batch.rows[i : i + 1], start=batch.start + i) for i in range(len(batch.rows)))
-        pushed = (engine.push_many(one.rows, position=one.position) for one in single)
+        single = (
+            batch._replace(
+                rows=batch.rows[i : i + 1], start=batch.start + i,
+                names=None if batch.names is None else batch.names[i : i + 1]
+            ) for i in range(len(batch.rows))
+        )  # fmt: skip
+        pushed = (engine.push_many(one.rows, one.position, one.names) for one in single)
     yield from pushed
 
 
@@ -103,15 +121,11 @@ def feed_timed(
     """
     number = _last(engine, end)
     engine.adopt(source)
-    name = getattr(source, "name", None)
-    before = 0 if name is None else int(engine.position_in(name, new_source=new_source) or 0)
-    done, latest, calendar = 0, None, periods.grid(engine)
-    for rows, (cells,) in source.blocks_with((time,)):
-        start, done = done, done + len(rows)
-        skip = max(0, before - start)
-        if skip >= len(rows):
-            continue
-        at = [instant(cell, naive=True) for cell in cells[skip:]]
+    name, latest, calendar = getattr(source, "name", None), None, periods.grid(engine)
+    columns = () if engine.algorithm.unit is None else engine.algorithm.unit.columns
+    for rows, (cells, *others), after in numbered(engine, source, (time, *columns), new_source=new_source):
+        names = names_of(others) if columns else None
+        at = [instant(cell, naive=True) for cell in cells]
         # Absent: without a readable time, before the start, or from the end on.
         numbers = np.array([-1 if one is None else max(-1, calendar.number(one)) for one in at], dtype=np.int64)
         numbers[numbers >= number] = -1
@@ -124,16 +138,30 @@ def feed_timed(
                 break
             latest = one
 
-        def position(m: int, first: int = start + skip) -> Position | None:
-            return None if name is None else Position(name, first + m)
-
-        yield periods.push_timed(engine, rows[skip : skip + stop], numbers[:stop], position)
+        batch = Batch(rows[:stop], name, after, names=names)
+        yield periods.push_timed(engine, batch.rows, numbers[:stop], batch.position, names)
         if stop < len(at):
             # The number of the row would be a function of the rows.
             raise SourceError(name, f"a row is out of order: sort the rows by {time}")
+    yield periods.end(engine, number)
+
+
+def numbered(
+    engine: Engine, source: RowSource, columns: Sequence[str], *, new_source: bool
+) -> Iterator[tuple[FloatArray, list[Sequence[Any]], Callable[[int], int]]]:
+    """Yield the rows of a source, the values of further columns, and a function for the position after the first m.
+
+    The rows of a durable run are passed over. Positions are numbers of rows.
+    """
+    name, done = getattr(source, "name", None), 0
+    before = 0 if name is None else int(engine.position_in(name, new_source=new_source) or 0)
+    for rows, cells in source.blocks_with(columns):
+        start, done = done, done + len(rows)
+        skip = max(0, before - start)
+        if skip < len(rows):
+            yield rows[skip:], [column[skip:] for column in cells], (start + skip).__add__
     if done < before:
         raise SourceError(name, f"{done} rows, fewer than the {before} of the run; pass all rows from the first")
-    yield periods.end(engine, number)
 
 
 def _last(engine: Engine, end: Any) -> int:

@@ -23,6 +23,7 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.regret.regret import RegretSums
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS, Counts
+from streampca.rows.owners import Names, named_values
 from streampca.rows.protocol import Position
 from streampca.stream.blocks import Entry, block_reward
 from streampca.stream.engine import Engine
@@ -62,17 +63,20 @@ def begun(engine: Engine, *, timed: bool) -> State:
 
 
 def add(
-    engine: Engine, now: State, admitted: FloatArray, counts: Counts, position: Position | None = None
+    engine: Engine, now: State, admitted: FloatArray, counts: Counts, position: Position | None = None,
+    names: Names | None = None,
 ) -> State:  # fmt: skip
     """Add admitted rows to the open period; log and commit."""
-    period, processor = of(now), running(now)
+    period, processor, people = of(now), running(now), now.people
+    if names is not None:
+        admitted, people = engine.weighted(now, admitted, names)
     after = now._replace(
         period=period._replace(gram=period.gram.add(admitted), rows=period.rows + len(admitted)),
-        counts=now.counts.plus(counts), entries=now.entries + 1,
+        counts=now.counts.plus(counts), entries=now.entries + 1, people=people,
     )  # fmt: skip
     kind = OPEN + _TIMED * bool(period.timed)
     # The rows count when their period closes. Until then their entry holds them without a number.
-    entry = Entry(now.t + 1, 0, admitted, None, counts, position=position, kind=kind)
+    entry = Entry(now.t + 1, 0, admitted, None, counts, position=position, kind=kind, people=people)
     return engine.commit(now, after, entry, processor.outlet())
 
 
@@ -166,48 +170,56 @@ def close_by_hand(engine: Engine) -> Step:
 
 
 @exclusive
-def push(engine: Engine, row: Any) -> Step:
+def push(engine: Engine, row: Any, names: Names | None = None) -> Step:
     """Count a row in the period of its arrival, after the periods that are due."""
-    steps = _tick(engine)
+    steps = _push_many(engine, [row], None, names)
     now = engine.now
-    running(now).check_horizon(1)
-    admitted, counts = now.admission.row(row, of(now).rows + 1)
-    add(engine, now, admitted, counts)
     release = steps._releases[-1] if steps._releases else None
     return Step(now.t, release, float(steps.rewards.sum()), engine.log, len(steps))
 
 
 @exclusive
 def push_many(
-    engine: Engine, rows: Any, position: Callable[[int], Position | None] | None = None
-) -> Steps:  # fmt: skip
+    engine: Engine, rows: Any, position: Callable[[int], Position | None] | None = None, names: Names | None = None
+) -> Steps:
     """Count rows in the period of their arrival, after the periods that are due."""
+    return _push_many(engine, rows, position, names)
+
+
+def _push_many(
+    engine: Engine, rows: Any, position: Callable[[int], Position | None] | None, names: Names | None
+) -> Steps:  # fmt: skip
     steps = _tick(engine)
     now = engine.now
     if len(rows):
         running(now).check_horizon(1)
-        values = now.admission.all_values(rows, of(now).rows + 1)
+        values = named_values(now.admission.all_values(rows, of(now).rows + 1), names)
         admitted, marks = now.admission.block(values, of(now).rows + 1)
-        add(engine, now, admitted, marks.counts(), None if position is None else position(len(values)))
+        add(engine, now, admitted, marks.counts(), None if position is None else position(len(values)), names)
     return steps
 
 
 @exclusive
 def push_timed(
-    engine: Engine, values: FloatArray, numbers: IntArray, position: Callable[[int], Position | None]
-) -> Steps:  # fmt: skip
+    engine: Engine,
+    values: FloatArray,
+    numbers: IntArray,
+    position: Callable[[int], Position | None],
+    names: Names | None = None,
+) -> Steps:
     """Count raw rows in the periods ``numbers``, from 0 and ascending, after the periods before them are closed.
 
     Rows of a negative number are absent. ``position`` is that of their source after the first m rows.
     """
-    now, parts = begun(engine, timed=True), list[Steps]()
+    now, parts, values = begun(engine, timed=True), list[Steps](), named_values(values, names)
     for number in np.unique(numbers[numbers >= 0]):
         places = np.flatnonzero(numbers == number)
         parts.append(close_due(engine, int(number), "end"))
         now = engine.now
         running(now).check_horizon(1)
         admitted, marks = now.admission.block(values[places], of(now).rows + 1)
-        add(engine, now, admitted, marks.counts(), position(int(places[-1]) + 1))
+        whose = None if names is None else [names[place] for place in places.tolist()]
+        add(engine, now, admitted, marks.counts(), position(int(places[-1]) + 1), whose)
     releases = [release for part in parts for release in part._releases]
     rewards = np.concatenate([part.rewards for part in parts]) if parts else np.empty(0)
     return Steps(engine.now.t - rewards.size + 1, rewards, releases, engine.log)

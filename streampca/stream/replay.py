@@ -5,6 +5,7 @@ A copy, a pickle, and the child of a fork continue as another run, with noise of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from streampca.errors import BadParameterError, UsageError
 from streampca.exclusive import exclusive
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
+from streampca.rows.people import People
 from streampca.stream import periods
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine
@@ -66,6 +68,14 @@ def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, c
 
 
 @exclusive
+def restore_people(engine: Engine, states: Mapping[bytes, bytes], people: People) -> None:
+    """Set the people of a stream whose rows are restored, by their states."""
+    if engine.budgets is not None:
+        engine.budgets.enter(states)
+        engine.now = engine.now._replace(people=people)
+
+
+@exclusive
 def replay(engine: Engine, entry: Entry) -> list[Release]:
     """Absorb an entry of a commit log with the fresh bytes of its noise; return its releases."""
     now = engine.now
@@ -105,4 +115,8 @@ def saved(engine: Engine) -> dict[str, Any]:
         engine.algorithm, engine.randomness, now.admission, engine.regret_log, engine.private_log, engine.account,
         engine.calendar,
     )  # fmt: skip
-    return {"parts": parts, "state": committed_state(engine), "release": now.release}
+    people = None
+    if engine.budgets is not None:
+        engine.budgets.enter(now.people.changes)
+        people = engine.budgets.states(), now.people._replace(changes={})
+    return {"parts": parts, "state": committed_state(engine), "release": now.release, "people": people}

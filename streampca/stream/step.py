@@ -15,6 +15,7 @@ from streampca.regret.regret import RegretSums
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring, rewarded
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
+from streampca.rows.people import NOBODY, People
 from streampca.stream.blocks import CommitLog
 
 
@@ -45,6 +46,7 @@ class State(NamedTuple):
     due: int = 0  #: number of rows that may be absorbed together, up to the next release or record
     entries: int = 0  #: number of entries of the commit log up to this state
     period: Period | None = None  #: the open period of a calendar, whose closed ones are counted by `t`
+    people: People = NOBODY  #: with the budgets of the stream, if its unit of privacy is a person
 
 
 def running(now: State) -> Processor:

@@ -25,13 +25,14 @@ from streampca.release.release import Release
 from streampca.rows.admission import Admission
 from streampca.rows.advice import delta_warnings, settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
+from streampca.rows.owners import owned
 from streampca.rows.protocol import as_source
 from streampca.rows.report import AdmissionReport, tell_curator
 from streampca.stream import periods
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
 from streampca.stream.feed import feed, feed_timed
-from streampca.stream.replay import restore, saved
+from streampca.stream.replay import restore, restore_people, saved
 from streampca.stream.step import Step, Steps
 from streampca.tables import render
 
@@ -110,8 +111,6 @@ class Stream(Answered):
     copies.
     """
 
-    _caps_users = False  # True in the stream of a `UserStream`, which caps the rows of each user
-
     @answered
     def __init__(
         self,
@@ -131,8 +130,6 @@ class Stream(Answered):
     ) -> None:
         if not isinstance(algorithm, Algorithm):
             raise BadParameterError("algorithm", algorithm, "an algorithm, e.g. PrivateFPL(...)")
-        if getattr(algorithm, "max_rows_per_user", None) is not None and not self._caps_users:
-            raise UsageError("max_rows_per_user: the stream does not know users. Use UserStream(algorithm)")
         if regret is not None and regret != "exact" and not isinstance(regret, RegretLog):
             raise BadParameterError("regret", regret, "a RegretLog, 'exact' or None")
         if private_regret is not None and not isinstance(private_regret, PrivateRegret):
@@ -172,9 +169,6 @@ class Stream(Answered):
             ranges = bounds
         elif bounds != "private":
             raise BadParameterError("bounds", bounds, "(lower, upper), a mapping by feature name or 'private'")
-        elif self._caps_users:
-            # Parallel composition over disjoint rows needs one row a user.
-            raise UsageError("bounds='private': not available for users, who may have several rows")
         else:
             ranges = PrivateBounds.of(algorithm.guarantee, warmup, horizon)
         admission = Admission(
@@ -214,12 +208,14 @@ class Stream(Answered):
         periods.tick_quietly(resumed.engine)
         return resumed
 
-    def push(self, row: Any) -> Step:
+    def push(self, row: Any, person: Any = ...) -> Step:
         """Feed one row.
 
         Parameters
         ----------
         row : 1-D array or sequence of numbers, mapping from feature name to number, or named tuple.
+        person : name of the row's person, for an algorithm with ``unit=Person()``: a text, a whole number, or a tuple
+            of these. By default the values of the unit's columns in a row with names. A row of nobody is a bad row.
 
         Raises
         ------
@@ -228,14 +224,18 @@ class Stream(Answered):
         StreamBusyError
             If another call in this thread is changing the stream. Nothing has changed.
         """
-        return self.engine.push(row) if self.engine.calendar is None else periods.push(self.engine, row)
+        engine, names = self.engine, None
+        if person is not ... or engine.budgets is not None:
+            (row,), names = owned(engine.algorithm.unit, [row], person if person is ... else [person])
+        return engine.push(row, names) if engine.calendar is None else periods.push(engine, row, names)
 
-    def push_many(self, rows: Any) -> Steps:
+    def push_many(self, rows: Any, person: Any = ...) -> Steps:
         """Feed a block of rows: the same releases as one by one, bit for bit.
 
         Parameters
         ----------
         rows : (n, d) array; a table, as for `run`; or an iterable of rows.
+        person : names of the people of the rows, one for each row, as for `push`.
 
         Raises
         ------
@@ -243,7 +243,11 @@ class Stream(Answered):
             If a row has the wrong shape, or the horizon does not allow all of them. No row was absorbed.
         """
         block = as_block(rows)  # outside the exclusive call: an iterable of rows may push
-        return self.engine.push_many(block) if self.engine.calendar is None else periods.push_many(self.engine, block)
+        engine = self.engine
+        block, names = owned(engine.algorithm.unit, block, person)
+        if engine.calendar is not None:
+            return periods.push_many(engine, block, names=names)
+        return engine.push_many(block, names=names)
 
     def push_block(self, block: BlockGram) -> Step:
         """Feed rows that were admitted and summed elsewhere: the same release as from the rows, bit for bit.
@@ -284,7 +288,8 @@ class Stream(Answered):
             If the previous rows came from another source and ``new_source`` is False.
         """
         rows = framed(rows)
-        source = as_source(rows, self.features, () if time is None else (time,))
+        unit = self.algorithm.unit
+        source = as_source(rows, self.features, (*(() if time is None else (time,)), *(unit.columns if unit else ())))
         if time is not None or end is not None:
             if source is None or time is None:
                 raise UsageError("time, end: expected both, and a source or a table with the column")
@@ -329,7 +334,8 @@ class Stream(Answered):
             return (self.push(row),)
         if isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict):
             return (self.push(row[0]),)
-        source = as_source(row, self.features)
+        unit = self.algorithm.unit
+        source = as_source(row, self.features, () if unit is None else unit.columns)
         return (self.push(row),) if source is None else chain.from_iterable(feed(self.engine, source))
 
     def finish(self) -> Release | None:
@@ -463,3 +469,5 @@ class Stream(Answered):
     def __setstate__(self, parts: dict[str, Any]) -> None:
         self.engine = Engine(*parts["parts"])
         restore(self.engine, parts["state"], parts["release"])
+        if parts["people"] is not None:
+            restore_people(self.engine, *parts["people"])

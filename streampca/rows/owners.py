@@ -1,0 +1,80 @@
+"""Rows and the names of their people: named columns are taken out of rows of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streampca.conversion import is_frame
+from streampca.errors import UsageError
+from streampca.linalg.types import FloatArray
+from streampca.privacy.unit import Person, name_of, names_of
+from streampca.rows.admission import bad_values
+
+#: Names of the people of rows; None for rows of nobody.
+Names = Sequence[bytes | None]
+_NOT_NAMED = "push(row, person=...) or push_many(rows, person=[...])"
+
+
+def owned(unit: Person | None, rows: Any, person: Any = ...) -> tuple[Any, Names | None]:
+    """Return a block of rows without the columns of the unit, and the names of their people; None without a unit.
+
+    ``person`` has a value for each row, in place of the columns. Whether it is given, and for how many rows, is public;
+    a value that names nobody makes its row a bad one.
+    """
+    if unit is None:
+        if person is not ...:
+            raise UsageError("person: this stream protects rows. Give the algorithm unit=Person()")
+        return rows, None
+    columns = unit.columns
+    if person is not ...:
+        if isinstance(person, (str, bytes)) or not isinstance(person, Iterable) or getattr(person, "ndim", 1) == 0:
+            raise UsageError("person: expected a name for each row")
+        names = [name_of(value) for value in person]
+        if len(names) != len(rows):
+            raise UsageError(f"person: {len(names)} names for {len(rows)} rows. Name one for each row")
+        return rows, names
+    if not columns:
+        raise UsageError(
+            f"unit: the stream does not know whose rows these are. Use {_NOT_NAMED}, or Person(column=...)"
+        )
+    if is_frame(rows):
+        if missing := [name for name in columns if name not in rows.columns]:
+            raise UsageError(f"unit: the table lacks the columns {missing}. Add them, or use {_NOT_NAMED}")
+        kept = [name for name in rows.columns if name not in columns]
+        return rows[kept], names_of([list(rows[name]) for name in columns])
+    if isinstance(rows, np.ndarray):
+        raise UsageError(f"unit: an array has no column {columns[0]!r}. Use {_NOT_NAMED}")
+    found, names = [], []
+    for row in rows:
+        fields = _mapping(row)
+        if fields is None:
+            raise UsageError(f"unit: a row without names has no column {columns[0]!r}. Use {_NOT_NAMED}")
+        # A name that is absent is a missing value, as in a row of features.
+        values = [fields.get(name) for name in columns]
+        names.append(name_of(values[0] if len(values) == 1 else tuple(values)))
+        found.append({name: value for name, value in fields.items() if name not in columns})
+    return found, names
+
+
+def named_values(values: FloatArray, names: Names | None) -> FloatArray:
+    """Return raw rows, of which those of nobody are bad rows."""
+    nobody = [] if names is None else [i for i, name in enumerate(names) if name is None]
+    if nobody:
+        values = values.copy()
+        values[nobody] = bad_values("no person", values.shape[1])
+    return values
+
+
+def _mapping(row: Any) -> Mapping[Any, Any] | None:
+    """Return a row with names as a mapping; None for others."""
+    if isinstance(row, Mapping):
+        return row
+    if (fields := getattr(row, "_fields", None)) is not None:
+        return dict(zip(fields, row, strict=True))
+    labels: Any = getattr(row, "index", None)
+    if hasattr(labels, "dtype") and all(isinstance(label, str) for label in labels):
+        return dict(zip(labels, row, strict=True))
+    return None
