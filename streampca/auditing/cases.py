@@ -23,11 +23,24 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import numpy as np
 
 import streampca as sp
-from streampca.auditing.needs import CORNERS, VALUES, VALUES_OF, WARMUP, Pairs, absent, boxed, centered, changes, needs
+from streampca.auditing.needs import (
+    CORNERS,
+    VALUES,
+    VALUES_OF,
+    WARMUP,
+    Pairs,
+    absent,
+    boxed,
+    centered,
+    changes,
+    her_absence,
+    needs,
+)
 from streampca.auditing.runs import Case, feed_calendar, feed_stream
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
+from streampca.privacy.unit import Person
 from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Solver
 
@@ -170,8 +183,14 @@ def _dated(
         replace(made, **periods)
     except StreamPCAError:
         return
-    case = {**case, "make": partial(replace, made, **periods), "feed": feed_calendar, "changes": absent}
-    yield words | {"release_every": "calendar"}, case | {"feeds": ("push", "many", "timed", "resumed")}
+    case = {**case, "feed": feed_calendar, "changes": absent, "feeds": ("push", "many", "timed", "resumed")}
+    words = words | {"release_every": "calendar"}
+    yield words, case | {"make": partial(replace, made, **periods)}
+    if "unit" in made.parameters():
+        # Six of her rows, in three periods, spend her budget: their products across periods count, too.
+        alone = {"make": partial(replace, made, unit=Person(column="who"), **periods), "changes": her_absence}
+        feed = partial(feed_calendar, hers=6)
+        yield words | {"unit": "person-day"}, case | alone | {"span": 6, "positions": (0,), "feed": feed}
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:

@@ -149,6 +149,12 @@ def absent(subject: Any, d: int) -> Pairs:
     return {**rows, "a bad row": (None, np.full(d, np.nan))}
 
 
+def her_absence(subject: Any, d: int) -> Pairs:
+    """Return rows of a person who is absent from one of two streams: full ones, and short ones that add up."""
+    one, rows = np.eye(d)[0], absent(subject, d)
+    return {"short rows": (None, 0.45 * one), "shorter rows": (None, 0.3 * one), **{"e1": rows.pop("e1")}, **rows}
+
+
 def about_mean(subject: Any, d: int) -> Pairs:
     """Return rows that move the mean, and rows that are far apart about the mean of `_MOVED`, .6 e1."""
     one, two = np.eye(d)[:2]

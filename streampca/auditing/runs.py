@@ -24,7 +24,7 @@ from streampca.privacy.randomness import Note, Tape
 from streampca.release.release import Release
 from streampca.rows.protocol import Table
 from streampca.store import records
-from streampca.stream.replay import restore, saved
+from streampca.stream.replay import restore, restore_people, saved
 
 #: A row, or a function that chooses it from the stream just before it is pushed.
 Row = Any
@@ -218,12 +218,13 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
 _START = datetime(3000, 1, 1, tzinfo=UTC)
 
 
-def feed_calendar(subject: Any, rows: list[Row], how: str) -> list[Any]:
+def feed_calendar(subject: Any, rows: list[Row], how: str, hers: int = 0) -> list[Any]:
     """Feed a stream with periods of a day, two rows each; None stands for a row that is absent.
 
     ``how`` is "push", "many", "resumed" (as for `feed_stream`) or "timed", where rows have times. A row that is a
-    function is pushed singly.
+    function is pushed singly. If the unit is a person, the first ``hers`` rows are those of one.
     """
+    people, unit = [f"person {max(0, i - hers + 1)}" for i in range(len(rows))], subject.unit
     width = next(np.size(row) for row in rows if row is not None and not callable(row))
     names = tuple(f"x{i}" for i in range(width))
     options: dict[str, Any] = {"features": names, "regret": None, "row_norm": 1.0, "start": _START}
@@ -231,20 +232,25 @@ def feed_calendar(subject: Any, rows: list[Row], how: str) -> list[Any]:
     if how == "timed" and not any(map(callable, rows)):
         present = [i for i, row in enumerate(rows) if row is not None]
         values, times = np.array([rows[i] for i in present]), [_START + timedelta(days=i / 2) for i in present]
-        table = Table(names, None, lambda: iter([values]), lambda _: iter([(values, [times])]))
+        columns = [times, [people[i] for i in present]][: 1 if unit is None else 2]
+        table = Table(names, None, lambda: iter([values]), lambda _: iter([(values, columns)]))
         end = _START + timedelta(days=(len(rows) + 1) // 2)
         return [*released(*stream.run(table, time="at", end=end)), stream]
     for day in range((len(rows) + 1) // 2):
         out += stream.tick(_START + timedelta(days=day)).releases
-        some = [row for row in rows[2 * day : 2 * day + 2] if row is not None]
-        if how == "many" and some and not any(map(callable, some)):
-            stream.push_many(np.array(some))
+        some = [i for i in range(2 * day, min(2 * day + 2, len(rows))) if rows[i] is not None]
+        if how == "many" and some and not any(callable(rows[i]) for i in some):
+            whose = {} if unit is None else {"person": [people[i] for i in some]}
+            stream.push_many(np.array([rows[i] for i in some]), **whose)
         else:
-            for row in some:
-                stream.push(row(stream) if callable(row) else row)
+            for i in some:
+                row = rows[i](stream) if callable(rows[i]) else rows[i]
+                stream.push(row, **({} if unit is None else {"person": people[i]}))
         if how == "resumed" and day == len(rows) // 4:
             entry = sp.Stream(subject, key=stream.engine.randomness.key, **options)
             restore(entry.engine, *_stored(stream), copied=False)
+            if unit is not None:
+                restore_people(entry.engine, *saved(stream.engine)["people"])
             stream = entry
     out += stream.tick(_START + timedelta(days=(len(rows) + 1) // 2)).releases
     return [*out, stream]
