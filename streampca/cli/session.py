@@ -80,6 +80,7 @@ class Session:
         self._record: RegretRecord | None = None
         self._private_record: PrivateRegretRecord | None = None
         self._started = time.perf_counter()
+        self._inputs = "rows" if self.stream.engine.calendar is None else "periods"
 
     def run(self) -> Session:
         """Run to the end of the rows, or until interrupted; return this session."""
@@ -123,7 +124,8 @@ class Session:
         """Return the exit code of the command; raise the error that stopped the run."""
         if self.problem is None:
             return 128 + self.signal if self.signal else 0
-        raise self.problem if self.stream.t == self._first else SpentError(self.problem)
+        nothing = self.stream.t == self._first and self.stream.engine.now.period is None
+        raise self.problem if nothing else SpentError(self.problem)
 
     def _try(self, finish: Callable[[], object]) -> None:
         """Finish something. An error is the problem of the run unless it has one."""
@@ -147,8 +149,8 @@ class Session:
             rows, where = self._durable, self.store.path
         guarantee = self.stream.guarantee
         spent = f"ε = {guarantee.epsilon:g} is spent; " if guarantee.is_private else ""
-        kept = f"{rows} rows are in {where}" if rows else "no file was written"
-        return f"Stopped after {self.stream.t} rows by the problem below: {spent}{kept}."
+        kept = f"{rows} {self._inputs} are in {where}" if rows else "no file was written"
+        return f"Stopped after {self.stream.t} {self._inputs} by the problem below: {spent}{kept}."
 
     def _tick(self) -> None:
         """Close the periods that are due by the clock, if rows count on arrival."""
@@ -330,12 +332,11 @@ class Session:
         if self.signal:
             is_begun = progress.releases or files.releases.is_written
             complete = "the files are complete up to there" if is_begun else "no file was written"
-            lines.append(f"Interrupted after {progress.t} rows; {complete}.")
+            lines.append(f"Interrupted after {progress.t} {self._inputs}; {complete}.")
         if self.problem is not None:
             lines.append(self.stopped())
         if not brief:
-            inputs = "rows" if self.stream.engine.calendar is None else "periods"
-            lines.append(f"{progress.t} {inputs}, {progress.releases} releases, {progress.seconds:.1f} s")
+            lines.append(f"{progress.t} {self._inputs}, {progress.releases} releases, {progress.seconds:.1f} s")
         if progress.t and not progress.releases:
             remedy = "or a smaller --release-every"
             if self.stream.warmup_left:

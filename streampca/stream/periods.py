@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from streampca.calendar import MOST, Calendar, clock
-from streampca.errors import BadParameterError, UsageError
+from streampca.errors import BadParameterError, StoreLockedError, UsageError
 from streampca.exclusive import exclusive
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray, IntArray
@@ -114,12 +114,8 @@ def close_due(engine: Engine, number: int, name: str = "now") -> Steps:
     left, first = running(now).rows_left, now.t + 1
     due = number - now.t if left is None else min(number - now.t, left)
     if due > MOST:
-        raise BadParameterError(
-            name,
-            ...,
-            f"at most {MOST} periods that are due, not {due}",
-            advice="Check the clock, or tick(now) in steps",
-        )
+        expected = f"at most {MOST} periods that are due, not {due}"
+        raise BadParameterError(name, ..., expected, advice="Check the clock, or tick(now) in steps")
     for _ in range(due):
         now, reward = close(engine, now)
         rewards.append(reward)
@@ -130,9 +126,7 @@ def close_due(engine: Engine, number: int, name: str = "now") -> Steps:
 def grid(engine: Engine) -> Calendar:
     """Return the calendar of a stream."""
     if engine.calendar is None:
-        raise UsageError(
-            "release_every counts rows: there are no periods to close. Use release_every='1d', for example"
-        )
+        raise UsageError("release_every counts rows: there are no periods to close. Use '1d', for example")
     return engine.calendar
 
 
@@ -153,7 +147,7 @@ def tick_quietly(engine: Engine) -> None:
     """Tick a stream whose periods the clock closes, before it is saved; nothing if too many are due."""
     period = engine.now.period
     if period is not None and period.timed is False and not engine.is_lost:
-        with suppress(BadParameterError):
+        with suppress(BadParameterError, StoreLockedError):  # too many are due; the store was closed before
             _tick(engine)
 
 

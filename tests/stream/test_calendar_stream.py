@@ -421,3 +421,95 @@ def test_no_release_before_the_first_period(clock):
     assert run.release is None
     with pytest.raises(NoReleaseError):
         run.regret.now()
+
+
+# -- people ---------------------------------------------------------------------------------------
+
+NAMES = [f"p{i % 9}" for i in range(120)]  # thirteen or fourteen rows each, over all days
+PERSON = sp.Person(column="who")
+
+
+def people_of(run):
+    """The states of all people of a stream."""
+    run.engine.budgets.enter(run.engine.now.people.changes)
+    return run.engine.budgets.states()
+
+
+def test_rows_of_people_give_the_same_bits_one_by_one_in_blocks_and_by_their_times(clock):
+    algorithm = fpl(unit=PERSON)
+    one, many, dated = (stream(algorithm, features=("a", "b", "c")) for _ in range(3))
+    single, blocks = [], []
+    for day in range(10):
+        clock.days = float(day)
+        places = np.flatnonzero((day <= DAYS) & (day + 1 > DAYS))
+        blocks.extend(many.push_many(ROWS[places], person=[NAMES[i] for i in places]).releases)
+        for i in places:
+            step = one.push(ROWS[i], person=NAMES[i])
+            single.extend([step.release] if step.release is not None else [])
+    clock.days = 10.0
+    single.extend(one.tick().releases)
+    blocks.extend(many.tick().releases)
+    timed = [step.release for step in dated.run(table(DAYS).assign(who=NAMES), time="at")]
+    assert len(single) == 10
+    assert texts(single) == texts(blocks) == texts(timed)
+    assert people_of(one) == people_of(many) == people_of(dated)
+    assert one.guarantee.unit != "one row"
+    assert one.guarantee.adjacency == "add-remove"
+
+
+def test_the_weights_of_a_person_are_those_of_her_periods():
+    # The exact sums are those of rows that were weighted with the product of the columns of their periods.
+    algorithm = fpl(unit=PERSON, center=False)
+    run = stream(algorithm, features=("a", "b", "c"))
+    list(run.run(table(DAYS).assign(who=NAMES), time="at"))
+    periods_of = [int(day) + 1 for day in DAYS]
+    expected = np.zeros((3, 3))
+    budgets, people = algorithm.budgets(bytes(32)), sp.Stream(algorithm, row_norm=1.0, start=START).engine.now.people
+    admitted = run.engine.now.admission.block(ROWS, 1)[0]
+    weighted, _ = budgets.weighted(people, admitted, [name.encode() for name in NAMES], periods_of)
+    expected = weighted.T @ weighted
+    np.testing.assert_allclose(run.regret.exact_gram(), expected, atol=1e-12)
+    assert np.trace(expected) < 0.9 * np.trace(admitted.T @ admitted)  # rows were shrunk
+
+
+def test_the_absence_of_a_person_leaves_all_others_as_they_are():
+    algorithm = fpl(unit=PERSON)
+    frame = table(DAYS).assign(who=NAMES)
+    whole, without = (stream(algorithm, features=("a", "b", "c"), seed=None, key=bytes(32)) for _ in range(2))
+    steps = [list(run.run(rows, time="at")) for run, rows in ((whole, frame), (without, frame[frame.who != "p4"]))]
+    assert [[step.t for step in some] for some in steps] == [list(range(1, 11))] * 2
+    mine, others = people_of(whole), people_of(without)
+    assert len(mine) == len(others) + 1
+    assert others.items() <= mine.items()
+
+
+def test_a_killed_run_of_people_continues_with_their_budgets(clock, tmp_path):
+    algorithm = fpl(unit=PERSON)
+    whole = stream(algorithm)
+    for i in range(120):
+        clock.days = float(DAYS[i])
+        whole.push(ROWS[i], person=NAMES[i])
+    clock.days = 10.0
+    whole.tick()
+    for stop in (5, 40, 77):
+        folder = tmp_path / str(stop)
+        folder.mkdir()
+        clock.days = 0.0
+        with Store(folder / "run.db", commit_every=1) as store:
+            run = stream(algorithm, store=store)
+            for i in range(stop):
+                clock.days = float(DAYS[i])
+                run.push(ROWS[i], person=NAMES[i])
+            for file in list(folder.iterdir()):  # what a kill leaves
+                shutil.copy(file, folder / f"copy-{file.name}")
+        with Store(folder / "copy-run.db") as kept:
+            twin = sp.Stream.resume(kept)
+            assert twin.admission.rows == stop
+            for i in range(stop, 120):
+                clock.days = float(DAYS[i])
+                twin.push(ROWS[i], person=NAMES[i])
+            clock.days = 10.0
+            twin.tick()
+            assert texts([twin.release]) == texts([whole.release])
+            # Budgets have another key, so that ids differ, and states agree.
+            assert sorted(people_of(twin).values()) == sorted(people_of(whole).values())
