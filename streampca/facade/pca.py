@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from streampca.errors import BadParameterError, SourceError
+from streampca.conversion import as_block
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.counts import check_components
 from streampca.linalg.scale import Bounds, check_scale
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Account
+from streampca.privacy.unit import Person, names_of
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
+from streampca.rows.owners import Names, owned
 from streampca.rows.protocol import RowSource, as_source
 from streampca.rows.report import tell_curator
 from streampca.sources.files import open_rows
@@ -28,6 +33,7 @@ def pca(
     bounds: Bounds | Literal["private"] | None = None, row_norm: float | None = None,
     columns: Sequence[str | int] | None = None, center: bool = True, adjacency: Adjacency = "zero-out",
     account: Account | None = None, seed: int | None = None, read: Reading | None = None,
+    unit: Person | str | tuple[str, ...] | None = None,
 ) -> Release:  # fmt: skip
     """Release the principal components of one whole table.
 
@@ -60,6 +66,9 @@ def pca(
         For tests: not private against a reader who knows it.
     read : Reading, default=None
         How a file is read.
+    unit : Person, str or tuple of str, default=None
+        Column of the person of each row, or several, to protect all rows of a person together
+        (`streampca.rows.people`). It is no feature. The table is then held in memory.
 
     Returns
     -------
@@ -84,7 +93,10 @@ def pca(
     k, share = components_or_share(n_components)
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
+    person = Person(column=unit) if isinstance(unit, (str, tuple)) else unit
+    names: Names | None = None
     if (options := options_of(data, read)) is None:
+        data, names = (data, None) if person is None else owned(person, as_block(data))
         table, features = choose_columns(data, columns)
         rows, n = as_source(table, features) or table, table.shape[0]
     else:
@@ -93,6 +105,21 @@ def pca(
     check_components(k, len(features))
     if not n:
         raise SourceError(data, "no rows; there is nothing to release")
+    if person is not None:
+        if bounds == "private":
+            raise UsageError("bounds='private', unit: not supported together. Pass bounds=(lower, upper)")
+        mechanism = GaussianCovariance(
+            n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, unit=person
+        )
+        # All rows of a person are weighted together, so the table is held.
+        if names is None:
+            parts, cells = zip(*rows.blocks_with(person.columns), strict=True)
+            values, names = np.concatenate(parts), [name for part in cells for name in names_of(part)]
+        else:
+            values = np.concatenate([*rows.blocks()]) if isinstance(rows, RowSource) else rows
+        frame = pd.DataFrame(values, columns=list(features))
+        whole = mechanism.release(frame, bounds=bounds, row_norm=row_norm, seed=seed, account=account, person=names)
+        return whole if share is None else whole.holding(share)
     algorithm = PrivateFPL(
         n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n
     )

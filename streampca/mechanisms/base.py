@@ -12,6 +12,7 @@ import numpy as np
 
 from streampca.conversion import as_block
 from streampca.errors import BadParameterError, UsageError
+from streampca.linalg.centering import JOINT_FACTOR
 from streampca.linalg.counts import check_count
 from streampca.linalg.scale import Bounds, check_row_norm, check_scale, in_norm
 from streampca.linalg.types import FloatArray
@@ -24,6 +25,8 @@ from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 from streampca.rows.admission import Admission
+from streampca.rows.owners import named_values, owned
+from streampca.rows.people import commonly_weighted
 from streampca.rows.report import AdmissionReport, tell_curator
 from streampca.state import label_of
 
@@ -37,6 +40,7 @@ class Mechanism(Configuration):
     """
 
     scope = "one release of one data set"
+    is_one_release = True
     #: Whether rows keep their exact value; others are scaled onto the unit ball and rounded to the lattice.
     is_exact: ClassVar[bool] = False
 
@@ -54,6 +58,7 @@ class Mechanism(Configuration):
     def release(
         self, rows: Any, randomness: Randomness | None = None, *, bounds: Bounds | None = None,
         row_norm: float | None = None, t: int | None = None, seed: int | None = None, account: Account | None = None,
+        person: Any = ...,
     ) -> Release:  # fmt: skip
         """Release the data set once.
 
@@ -75,6 +80,7 @@ class Mechanism(Configuration):
             Not private against a reader of the seed.
         account : the account that is debited, ``Ledger(file).account(data_set)``: once a call, after the rows are
             checked and before noise is drawn.
+        person : with ``unit=``, the name of the person of each row, in place of the columns of the unit.
 
         Returns
         -------
@@ -87,7 +93,9 @@ class Mechanism(Configuration):
         check_scale(bounds, row_norm)
         if self.is_exact and bounds is not None:
             raise UsageError(f"bounds: {type(self).__name__} keeps the values of rows. Pass row_norm=1.0")
-        admission, rows = _values(rows, bounds, row_norm, center=self.center)
+        block, names = owned(self.unit, as_block(rows), person)
+        admission, rows = _values(block, bounds, row_norm, center=self.center)
+        rows = named_values(rows, names)
         n, d = rows.shape
         self.check(d)
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < n):
@@ -99,6 +107,8 @@ class Mechanism(Configuration):
         # Each row depends on itself only.
         values, (rows, marks) = rows, admission.block(rows, 1)
         report = AdmissionReport.of(admission, marks.counts(), n)
+        if names is not None and self.unit is not None:
+            rows = commonly_weighted(rows, names, self.unit.budget * (JOINT_FACTOR if self.center else 1.0))
         if self.is_exact:
             present = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
             # Minus zero becomes zero, so that equal rows have equal bits.
@@ -156,7 +166,7 @@ class SubspaceFinder(BudgetedMechanism):
 
 def _values(rows: Any, bounds: Bounds | None, row_norm: float | None, *, center: bool) -> tuple[Admission, FloatArray]:
     """Return the admission of a data set and its numbers, (n, d), with nan in rows of other cells."""
-    block, features = as_block(rows), None
+    block, features = rows, None
     shape = np.shape(block) if hasattr(block, "shape") else (len(block), 1)
     if len(shape) != 2 or 0 in shape:
         raise BadParameterError("rows", block, "(n, d) with n >= 1 and d >= 1")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streampca.errors import UsageError
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec, svec_size
 from streampca.linalg.types import FloatArray
@@ -18,6 +19,7 @@ from streampca.privacy.budget import Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
+from streampca.privacy.unit import Person
 from streampca.release.clear import Kind, NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms, gram_fields
@@ -77,6 +79,9 @@ class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
         the guarantee holds without floating-point error, at the same noise level.
     center : release the Gram matrix about the mean, with the sum and the number of the rows released jointly
         (`linalg.centering`): 12.5 % more noise, and more along the mean. None means True.
+    unit : a `Person`, or the name of its column, to protect all rows of a person together: those of one name count with
+        one weight, so that the norm of the sum of their ``y y^T`` is at most that of the budget
+        (`streampca.rows.people`). In `Tumbling`, rows count as in `PrivateFPL`.
 
     Notes
     -----
@@ -88,6 +93,7 @@ class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
 
     discrete_noise: bool = False
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
+    unit: Person | None = None  # a text is resolved, too
 
     #: Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``.
     sigma: float = field(init=False, repr=False, compare=False)
@@ -98,8 +104,10 @@ class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "sigma", self.budget.sensitivity(center=self.center) / self.mu)
+        object.__setattr__(self, "sigma", self.unit_sensitivity / self.mu)
         if self.discrete_noise:
+            if self.unit is not None:
+                raise UsageError("discrete_noise=True, unit: not supported together. Use discrete_noise=False")
             lattice_sigma(self.sigma)  # raises for a standard deviation out of range
             object.__setattr__(self, "theorem", f"{self.theorem}; exact discrete Gaussian noise on integers")
 

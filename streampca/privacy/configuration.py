@@ -34,6 +34,8 @@ class Configuration(ABC):
     citation: str
     #: Unit of privacy, a parameter of classes that can weight rows; None for one row. A text is short for its column.
     unit: Person | None = None
+    #: Whether all rows are at hand for one release, so that those of a person have one weight.
+    is_one_release: ClassVar[bool] = False
     slack: float = 0.0
     floating_delta: float | None = 0.0
     #: Whether Gram matrices are about the mean; rows then have the constant of `linalg.centering`. A parameter of
@@ -73,7 +75,7 @@ class Configuration(ABC):
             theorem if unit is None else f"{theorem}; rows weighted by the budget of their {unit.name}", self.citation,
             "one row" if unit is None else f"one {unit.name}",
             self.mu if self.is_gaussian else None, self.slack, floating_delta=self.floating_delta,
-            contribution="one row" if unit is None else unit.contribution,
+            contribution="one row" if unit is None else unit.contribution(at_once=self.is_one_release),
         )  # fmt: skip
 
     @property

@@ -69,13 +69,12 @@ class Person:
             return () if self.column is None else (self.column,)
         return tuple(self.column)
 
-    @property
-    def contribution(self) -> str:
-        """Bound on what is counted of one person, for the guarantee."""
-        return (
-            f"rows under one name count until their joint effect equals that of {self.budget:g} full "
-            f"row{'s' * (self.budget != 1.0)}, at most {self.max_rows} rows"
-        )
+    def contribution(self, *, at_once: bool) -> str:
+        """Return the bound on what is counted of one person, for the guarantee."""
+        effect = f"their joint effect equals that of {self.budget:g} full row{'s' * (self.budget != 1.0)}"
+        if at_once:
+            return f"rows under one name count with one weight, at which {effect} or less"
+        return f"rows under one name count until {effect}, at most {self.max_rows} rows"
 
 
 def name_of(value: Any) -> bytes | None:

@@ -92,7 +92,7 @@ class PrivateFPL(Leader):
     publish_regret: bool = False
     solver: Solver = Exact()  # noqa: RUF009 it is immutable
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
-    unit: Person | str | tuple[str, ...] | None = None  # type: ignore[assignment]  # a text is resolved
+    unit: Person | None = None  # a text is resolved, too
 
     absorbs_periods = True
 

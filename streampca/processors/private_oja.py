@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 import numpy as np
 from scipy.linalg.blas import dgemm
 
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.privacy.unit import Person
 from streampca.processors.ascent import (
     EXACT_ROWS,
     GAIN,
@@ -126,6 +128,7 @@ class PrivateOja(Algorithm):
         processor and its releases have the number. 1 clips nothing and is the form of the paper.
     adjacency : ``"zero-out"`` or ``"replace"``.
     release_every : rows between releases. None releases after every step.
+    unit : as for `PrivateFPL`; ``clip`` is then 1, because the bound for several rows is that of their Gram matrix.
 
     Notes
     -----
@@ -151,6 +154,7 @@ class PrivateOja(Algorithm):
     clip: float | None = None
     adjacency: Adjacency = "zero-out"
     release_every: int | None = None
+    unit: Person | None = None  # a text is resolved, too
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
     scope = "all releases of the stream, and every step in between"
@@ -161,18 +165,25 @@ class PrivateOja(Algorithm):
         super().__post_init__()
         if self.batch_size != "auto" and self.batch_size > EXACT_ROWS:
             raise BadParameterError("batch_size", self.batch_size, f"at most {EXACT_ROWS} or 'auto'")
+        if self.unit is not None and self.clip not in (None, 1.0):
+            raise UsageError(f"clip={self.clip}, unit={self.unit!r}: not supported together. Use clip=1.0")
         set_schedule(self)
 
     def resolved(self, n_features: int) -> Self:
         if self.clip is not None:
             return self
-        return replace(self, clip=default_clip(self.n_components, n_features))
+        clip = default_clip(self.n_components, n_features) if self.unit is None else 1.0
+        return replace(self, clip=clip)
 
     def noise_std(self, n_features: int) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
-        clip = self.clip or default_clip(self.n_components, n_features)
-        exact = gradient_sensitivity(self.n_components, clip, self.adjacency)
-        return (exact * ROUNDING + math.sqrt(n_features * self.n_components) * GRID) / self.mu
+        clip = self.resolved(n_features).clip or 1.0
+        # For W with orthonormal columns, ``||sum w a a^T W||`` is at most the norm of ``sum w a a^T``, which the budget
+        # of a person bounds over all steps. Each of her rows may be in another sum that is rounded.
+        exact, sums = gradient_sensitivity(self.n_components, clip, self.adjacency), 1
+        if self.unit is not None:
+            exact, sums = self.unit_sensitivity, self.unit.max_rows
+        return (exact * ROUNDING + sums * math.sqrt(n_features * self.n_components) * GRID) / self.mu
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return (
@@ -219,6 +230,13 @@ class PrivateOjaProcessor(Processor, of=PrivateOja):
         every, left = self.algorithm.release_every, self.rows_left
         due = self.end - self.t if every is None else every - self.t % every
         return due if left is None else min(due, left)
+
+    def inputs_of(self, count: int) -> Sequence[int]:
+        ends, end = [], self.end  # a step is named by its last row
+        for row in range(self.t + 1, self.t + count + 1):
+            end = self.algorithm.step_end(end) if row > end else end
+            ends.append(end)
+        return ends
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[PrivateOjaProcessor, Release | None]:
         # All changes are made on a copy, so that an interrupt leaves this value as before.

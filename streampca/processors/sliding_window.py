@@ -22,6 +22,7 @@ from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothin
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.privacy.unit import Person
 from streampca.processors.base import RELEASE_EVERY, Algorithm, Processor
 from streampca.processors.spectral_histogram import Rules, SpectralHistogram
 from streampca.release.release import Release
@@ -66,6 +67,8 @@ class SlidingWindowPCA(Algorithm):
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does: 12.5 % more noise. None means
         True. `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
+    unit : as for `PrivateFPL`. Rows that leave the window still count against the budget of their person, because
+        earlier releases hold them.
 
     Notes
     -----
@@ -98,6 +101,7 @@ class SlidingWindowPCA(Algorithm):
     overhang: float = 0.125
     failure_rate: float = 0.01
     center: bool = None  # type: ignore[assignment]  # None is resolved by `Configuration`
+    unit: Person | None = None  # a text is resolved, too
     #: Releases in a window, rounded up.
     leaves: int = field(init=False, repr=False, compare=False)
     #: Relative error by which the released matrix may exceed the window's; see `additive_error`.
@@ -135,13 +139,17 @@ class SlidingWindowPCA(Algorithm):
         object.__setattr__(self, "leaves", -(-self.window // self.every))
         processor = METHODS[self.method]
         processor.check_parameters(self)
-        sensitivity = self.budget.sensitivity(center=self.center) + processor.rounding
+        sensitivity = self.unit_sensitivity + processor.rounding
         vars(self).update(
             processor=processor, theorem=processor.theorem, citation=processor.citation,
             mechanism=processor.factorization(self.leaves, self.mu, sensitivity),
             multiplicative_error=1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0,
             square_bytes=150.0 + 25.0 * self.leaves if self.method == "smoothed" else self.square_bytes,
         )  # fmt: skip
+
+    def products(self, inputs: IntArray, n: int) -> FloatArray:
+        products: FloatArray = self.mechanism.products(inputs, n)
+        return products
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -155,7 +163,7 @@ class SlidingWindowPCA(Algorithm):
         return self.processor.std(self, t // self.every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        numbers = self.mu, self.budget.sensitivity(center=self.center), self.noise_bound(n_features)
+        numbers = self.mu, self.unit_sensitivity, self.noise_bound(n_features)
         return *numbers, *self.processor.constants(self, n_features), *self.mechanism.constants()
 
     def noise_bound(self, n_features: int) -> float:

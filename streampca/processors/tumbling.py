@@ -37,7 +37,8 @@ class Tumbling(Algorithm):
     -----
     *Guarantee.* All releases together have the guarantee of one release by parallel composition (McSherry 2009).
     Under zero-out and replace adjacency the positions of rows are public, so a row is in one block for any value.
-    This fails under true addition and removal, which shift the rows that follow.
+    This fails under true addition and removal, which shift the rows that follow. With ``GaussianCovariance(unit=...)``
+    a person has one budget for all blocks.
     """
 
     mechanism: Mechanism
@@ -67,7 +68,7 @@ class Tumbling(Algorithm):
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
         super().__post_init__()
-        vars(self).update(center=mechanism.center, square_bytes=mechanism.square_bytes)
+        vars(self).update(center=mechanism.center, unit=mechanism.unit, square_bytes=mechanism.square_bytes)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -80,6 +81,9 @@ class Tumbling(Algorithm):
             return one
         block = f"period ({self.release_every})" if self.has_calendar else f"block of {self.release_every} rows"
         scope, theorem = f"all releases of the stream, one per {block}", "parallel composition over disjoint blocks"
+        if self.unit is not None:
+            theorem = "one budget a person for all blocks"
+            one = replace(one, contribution=self.unit.contribution(at_once=False))
         return self.dated(replace(one, scope=scope, theorem=f"{one.theorem}; {theorem}"))
 
     def check(self, n_features: int) -> None:

@@ -245,6 +245,39 @@ class Budgets:
         return root, b"".join(parts)
 
 
+def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: float) -> FloatArray:
+    """Return the rows of one release as they count: those of each name with one weight.
+
+    The norm of the sum of ``w y y^T`` over the rows of a name, which is what the release moves by, is at most
+    ``budget``, in units of ``||y||**2``.
+    """
+    out, places = rows.copy(), dict[bytes, list[int]]()
+    for i in np.flatnonzero(rows.any(axis=1)).tolist():
+        name = names[i]
+        assert name is not None, "admission makes rows without a name absent"
+        places.setdefault(name, []).append(i)
+    most = budget * (1.0 - 2.0**-30)
+    for own in places.values():
+        part = rows[own]
+        counts, root, less = part, 1.0, 2.0**-20
+        norm = _norm_of_sum(part)
+        if norm > most:
+            root = math.sqrt(most / norm)
+            counts = _shrunk(part, root)
+            # As for single rows: truncation may enlarge products.
+            while root > 0.0 and _norm_of_sum(counts) > most:
+                root, less = max(0.0, root - less), 2.0 * less
+                counts = _shrunk(part, root)
+            out[own] = counts
+    return out
+
+
+def _norm_of_sum(rows: FloatArray) -> float:
+    """Return the Frobenius norm of the sum of ``y y^T`` over rows y."""
+    small = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows
+    return float(np.linalg.norm(small))
+
+
 def _shrunk(row: FloatArray, root: float) -> FloatArray:
     """Return a row times the root of its weight, truncated toward zero to the lattice."""
     return np.trunc(row * (root / STEP)) * STEP + 0.0
