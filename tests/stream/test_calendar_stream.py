@@ -435,8 +435,16 @@ def people_of(run):
     return run.engine.budgets.states()
 
 
-def test_rows_of_people_give_the_same_bits_one_by_one_in_blocks_and_by_their_times(clock):
-    algorithm = fpl(unit=PERSON)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        fpl(unit=PERSON),
+        sp.SlidingWindowPCA(window="3d", n_components=1, epsilon=1.0, release_every="1d", unit=PERSON),
+        sp.Tumbling(sp.GaussianCovariance(n_components=1, epsilon=1.0, unit=PERSON), release_every="1d"),
+    ],
+    ids=["fpl", "ring", "tumbling"],
+)
+def test_rows_of_people_give_the_same_bits_one_by_one_in_blocks_and_by_their_times(algorithm, clock):
     one, many, dated = (stream(algorithm, features=("a", "b", "c")) for _ in range(3))
     single, blocks = [], []
     for day in range(10):
@@ -449,7 +457,8 @@ def test_rows_of_people_give_the_same_bits_one_by_one_in_blocks_and_by_their_tim
     clock.days = 10.0
     single.extend(one.tick().releases)
     blocks.extend(many.tick().releases)
-    timed = [step.release for step in dated.run(table(DAYS).assign(who=NAMES), time="at")]
+    frame, end = table(DAYS).assign(who=NAMES), "2026-01-11T00:00+01:00"
+    timed = [step.release for step in dated.run(frame, time="at", end=end)]
     assert len(single) == 10
     assert texts(single) == texts(blocks) == texts(timed)
     assert people_of(one) == people_of(many) == people_of(dated)

@@ -332,5 +332,7 @@ def _unless_empty(close_due: Any) -> Any:
 bug("closing by a row's time", "calendar calendar-about-zero", after(periods, "push", _by_its_time))
 bug("a row from the future moves others", "calendar calendar-about-zero", (periods, "push_timed", _behind))
 bug("count released without noise", "calendar", after(GramSum, "noisy", _exact_count))
+bug("rows of a period charged as rows of several", "person-day",
+    put(Processor, "inputs_of", lambda self, count: [self.t + 1 + 2 * i for i in range(count)]))
 bug("empty periods skipped", "calendar calendar-about-zero", (periods, "close_due", _unless_empty))
 # fmt: on
