@@ -31,8 +31,8 @@ from streampca.errors import BadParameterError
 
 MANUAL = "manual"
 CAVEAT = (
-    "it is assumed that the times at which rows of others arrive do not depend on the row; the times of releases and "
-    "the sizes of stores are not protected"
+    "it is assumed that the times at which other rows arrive do not depend on the protected ones; the times of "
+    "releases and the sizes of stores are not protected"
 )
 #: Most periods that are closed at a time.
 MOST = 10_000

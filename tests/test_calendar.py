@@ -165,7 +165,7 @@ def test_the_guarantee_names_its_neighbors_and_its_assumption():
     guarantee = case().make().guarantee
     assert guarantee.adjacency == "add-remove"
     assert guarantee.mu == pytest.approx(sp.Budget(8.0, 1e-2).mu)
-    assert "times at which rows of others arrive do not depend on the row" in guarantee.caveat
+    assert "times at which other rows arrive do not depend on the protected ones" in guarantee.caveat
     assert not any("number of rows" in one for one in guarantee.unprotected)
     again = sp.Guarantee.from_dict(guarantee.to_dict())
     assert again == guarantee

@@ -246,9 +246,9 @@ _ADJACENCY = {
         "any other values in their place",
     ),
     "add-remove": (
-        "two inputs are compared that differ in one row, which is absent from one of them",
+        "two inputs are compared, one of which lacks it",
         "The number of rows is protected, too.",
-        "the row absent",
+        "none",
     ),
 }
 

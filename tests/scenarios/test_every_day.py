@@ -14,4 +14,5 @@ def test_two_kills_change_no_release(tmp_path):
     assert found["releases"] == DAYS
     assert 'publication_date: "2026-01-02"' in found["record"]
     assert "Adjacency add-remove" in found["record"]
+    assert 'privacy_unit: "one person"' in found["record"]
     assert "the number of rows" not in found["record"].partition("privacy_loss")[0]
