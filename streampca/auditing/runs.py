@@ -232,7 +232,7 @@ def feed_calendar(subject: Any, rows: list[Row], how: str, hers: int = 0) -> lis
     if how == "timed" and not any(map(callable, rows)):
         present = [i for i, row in enumerate(rows) if row is not None]
         values, times = np.array([rows[i] for i in present]), [_START + timedelta(days=i / 2) for i in present]
-        columns: list[Sequence[Any]] = [times, [people[i] for i in present]][: 1 if unit is None else 2]
+        columns: list[Any] = [times, [people[i] for i in present]][: 1 if unit is None else 2]
         table = Table(names, None, lambda: iter([values]), lambda _: iter([(values, columns)]))
         end = _START + timedelta(days=(len(rows) + 1) // 2)
         return [*released(*stream.run(table, time="at", end=end)), stream]

@@ -45,7 +45,7 @@ def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iter
     batches.
     """
     if engine.calendar is not None:
-        source.while_idle(lambda: periods.tick(engine))
+        source.while_idle(lambda: periods.push_many(engine))
     for batch in batches(engine, source, new_source=new_source):
         yield from push(engine, batch)
 
@@ -124,7 +124,6 @@ def feed_timed(
     name, latest, calendar = getattr(source, "name", None), None, periods.grid(engine)
     columns = () if engine.algorithm.unit is None else engine.algorithm.unit.columns
     for rows, (cells, *others), after in numbered(engine, source, (time, *columns), new_source=new_source):
-        names = names_of(others) if columns else None
         at = [instant(cell, naive=True) for cell in cells]
         # Absent: without a readable time, before the start, or from the end on.
         numbers = np.array([-1 if one is None else max(-1, calendar.number(one)) for one in at], dtype=np.int64)
@@ -138,12 +137,13 @@ def feed_timed(
                 break
             latest = one
 
-        batch = Batch(rows[:stop], name, after, names=names)
-        yield periods.push_timed(engine, batch.rows, numbers[:stop], batch.position, names)
+        names = names_of(others)[:stop] if columns else None
+        yield periods.push_timed(engine, rows[:stop], numbers[:stop], Batch(rows, name, after).position, names)
         if stop < len(at):
             # The number of the row would be a function of the rows.
             raise SourceError(name, f"a row is out of order: sort the rows by {time}")
-    yield periods.end(engine, number)
+    none = np.empty((0, len(source.features)))
+    yield periods.push_timed(engine, none, np.empty(0, np.int64), lambda _: None, until=number)
 
 
 def numbered(

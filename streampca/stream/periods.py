@@ -130,25 +130,12 @@ def grid(engine: Engine) -> Calendar:
     return engine.calendar
 
 
-def _tick(engine: Engine, at: int | None = None) -> Steps:
-    calendar = grid(engine)
-    now = begun(engine, timed=False)
-    return close_due(engine, now.t if calendar.length is None else calendar.number(clock() if at is None else at))
-
-
-@exclusive
-def tick(engine: Engine, at: int | None = None) -> Steps:
-    """Close all periods that are due at a time, by default that of the system. A clock that goes back closes none."""
-    return _tick(engine, at)
-
-
-@exclusive
 def tick_quietly(engine: Engine) -> None:
     """Tick a stream whose periods the clock closes, before it is saved; nothing if too many are due."""
     period = engine.now.period
     if period is not None and period.timed is False and not engine.is_lost:
         with suppress(BadParameterError, StoreLockedError):  # too many are due; the store was closed before
-            _tick(engine)
+            push_many(engine)
 
 
 @exclusive
@@ -163,29 +150,27 @@ def close_by_hand(engine: Engine) -> Step:
     return Step(now.t, now.release, reward, engine.log)
 
 
-@exclusive
 def push(engine: Engine, row: Any, names: Names | None = None) -> Step:
-    """Count a row in the period of its arrival, after the periods that are due."""
-    steps = _push_many(engine, [row], None, names)
-    now = engine.now
+    """Count a row in the period of its arrival; the step has the latest of the releases before it."""
+    steps = push_many(engine, [row], names=names)
     release = steps._releases[-1] if steps._releases else None
-    return Step(now.t, release, float(steps.rewards.sum()), engine.log, len(steps))
+    return Step(steps.first + len(steps) - 1, release, float(steps.rewards.sum()), engine.log, len(steps))
 
 
 @exclusive
 def push_many(
-    engine: Engine, rows: Any, position: Callable[[int], Position | None] | None = None, names: Names | None = None
-) -> Steps:
-    """Count rows in the period of their arrival, after the periods that are due."""
-    return _push_many(engine, rows, position, names)
-
-
-def _push_many(
-    engine: Engine, rows: Any, position: Callable[[int], Position | None] | None, names: Names | None
+    engine: Engine, rows: Any = (), position: Callable[[int], Position | None] | None = None,
+    names: Names | None = None, at: int | None = None,
 ) -> Steps:  # fmt: skip
-    steps = _tick(engine)
-    now = engine.now
+    """Close all periods that are due at a time, by default that of the system; then count rows in the open one.
+
+    A clock that goes back closes none.
+    """
+    calendar = grid(engine)
+    now = begun(engine, timed=False)
+    steps = close_due(engine, now.t if calendar.length is None else calendar.number(clock() if at is None else at))
     if len(rows):
+        now = engine.now
         running(now).check_horizon(1)
         values = named_values(now.admission.all_values(rows, of(now).rows + 1), names)
         admitted, marks = now.admission.block(values, of(now).rows + 1)
@@ -195,17 +180,16 @@ def _push_many(
 
 @exclusive
 def push_timed(
-    engine: Engine,
-    values: FloatArray,
-    numbers: IntArray,
-    position: Callable[[int], Position | None],
-    names: Names | None = None,
-) -> Steps:
+    engine: Engine, values: FloatArray, numbers: IntArray, position: Callable[[int], Position | None],
+    names: Names | None = None, until: int = 0,
+) -> Steps:  # fmt: skip
     """Count raw rows in the periods ``numbers``, from 0 and ascending, after the periods before them are closed.
 
-    Rows of a negative number are absent. ``position`` is that of their source after the first m rows.
+    Rows of a negative number are absent. ``position`` is that of their source after the first m rows. At last, close
+    the periods below ``until``.
     """
-    now, parts, values = begun(engine, timed=True), list[Steps](), named_values(values, names)
+    now, values = begun(engine, timed=True), named_values(values, names)
+    first, parts = now.t + 1, list[Steps]()
     for number in np.unique(numbers[numbers >= 0]):
         places = np.flatnonzero(numbers == number)
         parts.append(close_due(engine, int(number), "end"))
@@ -214,13 +198,6 @@ def push_timed(
         admitted, marks = now.admission.block(values[places], of(now).rows + 1)
         whose = None if names is None else [names[place] for place in places.tolist()]
         add(engine, now, admitted, marks.counts(), position(int(places[-1]) + 1), whose)
+    parts.append(close_due(engine, until, "end"))
     releases = [release for part in parts for release in part._releases]
-    rewards = np.concatenate([part.rewards for part in parts]) if parts else np.empty(0)
-    return Steps(engine.now.t - rewards.size + 1, rewards, releases, engine.log)
-
-
-@exclusive
-def end(engine: Engine, number: int) -> Steps:
-    """Close the periods below ``number`` at the end of the rows of a file."""
-    begun(engine, timed=True)
-    return close_due(engine, number, "end")
+    return Steps(first, np.concatenate([part.rewards for part in parts]), releases, engine.log)

@@ -352,7 +352,7 @@ class Stream(Answered):
         Call it while no row arrives. A time before the present period closes none. Raises `BadParameterError` if more
         than 10 000 periods are due.
         """
-        return periods.tick(self.engine, None if now is None else Calendar.time("now", now))
+        return periods.push_many(self.engine, at=None if now is None else Calendar.time("now", now))
 
     def close_period(self) -> Step:
         """Close the period of a calendar with ``release_every="manual"``, at a time that does not depend on rows."""

@@ -522,3 +522,18 @@ def test_a_killed_run_of_people_continues_with_their_budgets(clock, tmp_path):
             assert texts([twin.release]) == texts([whole.release])
             # Budgets have another key, so that ids differ, and states agree.
             assert sorted(people_of(twin).values()) == sorted(people_of(whole).values())
+
+
+def test_rows_of_nobody_count_for_nothing():
+    algorithm = fpl(unit=PERSON)
+    frame = table(DAYS).assign(who=NAMES)
+    nobody = frame.copy()
+    nobody.loc[::10, "who"] = None
+    run = stream(algorithm, features=("a", "b", "c"))
+    expected = texts(step.release for step in run.run(frame[np.arange(120) % 10 != 0], time="at"))
+    other = stream(algorithm, features=("a", "b", "c"))
+    assert texts(step.release for step in other.run(nobody, time="at")) == expected
+    assert other.admission.bad_rows == 12
+    nobody.loc[60, "at"] = table([9.9]).at[0, "at"]  # from the future, before rows of nobody
+    with pytest.raises(SourceError, match="out of order"):
+        list(stream(algorithm, features=("a", "b", "c")).run(nobody, time="at"))
