@@ -16,7 +16,7 @@ from planted.fixed_cases import BUDGET, DELTA, EPSILON, FPL, LARGE, OJA, add
 from planted.lifecycles import CASES, plain_changes
 from streampca.auditing.laws import Law, Loss, correlated
 from streampca.auditing.needs import Pairs, absent, her_absence
-from streampca.auditing.runs import Row, feed_calendar, feed_mechanism, feed_stream, names_of, released
+from streampca.auditing.runs import HERS, Row, feed_calendar, feed_mechanism, feed_stream, names_of, released
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
 
@@ -199,6 +199,6 @@ _days: dict[str, Any] = {
 }  # fmt: skip
 add("calendar", FPL, center=True, **_days)
 add("calendar-about-zero", FPL, **_days)
-# Six rows of a person in three periods spend her budget together.
-_hers: dict[str, Any] = {"feed": partial(feed_calendar, hers=6), "changes": her_absence, "span": 6, "positions": (0,)}
-add("person-day", FPL, unit=sp.Person(column="who"), center=True, **{**_days, **_hers})
+# Rows of a person in several periods spend her budget together.
+_hers: dict[str, Any] = {"unit": sp.Person(column="who"), "changes": her_absence, "span": HERS, "positions": (0,)}
+add("person-day", FPL, center=True, **{**_days, **_hers})
