@@ -292,7 +292,7 @@ class EpochSink:
     """Function for ``foreachBatch`` that absorbs each epoch of a query once. Curator only.
 
     It holds a path and public settings, and opens the store at its first epoch, in whichever process Spark calls it.
-    Others read the releases meanwhile with `streampca.read_releases`.
+    Others read the releases meanwhile with ``streampca export``.
 
     Parameters
     ----------
@@ -382,9 +382,10 @@ class EpochSink:
         with store.in_one_commit(self._note(epoch, block)):
             steps = [stream.push_block(one) for one in blocks]
         # After the commit: a release that was handed out is durable.
-        for step in steps if self.on_release is not None else ():
-            if step.release is not None:
-                self.on_release(step.release)
+        tell = self.on_release
+        if tell is not None:
+            for release in filter(None, (step.release for step in steps)):
+                tell(release)
 
     def _note(self, epoch: int, block: BlockGram | None) -> dict[str, Any]:
         _, store = self.open()

@@ -563,13 +563,15 @@ def files_of(dataset: Any, storage: Any) -> tuple[list[str], Any]:
         import pyarrow.fs as fs
 
     if hasattr(dataset, "get_fragments"):
-        expressions = {str(fragment.partition_expression) for fragment in dataset.get_fragments()}
-        is_filtered = bool(getattr(dataset, "_scan_options", None))
-        kind = str(getattr(getattr(dataset, "format", None), "default_extname", ""))
-        if is_filtered or expressions - {"true"} or kind != "parquet":
+        kind = getattr(getattr(dataset, "format", None), "default_extname", "")
+        try:  # pyarrow lists no fragments of a selection
+            parts = {str(fragment.partition_expression) for fragment in dataset.get_fragments()} - {"true"}
+        except ValueError:
+            parts = {"a filter"}
+        if parts or kind != "parquet":
             raise BadParameterError(
                 "dataset", ..., "Parquet files without a filter or a partition expression",
-                advice="absorb reads whole files: write the selection first, or use stream.run",
+                advice="Workers read whole files: write the selection first, or use stream.run",
             )  # fmt: skip
         return list(dataset.files), dataset.filesystem
     given = [dataset] if isinstance(dataset, (str, os.PathLike)) else list(dataset)
