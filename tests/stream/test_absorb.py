@@ -60,7 +60,7 @@ def files(tmp_path: Path) -> list[Path]:
     for name in ("_SUCCESS", ".part-4.parquet.crc", "_temporary-9.parquet"):
         (folder / name).write_text("no Parquet")
     pieces = enumerate(pairwise([0, 1000, 1001, 1001, 1500, N]))
-    return [write(folder / f"part-{i}.parquet", rows[a:b]) for i, (a, b) in enumerate(pairwise(cuts))]
+    return [write(folder / f"part-{i}.parquet", rows[a:b]) for i, (a, b) in pieces]
 
 
 def stream(**options) -> sp.Stream:
@@ -374,7 +374,8 @@ def _killed(tmp_path: Path, kills: int, n: int) -> None:
     algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=100, horizon=2**20)
     whole = sp.Stream(algorithm, features=5, row_norm=2.0, seed=5)
     assert released(tmp_path / "run.db") == texts(whole.push_many(rows).releases)
-    assert sp.Stream.resume(sp.Store(tmp_path / "run.db")).t == n
+    with sp.Store(tmp_path / "run.db") as store:
+        assert sp.Stream.resume(store).t == n
 
 
 @pytest.mark.ci
