@@ -230,7 +230,14 @@ def _blocks(
     size = 16 * svec_size(cutter.admission.admitted_features or 0)
     sums = _PartitionSums(cutter, names, starts, max(2, min(64, _JOIN_BYTES // size)))
     schema = "release long, part long, block binary"
-    joined = frame.mapInArrow(sums, schema).groupBy("release", "part").applyInArrow(_Join(cutter), schema)
+    joined = (
+        frame.mapInArrow(sums, schema)
+        .groupBy("release", "part")
+        .applyInArrow(
+            lambda table: _join(cutter, table),
+            schema,  # Spark counts the parameters of a function
+        )
+    )
     if starts is not None:
         joined = joined.orderBy("release", "part")
     # One partition at a time is in the driver's memory.
@@ -259,25 +266,20 @@ class _PartitionSums:
             yield _packed(release, partition // self.joins, replace(block, first=block.first if self.starts else None))
 
 
-@dataclass(frozen=True)
-class _Join:
-    """Function of a worker that joins the blocks of a release."""
+def _join(cutter: BlockCutter, table: Any) -> Any:
+    """Join the blocks of a release. Runs in a worker."""
+    import pyarrow as pa
 
-    cutter: BlockCutter
-
-    def __call__(self, table: Any) -> Any:
-        import pyarrow as pa
-
-        blocks = [unpack(packed)[1] for packed in table.column("block").to_pylist()]
-        if blocks[0].first is None:
-            blocks = [reduce(BlockGram.then, blocks)]
-        else:
-            opened = Open(self.cutter, 0)
-            for block in blocks:
-                opened.join(block)
-            blocks = [*opened.runs.values()]
-        release, part = table.column("release")[0].as_py(), table.column("part")[0].as_py()
-        return pa.Table.from_batches([_packed(release, part, block) for block in blocks])
+    blocks = [unpack(packed)[1] for packed in table.column("block").to_pylist()]
+    if blocks[0].first is None:
+        blocks = [reduce(BlockGram.then, blocks)]
+    else:
+        opened = Open(cutter, 0)
+        for block in blocks:
+            opened.join(block)
+        blocks = [*opened.runs.values()]
+    release, part = table.column("release")[0].as_py(), table.column("part")[0].as_py()
+    return pa.Table.from_batches([_packed(release, part, block) for block in blocks])
 
 
 def _packed(release: int, part: int, block: BlockGram) -> Any:
