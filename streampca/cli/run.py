@@ -42,6 +42,7 @@ from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import PositionedSource, Table
+from streampca.stream import absorb
 from streampca.stream.stream import Stream
 
 
@@ -49,7 +50,8 @@ def run(
     source: Annotated[
         SourceAddress,
         about(
-            "CSV, TSV or NDJSON (also .gz, .zip) or Parquet file of numeric columns; a pattern such as "
+            "CSV, TSV or NDJSON (also .gz, .zip) or Parquet file of numeric columns, or a folder of Parquet files; a "
+            "pattern such as "
             '"day-*.csv", a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of '
             "JSON; sqlite:///FILE, duckdb:///FILE or postgresql://... with --read query=... and --read cursor=..."
         ),
@@ -71,6 +73,9 @@ def run(
             raise UsageError(f"--set {key}: it goes with --{part}")
     settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
+    check_count("processes", options.processes, optional=True)
+    if options.processes is not None:
+        inputs.parquet_files(source)
     opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
     units = units_of(given, lambda: opened_rows().features)
     common = {name: getattr(options, name) for name in COMMON}
@@ -136,6 +141,7 @@ def run(
             limit=horizon if options.horizon is None else None, page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or served is not None or isinstance(shown, LiveView),
+            paths=None if options.processes is None else inputs.parquet_files(source), processes=options.processes,
         )  # fmt: skip
         session.run()
         budget = "" if account is None else account.remaining()
@@ -171,6 +177,7 @@ def resume(
         ),
     ] = False,
     live: Annotated[bool | None, about(LIVE)] = None,
+    processes: Annotated[int | None, about("As in run, for a run with processes.")] = None,
 ) -> int:
     """Continue a durable run where it was.
 
@@ -193,10 +200,13 @@ def resume(
         rows = inputs.open_source(source, reading, columns, features=features)
         if features is not None and tuple(rows.features) != features:
             raise UsageError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
+        # Blocks have no digest of their rows: the files are compared instead.
+        absorbed = processes is not None or (database.position or ("",))[0] == absorb.SOURCE
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
         session = Session(
             stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
-            new_source=continues, followed=isinstance(shown, LiveView), store=database,
+            new_source=continues, followed=isinstance(shown, LiveView), store=database, processes=processes,
+            paths=inputs.parquet_files(source) if absorbed else None,
         ).run()  # fmt: skip
         if session.problem is not None and stream.t > before:
             print(session.stopped(), file=sys.stderr)
