@@ -42,8 +42,9 @@ from streampca.rows.admission import NO_COUNTS
 from streampca.rows.protocol import arrow_rows, column_runs
 from streampca.store.records import encode
 from streampca.store.store import Store
-from streampca.stream.absorb import Open, gathered, keep_memory
+from streampca.stream.absorb import Open, gathered
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
+from streampca.stream.executors import keep_memory
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
 

@@ -9,22 +9,18 @@ Curator only: blocks are as secret as the rows, and workers are trusted as the c
 
 from __future__ import annotations
 
-import ctypes
 import glob
 import logging
-import multiprocessing
 import os
-import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib import import_module
 from itertools import chain, takewhile
-from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -32,30 +28,25 @@ import numpy as np
 import numpy.typing as npt
 
 from streampca.errors import (
-    AbsorbInterruptedError,
     BadParameterError,
     HorizonReachedError,
     SourceError,
     StoreForkedError,
-    StreamPCAError,
     StreamPCAWarning,
     UsageError,
     listed,
 )  # fmt: skip
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
-from streampca.linalg.threads import OneThread, one_blas_thread
+from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import encoded
 from streampca.rows.parquet import damage, read_batches
 from streampca.rows.protocol import Position, arrow_rows, column_runs, holds
 from streampca.stream.blocks import BlockCutter, BlockGram
 from streampca.stream.engine import Engine
+from streampca.stream.executors import Executor, Here, Pool, finished
 from streampca.stream.step import Step
-
-T = TypeVar("T")
-R = TypeVar("R")
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 #: Name of this source in the positions of a durable stream.
 SOURCE = "absorb"
@@ -67,17 +58,8 @@ _TASK_ROWS, _LEAST_ROWS, _TASK_BYTES = 2**18, 2**14, 2**26
 _GATHERED = 4096
 #: CPU seconds of a release and of a row at 64 features, measured, to predict which of them takes longer.
 _RELEASE_SECONDS, _ROW_SECONDS, _LEAST_SECONDS = 4e-4, 9e-7, 10.0
-# From glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 logger = logging.getLogger("streampca.curator")
-
-
-class Executor(Protocol):
-    """What runs tasks: the executors of `concurrent.futures`, loky, Dask's ``client.get_executor()`` and others."""
-
-    def submit(self, fn: Callable[[T], R], item: T, /) -> Future[R]:
-        """Call a function with an item, somewhere."""
 
 
 class Footer(NamedTuple):
@@ -105,7 +87,6 @@ class Task(NamedTuple):
 
     pieces: tuple[Piece, ...]
     before: int  # rows of the stream before them
-    kept: int
 
     def place(self, row: int) -> str:
         """Return the file and place of a row of the stream."""
@@ -271,7 +252,10 @@ class Files:
     ) -> Files:
         """Find the files of a dataset, and let workers read their footers. Raises `SourceError` before any row."""
         paths, storage = files_of(dataset, storage)
-        names = tuple(columns) if columns is not None else first_names(storage, paths[0])
+        if columns is None:
+            with damage(paths[0], "cannot be read as Parquet"), storage.open_input_file(paths[0]) as file:
+                columns = import_module("pyarrow.parquet").read_schema(file).names
+        names = tuple(columns)
         lots = [paths[i : i + _LOT] for i in range(0, len(paths), _LOT)]
         parts = dict(finished(runner, FooterReader(names, storage), lots, most.__gt__))
         footers: list[Footer] = []
@@ -285,10 +269,6 @@ class Files:
     def rows(self) -> int:
         """Number of rows."""
         return sum(int(footer.groups.sum()) for footer in self.footers)
-
-    def places(self) -> Places:
-        """Return the positions of these files."""
-        return Places(self)
 
     def tasks(self, done: int, size: int) -> Iterator[Task]:
         """Yield tasks of at least ``size`` rows but the last, after the first ``done`` rows."""
@@ -307,11 +287,11 @@ class Files:
                 pieces.append(Piece(path, length, rows, start, stop, skip, kept, first + skip))
                 count, start = count + kept, stop
                 if count >= size:
-                    yield Task(tuple(pieces), t, count)
+                    yield Task(tuple(pieces), t)
                     pieces, t, count = [], t + count, 0
             at += rows
         if pieces:
-            yield Task(tuple(pieces), t, count)
+            yield Task(tuple(pieces), t)
 
 
 class Places:
@@ -334,90 +314,6 @@ class Places:
 _POSITIONS: WeakKeyDictionary[Engine, dict[str, Any]] = WeakKeyDictionary()
 
 
-class _Here:
-    """Executor that calls at once."""
-
-    workers = 1
-
-    def submit(self, fn: Callable[[T], R], item: T, /) -> Future[R]:
-        future: Future[R] = Future()
-        future.set_result(fn(item))
-        return future
-
-
-class _Pool(ProcessPoolExecutor):
-    """Processes of this machine that end with their parent."""
-
-    def __init__(self, workers: int) -> None:
-        # Not "fork": a durable stream has a thread that may hold a lock at that moment.
-        super().__init__(workers, multiprocessing.get_context("spawn"), begin)
-        self.workers = workers
-
-
-def begin() -> None:
-    """Prepare a process of a pool: one BLAS thread, and exit when the parent ends, for any reason."""
-    one_blas_thread()
-    keep_memory()
-
-    def exit_with_parent() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=exit_with_parent, daemon=True).start()
-
-
-def keep_memory() -> None:
-    """Keep freed memory in this process: its next task needs as much, and new pages cost time."""
-    import pyarrow as pa
-
-    # Of the pools of pyarrow, only that of the system obeys `mallopt`.
-    pa.set_memory_pool(pa.system_memory_pool())
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
-        if mallopt is not None:
-            for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-                mallopt(option, 2**30)
-
-
-def finished(
-    executor: Executor, fn: Callable[[T], R], items: Iterable[T], room: Callable[[int], bool]
-) -> Iterator[tuple[int, R]]:
-    """Yield numbers of items and their results as they are finished. Submit while there is ``room`` for the unfinished.
-
-    Raises `AbsorbInterruptedError` if a worker fails. Closing the iterator cancels what has not begun.
-    """
-    waiting, unfinished = enumerate(items), dict[Future[R], int]()
-    done: SimpleQueue[Future[R]] = SimpleQueue()
-    following = next(waiting, None)
-    try:
-        while True:
-            while following is not None and (not unfinished or room(len(unfinished))):
-                future = executor.submit(fn, following[1])
-                unfinished[future] = following[0]
-                future.add_done_callback(done.put)
-                following = next(waiting, None)
-            if not unfinished:
-                return
-            # Whichever is next, not the oldest: a slow task holds up no other.
-            future = done.get()
-            number = unfinished.pop(future)
-            try:
-                result = future.result()
-            except StreamPCAError:
-                raise
-            except Exception as problem:
-                raise AbsorbInterruptedError(
-                    f"a worker failed ({type(problem).__name__}). The stream stands at its last step: call absorb "
-                    "again, with an executor that works"
-                ) from problem
-            yield number, result
-    finally:
-        for future in unfinished:
-            future.cancel()
-
-
 def absorb(
     engine: Engine, leaves: Callable[[], BlockCutter], dataset: Any, executor: Executor | int | None, *,
     columns: Sequence[str] | None, rows_per_task: int | None, in_flight: int | None, memory: int, commit_every: float,
@@ -430,8 +326,8 @@ def absorb(
         check_count(name, count, optional=name != "memory")
     if executor is not None and not hasattr(executor, "submit"):
         check_count("executor", executor)
-    pool = _Pool(executor) if isinstance(executor, int) else None
-    runner: Any = pool or executor or _Here()
+    pool = Pool(executor) if isinstance(executor, int) else None
+    runner: Any = pool or executor or Here()
     most = in_flight or (1 if executor is None else 2 * (getattr(runner, "workers", None) or os.cpu_count() or 1))
     try:
         files = Files.found(dataset, storage, columns or engine.now.admission.features, before, runner, most)
@@ -455,7 +351,7 @@ def absorb(
 
 def warm_up(engine: Engine, files: Files, done: int) -> Iterator[Step]:
     """Feed the rows that find private bounds, which vote one by one, as no sum of them can do."""
-    places, refused = files.places(), list[SourceError]()
+    places, refused = Places(files), list[SourceError]()
     pieces = chain.from_iterable(task.pieces for task in files.tasks(done, 1))
     with OneThread():
         for rows in read_pieces(files.storage, files.columns, pieces, refused):
@@ -473,7 +369,7 @@ def sums(
     engine: Engine, files: Files, opened: Open, size: int, runner: Executor, most: int, memory: int, commit_every: float
 ) -> Iterator[Step]:
     """Run the tasks, and push the sums of their rows in order."""
-    places, plan = files.places(), Plan(opened.cutter, files.columns, files.storage)
+    places, plan = Places(files), Plan(opened.cutter, files.columns, files.storage)
     # Bytes that an unfinished task may return count as held, so that memory is bounded whichever task is late.
     task_bytes = (size // opened.cutter.release_every + 2) * opened.block_bytes
     ended, arrived = set[int](), 0  # finished tasks; all before ``arrived`` are
@@ -525,7 +421,7 @@ def continued(engine: Engine, files: Files) -> int:
     remedy = f"pass before={engine.t} if all rows of these files are new"
     if done < 0 or at is None or (at["before"], at["rows"]) != (before, done):
         raise UsageError(f"before={before}: the stream is at row {engine.t}, and its rows came otherwise; {remedy}")
-    if done > files.rows or files.places().at(done) != at:
+    if done > files.rows or Places(files).at(done) != at:
         raise StoreForkedError(
             f"the first {done} rows came from other files, or columns, than those that these begin with: keep the "
             f"list, which may grow at its end; or {remedy}"
@@ -622,11 +518,3 @@ def located(texts: Sequence[str]) -> tuple[list[str], Any]:
     if len(buckets) > 1 and not (has_bucket and root == parts[0].netloc):
         raise BadParameterError("dataset", listed(sorted(buckets)[:2]), "files of one file system")
     return [(part.netloc if len(buckets) > 1 else root) + unquote(part.path) for part in parts], storage
-
-
-def first_names(storage: Any, path: str) -> tuple[str, ...]:
-    """Return the names of the columns of a file, for features without names."""
-    import pyarrow.parquet as pq
-
-    with damage(path, "cannot be read as Parquet"), storage.open_input_file(path) as file:
-        return tuple(pq.read_schema(file).names)

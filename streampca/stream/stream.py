@@ -26,9 +26,10 @@ from streampca.rows.advice import delta_warnings, settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import as_source
 from streampca.rows.report import AdmissionReport, tell_curator
-from streampca.stream.absorb import Executor, absorb
+from streampca.stream.absorb import absorb
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
+from streampca.stream.executors import Executor
 from streampca.stream.feed import feed
 from streampca.stream.replay import restore, saved
 from streampca.stream.step import Step, Steps
