@@ -243,7 +243,7 @@ def _blocks(
         joined = joined.orderBy("release", "part")
     # One partition at a time is in the driver's memory.
     for row in joined.select("block").toLocalIterator(prefetchPartitions=True):
-        yield unpack(row.block)[1]
+        yield _unpacked(cutter, row.block)
 
 
 @dataclass(frozen=True)
@@ -264,14 +264,14 @@ class _PartitionSums:
         # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
         for block in self.cutter.blocks(rows, (self.starts or {}).get(partition, 0)):
             release = (block.first or 1) // self.cutter.release_every
-            yield _packed(release, partition // self.joins, replace(block, first=block.first if self.starts else None))
+            yield _packed(release, partition // self.joins, block)
 
 
 def _join(cutter: BlockCutter, table: Any) -> Any:
     """Join the blocks of a release. Runs in a worker."""
     import pyarrow as pa
 
-    blocks = [unpack(packed)[1] for packed in table.column("block").to_pylist()]
+    blocks = [_unpacked(cutter, packed) for packed in table.column("block").to_pylist()]
     if blocks[0].first is None:
         blocks = [reduce(BlockGram.then, blocks)]
     else:
@@ -283,10 +283,15 @@ def _join(cutter: BlockCutter, table: Any) -> Any:
     return pa.Table.from_batches([_packed(release, part, block) for block in blocks])
 
 
+def _unpacked(cutter: BlockCutter, packed: bytes) -> BlockGram:
+    block = unpack(packed)[1]
+    return replace(block, first=None) if cutter.release_every == _ENDLESS else block
+
+
 def _packed(release: int, part: int, block: BlockGram) -> Any:
     import pyarrow as pa
 
-    packed = pa.array([pack(0, block)], pa.binary())
+    packed = pa.array([pack(0, replace(block, first=block.first or 1))], pa.binary())
     return pa.RecordBatch.from_pydict({"release": [release], "part": [part], "block": packed})
 
 
