@@ -54,7 +54,7 @@ test-edits: $(STAMP)
 
 # A Structured Streaming query that is killed: three Spark sessions, so not among the tests of `test-ci`.
 test-killed: $(STAMP)
-	$(BIN)/python -m pytest -m long tests/integrations/test_spark_sink.py -k 'killed_driver and rows'
+	$(BIN)/python -m pytest -m long tests/integrations/test_spark.py -k 'killed_driver and rows'
 
 # A fifth of the audit, by the hash of the commit, and what the change touched: at most 5 CPU minutes.
 audit-share: $(STAMP)

@@ -148,6 +148,10 @@ class HorizonReachedError(StreamPCAError, RuntimeError):
     """The noise is calibrated for fewer rows."""
 
 
+class AbsorbInterruptedError(StreamPCAError, RuntimeError):
+    """A worker of `Stream.absorb` failed. The stream stands at its last step: the same call continues."""
+
+
 class StreamBusyError(StreamPCAError):
     """A call would change a stream, ledger or store inside another call that changes it, in the same thread.
 

@@ -1,334 +1,416 @@
-"""Spark: executors admit rows and sum them, the driver creates the releases.
+"""Spark: workers admit rows and sum them, the driver creates the releases. Classic sessions and Spark Connect.
 
-    for step in absorb_parquet(stream, spark, paths):  # Parquet files, the fast way
-        step.release
-    steps = absorb_frame(stream, frame)  # any DataFrame, in the order of its partitions
+    stream.absorb("s3://bucket/folder", SparkExecutor(spark, workers=64))  # Parquet files, the fast way
+    absorb_frame(stream, frame)  # any DataFrame: all of it in one release, or in the order of a column
 
 A streaming query, each epoch exactly once, also after the driver was killed:
 
-    store = Store("run.db")
-    stream = Stream.resume(store) if started else Stream(algorithm, bounds=bounds, features=names, store=store)
-    query = (frames.writeStream.foreachBatch(EpochSink(stream, store))
-             .option("checkpointLocation", folder).start())
+    sink = EpochSink("run.db", name="readings", algorithm=algorithm, bounds=bounds, features=names)
+    query = frames.writeStream.foreachBatch(sink).option("checkpointLocation", folder).start()
 
-``frames`` is any streaming DataFrame, or `parquet_paths` of a folder, which executors read several times faster.
-
-Install the driver's version of streampca on the executors, in the Python that ``PYSPARK_PYTHON`` names. Exact Gram
-matrices of blocks travel to the driver. They are as secret as raw rows: turn on ``spark.network.crypto.enabled`` and
-``spark.io.encryption.enabled``. Executors are trusted as the curator is. The releases are those of one process whose
-`Stream` absorbs the same rows in the same order, bit for bit. A block of d features is about ``4 d (d + 1)`` bytes, and
-there is one a release: executors help if ``release_every`` is several times d.
+Workers need the driver's version of streampca, in the Python that ``PYSPARK_PYTHON`` names. Exact sums of rows travel
+between them and the driver. They are as secret as the rows: turn on ``spark.network.crypto.enabled`` and
+``spark.io.encryption.enabled``. Workers are trusted as the curator is. The releases are those of one process whose
+`Stream` absorbs the same rows, bit for bit.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import pickle
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass
-from functools import cache, partial
-from itertools import chain, pairwise, product
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache, reduce
+from itertools import chain
 from typing import Any
 
-from streampca.errors import SourceError, StoreForkedError, UsageError
-from streampca.pool import Paths, RowGroup, Task, check_room, keep_memory, local_path, row_groups, task_blocks, tasks_of
+import numpy as np
+
+from streampca.errors import HorizonReachedError, StoreForkedError, UsageError
+from streampca.linalg.counts import check_count
+from streampca.linalg.svec import svec_size
+from streampca.linalg.threads import one_blas_thread
+from streampca.processors.base import Algorithm
 from streampca.readers import pack, unpack
 from streampca.release.release import Release
-from streampca.rows.protocol import arrow_rows
-from streampca.sources.parquet import damage, from_parquet
+from streampca.rows.admission import NO_COUNTS
+from streampca.rows.protocol import arrow_rows, column_runs
+from streampca.store.records import encode
 from streampca.store.store import Store
-from streampca.stream.blocks import BlockCutter, BlockGram
+from streampca.stream.absorb import Open, gathered
+from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
+from streampca.stream.executors import keep_memory
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
 
-# Rows of a task, rounded up to whole row groups: about 50 ms of CPU, the overhead of a Spark task.
-_TASK_ROWS = 2**18
-# Tasks of a Spark job per slot: the next job runs while the blocks of the previous one are absorbed.
-_WAVE = 2
-_PATHS = ["path", "modificationTime"]  # columns of the frames of `parquet_paths`
-# Spark's and Arrow's names of the types that both read as the same numbers.
-_ARROW = {
-    "double": "double", "float": "float", "bigint": "int64", "int": "int32", "smallint": "int16", "tinyint": "int8",
-    "boolean": "bool",
-}  # fmt: skip
+#: Tasks of one Spark job at most, and seconds that a job waits for more of them.
+_JOB_TASKS, _GATHER = 16, 0.02
+#: Bytes of blocks that one worker joins at a time.
+_JOIN_BYTES = 2**28
+#: For ``release_every`` where rows are only summed.
+_ENDLESS = 2**62
 
 
-def absorb_parquet(
-    stream: Stream, spark: Any, paths: Paths, *, columns: Sequence[str] | None = None, before: int = 0
-) -> Iterator[Step]:
-    """Feed the rows of Parquet files, in order, read and summed by executors.
-
-    Rows that the stream has absorbed are skipped: a durable stream continues with the same paths.
+class SparkExecutor:
+    """Executor for `Stream.absorb` whose workers are those of a Spark session.
 
     Parameters
     ----------
-    spark : the Spark session.
-    stream, paths, columns, before : as in `streampca.pool.absorb_parquet`. Paths must be valid on every machine.
-
-    Yields and raises the same.
+    spark : the session, classic or of Spark Connect.
+    workers : number of tasks that the cluster runs at a time.
     """
-    cutter, size = stream.leaves(), _WAVE * spark.sparkContext.defaultParallelism
-    tasks = _tasks(spark, row_groups(stream, paths, columns, before))
-    # A wave keeps all slots busy and bounds the blocks that wait on the driver.
-    waves = [tasks[start : start + size] for start in range(0, len(tasks), size)]
-    with ThreadPoolExecutor(1) as ahead:
-        jobs = (ahead.submit(_run, spark, cutter, wave) for wave in waves)
-        # `pairwise` submits the next job before the blocks of this one are absorbed.
-        for job, _ in pairwise(chain(jobs, [None])):
-            assert job is not None
-            yield from map(stream.push_block, job.result())
+
+    def __init__(self, spark: Any, *, workers: int) -> None:
+        check_count("workers", workers)
+        self.workers, self._spark = workers, spark
+        # Jobs of a quarter of the workers run beside each other, so that none waits for the slowest of all tasks.
+        self._size = min(_JOB_TASKS, max(1, workers // 4))
+        self._threads = ThreadPoolExecutor(-(-2 * workers // self._size), "spark-jobs")
+        self._waiting: deque[tuple[Future[Any], Callable[[Any], Any], Any]] = deque()
+        self._lock = threading.Lock()
+
+    def submit(self, fn: Callable[[Any], Any], item: Any) -> Future[Any]:
+        """Call a function with an item in a worker."""
+        future: Future[Any] = Future()
+        self._waiting.append((future, fn, item))
+        self._threads.submit(self._job)
+        return future
+
+    def _job(self) -> None:
+        """Run some of the waiting tasks, if another job has not taken them."""
+        if len(self._waiting) < self._size:
+            time.sleep(_GATHER)
+        with self._lock:
+            count = min(self._size, len(self._waiting))
+            taken = [self._waiting.popleft() for _ in range(count)]
+        tasks = [task for task in taken if task[0].set_running_or_notify_cancel()]
+        if not tasks:
+            return
+        try:
+            calls = _Calls([(fn, item) for _, fn, item in tasks])
+            frame = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(calls, "id long, result binary")
+            for row in frame.collect():
+                # From one's own workers, as the results of any pool of processes.
+                tasks[row.id][0].set_result(pickle.loads(row.result))  # noqa: S301
+        except BaseException as problem:
+            for future, _, _ in tasks:
+                if not future.done():
+                    future.set_exception(problem)
 
 
-def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = None) -> list[Step]:
-    """Feed the rows of a DataFrame, in the order of its partitions, summed by executors.
+@dataclass(frozen=True)
+class _Calls:
+    """Function of a worker that calls functions, by their numbers."""
 
-    If the frame is the result of ``spark.read.parquet``, or a selection of its columns, executors read the files
-    directly. Any other plan runs twice, once to count the rows of each partition, and must give the same partitions
-    both times (otherwise, cache it).
+    calls: list[tuple[Callable[[Any], Any], Any]]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        _begin()
+        for number in chain.from_iterable(batch.column("id").to_pylist() for batch in batches):
+            fn, item = self.calls[number]
+            yield pa.RecordBatch.from_pydict(
+                {"id": [number], "result": pa.array([pickle.dumps(fn(item))], pa.binary())}
+            )
+
+
+def absorb_frame(
+    stream: Stream, frame: Any, *, columns: Sequence[str] | None = None, order: str | None = None
+) -> Iterator[Step]:
+    """Feed the rows of a DataFrame, summed by workers; yield a `Step` for each block.
 
     Parameters
     ----------
-    stream, columns : as in `streampca.pool.absorb_parquet`.
-    frame : a Spark DataFrame that is not streaming.
+    stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
+    frame : a Spark DataFrame that is not streaming. Arrays and vectors hold the features ``name[0]``, ``name[1]``, ...
+    columns : names of the columns, in the order of features; by default those of the stream, or all.
+    order : column of public row numbers, which sorts the rows. Without it, all rows must be part of one release, since
+        Spark's own order depends on sizes of files and partitions, hence on the rows.
 
     Raises
     ------
     UsageError, HorizonReachedError
         If the frame does not fit. No row was absorbed.
     """
-    return [stream.push_block(block) for block in _frame_blocks(stream, frame, columns)]
+    cutter = stream.leaves()
+    if order is None:
+        block = _sum(cutter, _selected(cutter, frame, columns))
+        if block is not None:
+            if block.count > (room := cutter.due(stream.t)):
+                raise UsageError(
+                    f"order=None, release_every={cutter.release_every}: the {block.count} rows of the frame do not fit "
+                    f"in one release, which has room for {room}. Give a column of public row numbers as order=, or a "
+                    "larger release_every"
+                )
+            yield stream.push_block(block)
+    else:
+        yield from map(stream.push_block, _in_order(cutter, _selected(cutter, frame, columns, order), stream.t))
+
+
+def _selected(
+    cutter: BlockCutter, frame: Any, columns: Sequence[str] | None, order: str | None = None
+) -> tuple[Any, tuple[str, ...]]:
+    """Return a frame of the columns of features, behind ``order``, and the names of the features in it."""
+    import pyspark.sql.functions as f
+    from pyspark.sql.types import ArrayType, BooleanType, NumericType
+
+    names = list(columns or cutter.admission.features or frame.columns)
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    try:
+        runs = column_runs(names, kinds)
+    except KeyError as problem:
+        raise UsageError(f"no column of the frame for the feature {problem}. Choose with columns=") from None
+    chosen, features = [], list[str]()
+    for i, (name, width) in enumerate(runs.items()):
+        kind, column = kinds[name], f.col(f"`{name.replace('`', '``')}`")
+        if width and kind.typeName() == "vector":
+            from pyspark.ml.functions import vector_to_array
+
+            column = vector_to_array(column)
+        elif width and isinstance(kind, ArrayType):
+            kind = kind.elementType
+        if kind.typeName() != "vector" and not isinstance(kind, (BooleanType, NumericType)):
+            raise UsageError(f"column {name!r} of the frame does not hold numbers. Choose with columns=")
+        chosen.append((column if width else column.cast("double")).alias(f"f{i}"))
+        features += [f"f{i}[{j}]" for j in range(width)] or [f"f{i}"]
+    if not any(runs.values()):
+        # One column instead of many: Spark hands over values one by one.
+        chosen, features = [f.array(*chosen).alias("f")], [f"f[{j}]" for j in range(len(names))]
+    first = [] if order is None else [f.col(f"`{order}`").alias("order")]
+    return frame.select(*first, *chosen), tuple(features)
+
+
+def _sum(cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]]) -> BlockGram | None:
+    """Return the sum of all rows of a frame, in any order; None without rows."""
+    whole = replace(cutter, release_every=_ENDLESS, horizon=None)
+    blocks = list(_blocks(whole, selected, None))
+    return reduce(BlockGram.then, blocks) if blocks else None
+
+
+def _in_order(cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]], t: int) -> Iterator[BlockGram]:
+    """Yield the blocks of a frame in the order of its first column, after t rows of the stream."""
+    from pyspark.sql.functions import spark_partition_id
+
+    # Kept, because Spark sorts by samples of the rows: another pass may cut partitions elsewhere.
+    frame = selected[0].orderBy("order").persist()
+    try:
+        counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
+        rows = sum(counts.values())
+        if cutter.horizon is not None and t + rows > cutter.horizon:
+            raise HorizonReachedError(f"{rows} rows given, but the horizon leaves room for {cutter.horizon - t}")
+        # Workers need the first row of their partition, to cut blocks where releases are due.
+        starts, at = {}, t
+        for partition in sorted(counts):
+            starts[partition] = at
+            at += counts[partition]
+        opened = Open(cutter, t)
+        for block in _blocks(cutter, (frame.drop("order"), selected[1]), starts):
+            opened.join(block)
+            while (due := opened.take()) is not None:
+                yield due
+        while (due := opened.take(partial=True)) is not None:
+            yield due
+        # Privacy hazard: with other rows in the second pass, a row could be summed twice or not at all.
+        if opened.t != at:
+            raise UsageError("the second pass over the frame gave other partitions; cache it first (frame.cache())")
+    finally:
+        frame.unpersist()
+
+
+def _blocks(
+    cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]], starts: dict[int, int] | None
+) -> Iterator[BlockGram]:
+    """Yield the blocks of a frame, joined by workers, in the order of releases."""
+    frame, names = selected
+    size = 16 * svec_size(cutter.admission.admitted_features or 0)
+    sums = _PartitionSums(cutter, names, starts, max(2, min(64, _JOIN_BYTES // size)))
+    schema = "release long, part long, block binary"
+    joined = (
+        frame.mapInArrow(sums, schema)
+        .groupBy("release", "part")
+        .applyInArrow(
+            lambda table: _join(cutter, table),
+            schema,  # Spark counts the parameters of a function
+        )
+    )
+    if starts is not None:
+        joined = joined.orderBy("release", "part")
+    # One partition at a time is in the driver's memory.
+    for row in joined.select("block").toLocalIterator(prefetchPartitions=True):
+        yield _unpacked(cutter, row.block)
+
+
+@dataclass(frozen=True)
+class _PartitionSums:
+    """Function of a worker from the batches of a partition to its blocks, and how they are joined."""
+
+    cutter: BlockCutter
+    names: tuple[str, ...]
+    starts: dict[int, int] | None  # rows of the stream before each partition; None to sum all rows
+    joins: int  # partitions whose blocks are joined by a worker
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        _begin()
+        partition = TaskContext.get().partitionId()
+        rows = gathered(chain.from_iterable(arrow_rows(batch, self.names) for batch in batches))
+        # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
+        for block in self.cutter.blocks(rows, (self.starts or {}).get(partition, 0)):
+            release = (block.first or 1) // self.cutter.release_every
+            yield _packed(release, partition // self.joins, block)
+
+
+def _join(cutter: BlockCutter, table: Any) -> Any:
+    """Join the blocks of a release. Runs in a worker."""
+    import pyarrow as pa
+
+    blocks = [_unpacked(cutter, packed) for packed in table.column("block").to_pylist()]
+    if blocks[0].first is None:
+        blocks = [reduce(BlockGram.then, blocks)]
+    else:
+        opened = Open(cutter, 0)
+        for block in blocks:
+            opened.join(block)
+        blocks = [*opened.runs.values()]
+    release, part = table.column("release")[0].as_py(), table.column("part")[0].as_py()
+    return pa.Table.from_batches([_packed(release, part, block) for block in blocks])
+
+
+def _unpacked(cutter: BlockCutter, packed: bytes) -> BlockGram:
+    block = unpack(packed)[1]
+    return replace(block, first=None) if cutter.release_every == _ENDLESS else block
+
+
+def _packed(release: int, part: int, block: BlockGram) -> Any:
+    import pyarrow as pa
+
+    packed = pa.array([pack(0, replace(block, first=block.first or 1))], pa.binary())
+    return pa.RecordBatch.from_pydict({"release": [release], "part": [part], "block": packed})
 
 
 @dataclass(eq=False)
 class EpochSink:
     """Function for ``foreachBatch`` that absorbs each epoch of a query once. Curator only.
 
+    It holds a path and public settings, and opens the store at its first epoch, in whichever process Spark calls it.
+    Others read the releases meanwhile with ``streampca export``.
+
     Parameters
     ----------
-    stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
-    store : the `Store` of the stream. Its `releases` are complete, also after a crash.
-    columns : as in `streampca.pool.absorb_parquet`.
+    store : path of the `Store`, which is begun, or resumed if it holds a run.
+    name : name of the query. Another name begins with epoch 0.
+    algorithm, stream_options : of the `Stream` to begin.
+    columns, order : as in `absorb_frame`. Without ``order``, an epoch has at most ``release_every`` rows. If the open
+        release has no room for it, its other rows are absent, and the epoch is part of the next one.
     on_release : function of each release, called at most once each, after its epoch is durable.
-    new_query : whether to continue with a query of another checkpoint, all of whose rows are new.
+    accept_changed : skip an epoch that is delivered again with other rows, e.g. of a topic that was compacted.
 
     Notes
     -----
-    Spark delivers an epoch at least once: after a crash, it repeats the last one under the same number. An epoch, its
-    number and its releases become durable in one commit of the store, and a repeated epoch is skipped. The rows of an
-    interrupted one were part of no release that left the process, so that two releases never have the same noise for
-    different rows, even if the engine reorders the rows of a repeated epoch.
+    Spark delivers an epoch at least once: after a crash, it repeats the last one under the same number. The rows of an
+    epoch, its number and a keyed digest of its sum become durable in one commit of the store. A repeated epoch is
+    summed again, and skipped if the digest is the same. Rows of an interrupted epoch were part of no release that left
+    the process.
     """
 
-    stream: Stream
-    store: Store
-    _: KW_ONLY
+    store: str | os.PathLike[str]
+    name: str
+    algorithm: Algorithm | None = None
     columns: Sequence[str] | None = None
+    order: str | None = None
     on_release: Callable[[Release], object] | None = None
-    new_query: bool = False
+    accept_changed: bool = False
+    stream_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.stream.leaves()  # raises unless the stream accepts blocks
+        self._opened: tuple[Stream, Store] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_opened": None}
+
+    def open(self) -> tuple[Stream, Store]:
+        """Return the stream and its store."""
+        if self._opened is None:
+            store = Store(self.store)
+            try:
+                stream = Stream.resume(store)
+            except UsageError:  # no run yet
+                if self.algorithm is None:
+                    raise
+                stream = Stream(self.algorithm, store=store, **self.stream_options)
+            stream.leaves()  # raises unless the stream accepts blocks
+            self._opened = stream, store
+        return self._opened
+
+    def close(self) -> None:
+        """Close the store. The next epoch opens it again."""
+        if self._opened is not None:
+            self._opened = self._opened[1].close()
 
     def __call__(self, frame: Any, epoch: int) -> None:
         """Absorb an epoch, unless it is durable already.
 
-        Raises `StoreForkedError` if the epoch is of another query than the store's, or does not follow its last.
+        Raises `StoreForkedError` if the epoch does not follow the last one, or is the last one with other rows.
         """
-        spark, last = frame.sparkSession, self.store.epoch
-        query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if last is not None and last["query"] != query and not self.new_query:
-            raise StoreForkedError(
-                f"the store has absorbed epochs of query {last['query']}, this is query {query}: keep its "
-                "checkpointLocation; or, if all rows of this query are new, pass new_query=True"
-            )
-        due = 0 if last is None or last["query"] != query else last["epoch"] + 1
-        if epoch > due:
-            raise StoreForkedError(
-                f"epoch={epoch}: expected {due}, since other epochs were absorbed elsewhere; continue with that store, "
-                "or give the query a checkpointLocation of its own"
-            )
-        if epoch < due:
+        stream, store = self.open()
+        cutter, last = stream.leaves(), store.epoch
+        due = 0 if last is None or last["name"] != self.name else last["epoch"] + 1
+        advice = f"If this query has a new checkpoint and all its rows are new, give it a name other than {self.name!r}"
+        if epoch == due - 1 and last is not None:
+            block = _sum(cutter, _selected(cutter, frame, self.columns))
+            if not self._note(epoch, block).items() <= last.items() and not self.accept_changed:
+                raise StoreForkedError(
+                    f"epoch={epoch}: delivered again with other rows. {advice}. If its source has changed, pass "
+                    "accept_changed=True"
+                )
             return
-        if frame.columns == _PATHS:
-            # Times, then names: the order does not depend on how Spark lists the folder.
-            files = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
-            filled = []
-            for _, path in files:
-                with damage(path, "cannot be read as Parquet"):
-                    from pyarrow.parquet import read_metadata
-
-                    if read_metadata(local_path(path)).num_rows:  # engines write files for empty partitions, too
-                        filled.append(path)
-            groups = row_groups(self.stream, filled, self.columns, self.stream.t) if filled else []
-            blocks = _run(spark, self.stream.leaves(), _tasks(spark, groups))
+        if epoch != due:
+            raise StoreForkedError(f"epoch={epoch}: expected {due}. {advice}")
+        if self.order is None:
+            block = _sum(cutter, _selected(cutter, frame, self.columns))
+            blocks = [] if block is None else [block]
+            if block is not None and block.count > (room := cutter.due(stream.t)):
+                if block.count > cutter.release_every:
+                    raise UsageError(
+                        f"order=None, release_every={cutter.release_every}: an epoch of {block.count} rows. Limit the "
+                        "rows of an epoch, or give a column of public row numbers as order="
+                    )
+                blocks = [_absent(cutter, room), block]
         else:
-            blocks = _frame_blocks(self.stream, frame, self.columns)
-        # Invariant: an epoch and its number are durable together, so that a repeated epoch is recognized.
-        with self.store.in_one_commit({"query": query, "epoch": epoch}):
-            steps = [self.stream.push_block(block) for block in blocks]
-        self.new_query = False
+            blocks = list(_in_order(cutter, _selected(cutter, frame, self.columns, self.order), stream.t))
+            block = reduce(BlockGram.then, (replace(one, first=None) for one in blocks)) if blocks else None
+        # Invariant: an epoch and its note are durable together, so that a repeated epoch is recognized.
+        with store.in_one_commit(self._note(epoch, block)):
+            steps = [stream.push_block(one) for one in blocks]
         # After the commit: a release that was handed out is durable.
-        if self.on_release is not None:
-            for step in steps:
-                if step.release is not None:
-                    self.on_release(step.release)
+        tell = self.on_release
+        if tell is not None:
+            for release in filter(None, (step.release for step in steps)):
+                tell(release)
+
+    def _note(self, epoch: int, block: BlockGram | None) -> dict[str, Any]:
+        _, store = self.open()
+        sums = b"" if block is None else encode([block.count, block.high, block.low])
+        return {"name": self.name, "epoch": epoch, "digest": store.mark(sums)}
 
 
-def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None) -> Any:
-    """Stream the paths of Parquet files as they appear in a folder, for `EpochSink`.
-
-    The rows of an epoch are in the order of the files' times, then names. A file must appear whole (write it
-    elsewhere, then move it), as for Spark's own reader.
-    """
-    schema = "path string, modificationTime timestamp, length long, content binary"
-    reader = spark.readStream.format("binaryFile").schema(schema).option("pathGlobFilter", "*.parquet")
-    if files_per_epoch is not None:
-        reader = reader.option("maxFilesPerTrigger", files_per_epoch)
-    return reader.load(folder).select(*_PATHS)
-
-
-def _tasks(spark: Any, groups: list[RowGroup]) -> list[Task]:
-    """Return tasks of `_TASK_ROWS` rows, or of an equal share of all rows if that is less: no slot is idle."""
-    share = sum(group.count for group in groups) // spark.sparkContext.defaultParallelism
-    return tasks_of(groups, min(_TASK_ROWS, share))
-
-
-def _run(spark: Any, cutter: BlockCutter, tasks: list[Task]) -> list[BlockGram]:
-    """Return the blocks of these tasks, in order, by one Spark job."""
-    if not tasks:
-        return []
-    parts = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_task_blocks, cutter)).collect()
-    return list(chain.from_iterable(parts))
-
-
-def _task_blocks(cutter: BlockCutter, task: Task) -> list[BlockGram]:
-    _begin()
-    return task_blocks(cutter, task)
-
-
-def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> list[BlockGram]:
-    """Return the blocks of the next frame, in order. Their row counts are checked against a first pass."""
-    from pyspark.sql.functions import spark_partition_id
-    from pyspark.sql.types import BooleanType, NumericType
-
-    cutter = stream.leaves()
-    names = list(columns if columns is not None else stream.features or frame.columns)
-    kinds = {field.name: field.dataType for field in frame.schema.fields}
-    for name in names:
-        if not isinstance(kinds.get(name), (BooleanType, NumericType)):
-            problem = "does not exist" if name not in kinds else "does not hold numbers"
-            raise UsageError(f"column {name!r} of the frame {problem}; choose with columns=")
-    groups = _scanned(frame, {name: kinds[name].simpleString() for name in names}, stream.t)
-    if groups is not None:
-        check_room(stream, sum(group.count for group in groups))
-        return _run(frame.sparkSession, cutter, _tasks(frame.sparkSession, groups))
-    frame = frame.select(*(f"`{name}`" for name in names))
-    counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
-    check_room(stream, sum(counts.values()))
-    # Executors need the first row of their partition, to cut blocks where releases are due.
-    starts, at = {}, stream.t
-    for partition in sorted(counts):
-        starts[partition] = at
-        at += counts[partition]
-    blocks, seen = [], dict.fromkeys(starts, 0)
-    for row in frame.mapInArrow(_PartitionBlocks(cutter, tuple(names), starts), "block binary").collect():
-        partition, block = unpack(row.block)
-        blocks.append(block)
-        seen[partition] = seen.get(partition, 0) + block.count
-    # Privacy hazard: with other rows in the second pass, a row could be summed twice or not at all.
-    if seen != counts:
-        raise UsageError("the second pass over the frame gave other partitions; cache it first (frame.cache())")
-    return sorted(blocks, key=lambda block: block.first or 0)
-
-
-def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[RowGroup] | None:
-    """Return the row groups of files that a frame holds unchanged, in the order of its partitions; None if in doubt.
-
-    Spark reports the places of the first and the last row of each group among the rows of the frame. Executors then
-    read the same columns, ``kinds`` (names, and types in Spark's words; others are in doubt), without Spark's row
-    format. ``at`` rows of the stream come before.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql import functions as f
-
-    try:
-        groups: list[tuple[str, int, int, int]] = []  # path, number, first row and rows of each group with rows
-        for path in _files(frame):
-            source, start = from_parquet(path, columns=list(kinds)), 0
-            with source.open() as file:
-                types = {field.name: str(field.type) for field in file.schema_arrow}
-            if any(types.get(name) != _ARROW.get(kind) for name, kind in kinds.items()):
-                return None
-            for number, count in enumerate(source.group_rows):
-                groups += [(path, number, start, count)] if count else []
-                start += count
-        if not groups:
-            return None
-        edges = {row for _, _, start, count in groups for row in (start, start + count - 1)}
-        # The third increases by one from row to row, and by more from partition to partition.
-        place = f.col("_metadata.file_path"), f.col("_metadata.row_index"), f.monotonically_increasing_id()
-        rows = frame.select(*place).toDF(*"prm").where(f"r in ({', '.join(map(str, edges))})").collect()
-        # One entry an edge, unless the frame repeats rows.
-        places = {(str(local_path(path)), row): place for path, row, place in rows}
-        if len(places) != len(rows):
-            return None
-        found: list[RowGroup] = []
-        for path, number, start, count in sorted(groups, key=lambda group: places[group[0], group[2]]):
-            if places[path, start + count - 1] - places[path, start] != count - 1:
-                return None  # some rows of the group are missing or reordered
-            found.append(RowGroup(path, number, 0, count, at, tuple(kinds)))
-            at += count
-    except (PySparkException, UsageError, SourceError, OSError, KeyError):
-        return None
-    return found
-
-
-def _files(frame: Any) -> list[str]:
-    """Return the files of a frame that ``spark.read.parquet`` reads from them or their folder; none of another."""
-    paths = [str(local_path(path)) for path in frame.inputFiles()]
-    kept = frame.storageLevel
-    if not paths or kept.useMemory or kept.useDisk:
-        return []
-    schema = frame.sparkSession.read.parquet(paths[0]).schema
-    if not set(frame.columns) <= set(schema.names):
-        return []
-    folder = os.path.dirname(paths[0])
-    # Spark compares the spelling of paths.
-    for root in [paths, *([head + folder + tail] for head, tail in product(("", "file://"), ("", "/")))]:
-        scan = frame.sparkSession.read.schema(schema).parquet(*root)
-        chosen = scan.select(*(f"`{name}`" for name in frame.columns))
-        if frame.sameSemantics(scan) or frame.sameSemantics(chosen):
-            return paths
-    return []
-
-
-@dataclass(frozen=True)
-class _PartitionBlocks:
-    """Function of an executor from the Arrow batches of a partition to its blocks."""
-
-    cutter: BlockCutter
-    names: tuple[str, ...]
-    starts: dict[int, int]
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-        from pyspark import TaskContext
-
-        _begin()
-        partition = TaskContext.get().partitionId()
-        rows = chain.from_iterable(arrow_rows(batch, self.names) for batch in batches)
-        # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
-        for block in self.cutter.blocks(rows, self.starts.get(partition, 0)):
-            yield pa.RecordBatch.from_pydict({"block": pa.array([pack(partition, block)], pa.binary())})
+def _absent(cutter: BlockCutter, rows: int) -> BlockGram:
+    """Return the block of absent rows."""
+    zeros = np.zeros(svec_size(cutter.admission.admitted_features or 0), dtype=np.int64)
+    return BlockGram(zeros, zeros, rows, NO_COUNTS, None, admission_mark(cutter.admission))
 
 
 @cache
 def _begin() -> None:
-    """Prepare an executor's process, once: one BLAS thread (Spark runs a process a core), freed memory kept."""
+    """Prepare a worker's process, once: one BLAS thread (Spark runs a process a core), freed memory kept."""
     import pyarrow.parquet  # noqa: F401
-
-    from streampca.linalg.threads import one_blas_thread
 
     one_blas_thread()
     keep_memory()

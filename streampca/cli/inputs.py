@@ -17,6 +17,7 @@ from streampca.rows.bounds import Ranges, read_bounds
 from streampca.rows.protocol import RowSource
 from streampca.sources import NumberedRows, from_kafka, from_query, open_rows
 from streampca.sources.base import NameOrPosition
+from streampca.sources.files import format_of, matching
 from streampca.store.ledger import Account, Ledger
 from streampca.store.store import Store
 
@@ -84,6 +85,14 @@ def chosen_columns(columns: str | None, reading: ReadSettings) -> list[Any] | Li
     if -1 in chosen:
         raise UsageError("--columns 0: positions of columns count from 1")
     return chosen
+
+
+def parquet_files(source: Path | Address) -> list[Any]:
+    """Return the Parquet files of a path, folder or pattern, for ``--processes``."""
+    paths = [] if isinstance(source, Address) else matching(source)
+    if not paths or any(format_of(path) != "parquet" for path in paths):
+        raise UsageError(f"--processes: {source.name} is no Parquet file or folder of them. Leave the option out")
+    return paths
 
 
 def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:

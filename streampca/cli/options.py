@@ -333,6 +333,8 @@ class RunOptions(PrivateOptions):
     """Database that makes the run durable: continue it with streampca resume. Curator only."""
     serve: Annotated[bool, Parameter(negative="")] = False
     """Show the run as a page in the browser, on this machine only, until Ctrl-C. Curator only, behind a token."""
+    processes: int | None = None
+    """Number of processes that read Parquet files. The releases are the same."""
 
 
 @Parameter(name="*")

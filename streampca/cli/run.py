@@ -43,6 +43,7 @@ from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import PositionedSource, Table
+from streampca.stream import absorb
 from streampca.stream.stream import Stream
 
 
@@ -50,7 +51,8 @@ def run(
     source: Annotated[
         SourceAddress,
         about(
-            "CSV, TSV or NDJSON (also .gz, .zip) or Parquet file of numeric columns; a pattern such as "
+            "CSV, TSV or NDJSON (also .gz, .zip) or Parquet file of numeric columns, or a folder of Parquet files; a "
+            "pattern such as "
             '"day-*.csv", a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of '
             "JSON; sqlite:///FILE, duckdb:///FILE or postgresql://... with --read query=... and --read cursor=..."
         ),
@@ -72,6 +74,9 @@ def run(
             raise UsageError(f"--set {key}: it goes with --{part}")
     settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
+    check_count("processes", options.processes, optional=True)
+    if options.processes is not None:
+        inputs.parquet_files(source)
     opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
     units = units_of(given, lambda: opened_rows().features)
     common = {name: getattr(options, name) for name in COMMON}
@@ -147,6 +152,7 @@ def run(
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or served is not None or isinstance(shown, LiveView),
             time=reading.time, end=options.end,
+            paths=None if options.processes is None else inputs.parquet_files(source), processes=options.processes,
         )  # fmt: skip
         session.run()
         budget = "" if account is None else account.remaining()
@@ -190,6 +196,7 @@ def resume(
         ),
     ] = False,
     live: Annotated[bool | None, about(LIVE)] = None,
+    processes: Annotated[int | None, about("As in run, for a run with processes.")] = None,
 ) -> int:
     """Continue a durable run where it was.
 
@@ -216,11 +223,14 @@ def resume(
         if features is not None and tuple(rows.features) != features:
             raise UsageError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
         rows = inputs.in_calendar(rows, source, stream.algorithm, reading)
+        # Blocks have no digest of their rows: the files are compared instead.
+        absorbed = processes is not None or (database.position or ("",))[0] == absorb.SOURCE
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
         session = Session(
             stream, rows, Files(), [shown],
             skip=0 if continues or dated or isinstance(rows, PositionedSource) else before,
             new_source=continues, followed=isinstance(shown, LiveView), store=database, time=reading.time, end=end,
+            processes=processes, paths=inputs.parquet_files(source) if absorbed else None,
         ).run()  # fmt: skip
         if session.problem is not None and stream.t > before:
             print(session.stopped(), file=sys.stderr)

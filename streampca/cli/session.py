@@ -63,6 +63,8 @@ class Session:
     name: str = ""  #: of the source, for the card
     units: Mapping[str, str] = field(default_factory=dict)  #: of columns by name, for the card
     quiet: bool = False  #: whether the card on standard error lacks the curator's line
+    paths: Sequence[Any] | None = None  #: of Parquet files that ``processes`` read, see `Stream.absorb`
+    processes: int | None = None
     share: float | None = None  #: of the variance, which the components of each release are to hold
     time: str | None = None  #: for a calendar, the column with the times of the rows; None for arrivals
     end: str | None = None  #: with it, the public end of the periods
@@ -170,10 +172,13 @@ class Session:
         self.stream.engine.adopt(self.source)
         self._tick()
         self.source.while_idle(self._tick)
-        rows = batches(
+        rows: Iterator[Any] = batches(
             self.stream.engine, self.source, new_source=self.new_source, limit=self.limit, rest=self._rest,
             every=self.every if self.followed else None,
         )  # fmt: skip
+        if self.paths is not None:
+            self.stream.engine.adopt(self.source)
+            rows = self.stream.absorb(self.paths, self.processes)
         while not self.signal:
             self._is_waiting = True
             batch = next(rows, None)
@@ -182,7 +187,10 @@ class Session:
                 self._is_complete = True
                 return
             # Rows of a durable run wait for their commit: releases that a crash would forget are not published.
-            self._waiting.extend(push(self.stream.engine, batch))
+            if self.paths is None:
+                self._waiting.extend(push(self.stream.engine, batch))
+            else:
+                self._waiting.append(batch.steps())
             self._write()
             # `batches` cuts at the multiples of ``every``, so that none is passed over.
             if self.followed and self.stream.t % self.every == 0:

@@ -6,7 +6,7 @@ Any iterable of rows can be streamed; a `RowSource` is faster. `as_source` conve
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -227,35 +227,85 @@ def arrow_blocks_with(
     if batch.num_rows:
         rows = np.concatenate([*arrow_rows(batch, columns)])
         yield rows, [batch.column(name).to_pylist() for name in names]
+def holds(kind: Any, width: int) -> bool:
+    """Return whether an Arrow type holds single numbers, for width 0, or else lists of ``width`` numbers."""
+    if not width:
+        return is_number(kind)
+    kind = getattr(kind, "storage_type", kind)
+    return (
+        is_number(getattr(kind, "value_type", kind))
+        and getattr(kind, "list_size", width) == width != 0
+        and (hasattr(kind, "value_type"))
+    )
+
+
+def column_runs(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
+    """Return the columns that hold these features, in order, with the length of their lists; 0 for single numbers.
+
+    ``name[0]``, ``name[1]``, ... are the entries of a column of lists. Raises `KeyError` for a name without a column.
+    """
+    runs: dict[str, int] = {}
+    for name in names:
+        if name in known and name not in runs:
+            runs[name] = 0
+            continue
+        column, _, place = name.removesuffix("]").rpartition("[")
+        # In order and without gaps: a list is copied as a whole.
+        if column not in known or place != str(runs.get(column, 0)) or (column in runs and column != [*runs][-1]):
+            raise KeyError(name)
+        runs[column] = runs.get(column, 0) + 1
+    return runs
 
 
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK) -> Iterator[FloatArray]:
-    """Yield columns of an Arrow batch as (n, d) blocks, n <= size; nan for missing values."""
+    """Yield the features of an Arrow batch as (n, d) blocks, n <= size; nan for missing values.
+
+    Features are those of `column_runs`. A list that is missing or has another length is a row of nan.
+    """
+    columns = []
+    for name, width in column_runs(names, batch.schema.names).items():
+        column = batch.column(name)
+        columns.append(arrow_lists(column, width) if width else arrow_floats(column)[:, None])
+    # Transpose a tile at a time, which fits the cache.
+    tile = max(_LEAST_TILE, _TILE_NUMBERS // max(1, len(names)))
+    for start in range(0, batch.num_rows, size):
+        rows = np.empty((min(size, batch.num_rows - start), len(names)))
+        for at in range(0, len(rows), tile):
+            part = rows[at : at + tile]
+            first, j = start + at, 0
+            for column in columns:
+                part[:, j : j + column.shape[1]] = column[first : first + len(part)]
+                j += column.shape[1]
+        yield rows
+
+
+def arrow_floats(column: Any) -> FloatArray:
+    """Return an Arrow array of numbers, with nan for missing ones."""
     import pyarrow as pa
     import pyarrow.types as types
 
-    columns = []
-    for column in map(batch.column, names):
-        if types.is_boolean(column.type):
-            column = column.cast(pa.int8())
-        if types.is_float16(column.type):
-            column = column.cast(pa.float32())
-        # Not "safe": integers above 2**53 are rounded.
-        numbers = column.cast(pa.float64(), safe=False)
-        if numbers.null_count or not len(numbers):
-            floats: FloatArray = numbers.to_numpy(zero_copy_only=False)
-        else:  # read the buffer: `to_numpy` would load pandas
-            floats = np.frombuffer(
-                numbers.buffers()[1], dtype=np.float64, count=len(numbers), offset=8 * numbers.offset
-            )
-        columns.append(floats)
-    # Transpose a tile at a time, which fits the cache.
-    tile = max(_LEAST_TILE, _TILE_NUMBERS // max(1, len(columns)))
-    for start in range(0, batch.num_rows, size):
-        rows = np.empty((min(size, batch.num_rows - start), len(columns)))
-        for at in range(0, len(rows), tile):
-            part = rows[at : at + tile]
-            first = start + at
-            for j, column in enumerate(columns):
-                part[:, j] = column[first : first + len(part)]
-        yield rows
+    if types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    # Not "safe": integers above 2**53 are rounded.
+    numbers = column.cast(pa.float64(), safe=False)
+    if numbers.null_count or not len(numbers):
+        floats: FloatArray = numbers.to_numpy(zero_copy_only=False)
+        return floats
+    # Read the buffer: `to_numpy` would load pandas.
+    return np.frombuffer(numbers.buffers()[1], dtype=np.float64, count=len(numbers), offset=8 * numbers.offset)
+
+
+def arrow_lists(column: Any, width: int) -> FloatArray:
+    """Return an Arrow array of lists as (n, width); rows of nan for lists that are missing or of another length."""
+    import pyarrow.compute as pc
+
+    column = getattr(column, "storage", column)  # of a tensor
+    good = pc.fill_null(pc.equal(pc.list_value_length(column), width), False).to_numpy(zero_copy_only=False)
+    # `flatten` respects the offsets of a slice and leaves out missing lists, unlike `values`.
+    if good.all():
+        return arrow_floats(column.flatten()).reshape(-1, width)
+    rows = np.full((len(column), width), np.nan)
+    rows[good] = arrow_floats(column.filter(good).flatten()).reshape(-1, width)
+    return rows

@@ -16,8 +16,6 @@ from streampca.rows.protocol import PositionedBlock, PositionedSource, RowSource
 
 #: Advice for sources whose columns always have names.
 NAME_THEM = "if they are names, choose the columns by name with columns="
-#: Default number of rows in a block: one exact fold of the Gram accumulator.
-BLOCK_ROWS = 8192
 
 BoundsLike = GivenBounds | None
 

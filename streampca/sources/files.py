@@ -85,8 +85,8 @@ def open_rows(
 
     Parameters
     ----------
-    path : a file, a pattern such as ``"day-*.csv"`` (files in the order of their names), a named pipe,
-        ``"-"`` for standard input, or a binary stream.
+    path : a file, a pattern such as ``"day-*.csv"`` (files in the order of their names), a folder of Parquet files, a
+        named pipe, ``"-"`` for standard input, or a binary stream.
     format : by default, the format of the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet or
         .pq, with or without .gz or .zip behind it; CSV for other names, pipes and streams.
     columns, bounds : as in `from_csv`. Bounds by name choose the columns, too, if these are not given. Text files have
@@ -122,10 +122,14 @@ def open_rows(
 
 
 def matching(path: Readable) -> list[Readable]:
-    """Return the files of a pattern, in the order of their names; a path or stream that is no pattern, unchanged."""
+    """Return the files of a pattern or folder, in the order of their names; any other path or stream unchanged."""
     if not isinstance(path, (str, os.PathLike)):
         return [path]
     refuse_web(path)
+    if os.path.isdir(path):
+        from streampca.stream.absorb import files_of
+
+        return [*map(Path, files_of(path, None)[0])]
     if not glob.has_magic(os.fspath(path)) or os.path.exists(path):
         return [path]
     paths: list[Readable] = [*map(Path, sorted(glob.glob(os.fspath(path), recursive=True)))]

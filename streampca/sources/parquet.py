@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameterError, SourceError, UsageError, listed, reason
+from streampca.errors import BadParameterError, SourceError, UsageError, listed
 from streampca.linalg.types import FloatArray
+from streampca.rows.parquet import damage, read_batches
 from streampca.rows.protocol import RowSource, arrow_blocks_with, arrow_rows, is_number
-from streampca.sources.base import BLOCK_ROWS, NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
+from streampca.sources.base import NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
 from streampca.sources.reading import Reading
-
-#: Rows and numbers that pyarrow decodes at a time: 32 MB at most, from 8192 rows on.
-_BATCH_ROWS, _BATCH_NUMBERS = 2**16, 2**22
-#: Further exceptions of pyarrow on damaged files.
-_DAMAGE = (ValueError, TypeError, KeyError, OverflowError, MemoryError)
 
 
 class ParquetRows(RowSource):
@@ -109,38 +104,6 @@ class ParquetRows(RowSource):
                     return
                 yield rows
                 start += len(rows)
-
-
-def read_batches(
-    file: Any, columns: Sequence[str], groups: Sequence[int] | None = None, *, small: int = BLOCK_ROWS
-) -> Iterator[Any]:
-    """Yield the columns of some row groups of a ``ParquetFile``, in batches that justify the overhead of a call.
-
-    Large row groups are read one by one, so that a damaged one costs no row of those before it. If groups are smaller
-    than a block, batches of ``small`` rows span several.
-    """
-    metadata, options = file.metadata, {"columns": columns, "use_threads": False}
-    if metadata.num_rows < BLOCK_ROWS * metadata.num_row_groups:
-        yield from file.iter_batches(small, row_groups=groups, **options)
-        return
-    size = min(_BATCH_ROWS, max(BLOCK_ROWS, _BATCH_NUMBERS // len(columns)))
-    for group in range(metadata.num_row_groups) if groups is None else groups:
-        yield from file.iter_batches(size, row_groups=[group], **options)
-
-
-@contextmanager
-def damage(where: object, problem: str) -> Iterator[None]:
-    """Turn every error of pyarrow on a file, and its absence, into a `SourceError`."""
-    try:
-        import pyarrow as pa
-
-        yield
-    except ImportError as error:
-        raise SourceError(where, "needs pyarrow; install it with pip install 'streampca[parquet]'") from error
-    except (OSError, pa.ArrowException, *_DAMAGE) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(where, f"{problem}: {reason(error)}; check the path, or make the file again") from error
 
 
 from_parquet = ParquetRows

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from streampca.errors import BadParameterError, UsageError, short
 from streampca.linalg.counts import check_count
-from streampca.sources.base import BLOCK_ROWS
+from streampca.rows.parquet import BLOCK_ROWS
 
 _DELIMITERS = "\t ,;:|!/~^#&@$%*="
 

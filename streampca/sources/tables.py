@@ -15,8 +15,9 @@ import numpy as np
 from streampca.conversion import arrow_reader, as_floats, framed, is_arrow, is_frame, is_sparse, table_columns
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.rows.names import MISSING, NO_TYPES, refuse_values
+from streampca.rows.parquet import BLOCK_ROWS
 from streampca.rows.protocol import sparse_blocks
-from streampca.sources.base import BLOCK_ROWS, NAME_THEM, choose, choose_named
+from streampca.sources.base import NAME_THEM, choose, choose_named
 from streampca.sources.files import format_of, matching, open_rows
 from streampca.sources.ndjson_rows import NdjsonRows
 from streampca.sources.parquet import ParquetRows

@@ -32,6 +32,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,12 @@ class Store(AbstractContextManager["Store"]):
             raise UsageError("no stream writes to this store. Begin one, or call Stream.resume(store)")
         with self._writer.one_commit(epoch):
             yield
+
+    def mark(self, data: bytes) -> str:
+        """Return a keyed digest: it reveals only whether data is the same. The store must be open."""
+        if self._key is None:
+            raise UsageError("the store is not open. Continue its run with Stream.resume(store)")
+        return blake2b(data, key=self._key.derive(b"streampca marks"), digest_size=16).hexdigest()
 
     def passed_rows(self) -> PassedRows:
         """Return a check of the rows that a source repeats after `Stream.resume`. Curator only."""

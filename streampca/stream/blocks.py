@@ -208,8 +208,10 @@ class BlockCutter:
             raise HorizonReachedError(f"horizon={self.horizon}: no row is left, and the noise is calibrated for it")
         return size
 
-    def blocks(self, chunks: Iterable[FloatArray], rows: int) -> Iterator[BlockGram]:
+    def blocks(self, chunks: Iterable[FloatArray], rows: int, bad: list[int] | None = None) -> Iterator[BlockGram]:
         """Yield the blocks of raw rows, in chunks of any size, that follow the first ``rows`` rows of the stream.
+
+        The number of the first bad row is appended to ``bad``.
 
         The first and the last block may be shorter than a full one: sums are exact, so that another process may
         contribute the rows before or after them. Raises `BadRowError` for rows with another number of features, and
@@ -221,6 +223,8 @@ class BlockCutter:
         for chunk in chunks:
             for start in range(0, len(chunk), _CHUNK):
                 admitted, marks = self.admission.block(chunk[start : start + _CHUNK], rows + 1)
+                if bad is not None and not bad and marks.reasons is not None:
+                    bad.append(rows + 1 + int(np.argmax(marks.reasons >= 0)))
                 place = 0
                 while place < len(admitted):
                     size = min(len(admitted) - place, self.due(rows))

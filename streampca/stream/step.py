@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
+import numpy as np
+
 from streampca.errors import UsageError
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray
@@ -94,6 +96,11 @@ class Step:
         if self._log is not None and self._release is not None:
             self._log.hold(self.t)
         return self._release
+
+    def steps(self) -> Steps:
+        """Return the rows of a block as steps without rewards of their own."""
+        releases = [] if self._release is None else [self._release]
+        return Steps(self.t - self.count + 1, np.broadcast_to(np.nan, self.count), releases, self._log)
 
     def __repr__(self) -> str:
         return f"Step(t={self.t})"

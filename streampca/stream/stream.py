@@ -29,8 +29,10 @@ from streampca.rows.owners import owned
 from streampca.rows.protocol import as_source
 from streampca.rows.report import AdmissionReport, tell_curator
 from streampca.stream import periods
+from streampca.stream.absorb import absorb
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
+from streampca.stream.executors import Executor
 from streampca.stream.feed import feed, feed_timed
 from streampca.stream.replay import restore, restore_people, saved
 from streampca.stream.step import Step, Steps
@@ -266,6 +268,57 @@ class Stream(Answered):
             ball. Nothing has changed.
         """
         return self.engine.push_block(block)
+
+    def absorb(
+        self, dataset: Any, executor: Executor | int | None = None, *, columns: Sequence[str] | None = None,
+        rows_per_task: int | None = None, in_flight: int | None = None, memory: int = 2**30, commit_every: float = 30.0,
+        before: int = 0, storage: Any = None,
+    ) -> Iterator[Step]:  # fmt: skip
+        """Feed Parquet files that workers read and sum; yield a `Step` for each block.
+
+        The releases are those of one process that is fed the rows in order, bit for bit: files in the order given (of a
+        folder or pattern, by the bytes of their paths), then row groups, then rows. A durable stream keeps its place in
+        the files, in the transaction of the rows: after a crash, the same call continues, and each row counts once.
+
+        Parameters
+        ----------
+        dataset : path, pattern or address (``file``, ``s3``, ``gs``, ``hdfs``, ``abfs``) of a file or folder, a list of
+            them, or a `pyarrow.dataset.Dataset` of Parquet files.
+        executor : None reads in this process, a number in so many processes of this machine. Else an object with
+            ``submit(function, item)``, such as a `concurrent.futures.ProcessPoolExecutor`, loky, Dask's
+            ``client.get_executor()``, `streampca.spark.SparkExecutor` or `streampca.ray.RayExecutor`.
+        columns : names of the columns, in the order of the features; by default those of the stream.
+            ``name[0]``, ``name[1]``, ... are the entries of a column of lists.
+        rows_per_task : minimum number of rows of a task; by default 2**18, more with many workers, fewer of few rows.
+        in_flight : number of unfinished tasks; by default two a worker. Give it for a cluster.
+        memory : bytes of sums that wait for earlier rows.
+        commit_every : seconds after which a durable stream takes the rows of an unfinished release.
+        before : rows that the stream absorbed from elsewhere, before these files.
+        storage : a `pyarrow.fs.FileSystem` for paths without an address.
+
+        Raises
+        ------
+        UsageError, HorizonReachedError, SourceError
+            Before any row, if a parameter, the rows or a file do not fit; `SourceError` also where a file is damaged,
+            or has another size or number of rows than at the start, after every row before that.
+        AbsorbInterruptedError
+            If a worker fails. The same call continues.
+        StoreForkedError
+            If the files are not those that the stream has absorbed, followed by others.
+
+        Notes
+        -----
+        For algorithms that need Gram matrices only, see `push_block`. Start a number of processes under
+        ``if __name__ == "__main__":``.
+
+        *Privacy.* Neighbors differ in one row at the same place, so that the place of a row must not depend on its
+        values. If files are sorted, partitioned or clustered by a feature, take one release for all rows
+        (``release_every`` of at least their number): a single sum does not depend on their order.
+        """
+        yield from absorb(
+            self.engine, self.leaves, dataset, executor, columns=columns, rows_per_task=rows_per_task,
+            in_flight=in_flight, memory=memory, commit_every=commit_every, before=before, storage=storage,
+        )  # fmt: skip
 
     def run(
         self, rows: Any, *, new_source: bool = False, time: str | None = None, end: Any = None

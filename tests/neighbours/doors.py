@@ -36,7 +36,6 @@ from scipy import sparse
 
 import streampca as sp
 from streampca import readers
-from streampca.pool import absorb_parquet
 from streampca.river import PrivatePCA as RiverPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
 from streampca.sources import NumberedRows, csv_rows, from_csv, from_kafka, from_query, open_rows, text_files
@@ -373,8 +372,8 @@ def _parquet(run: Run, table: Table, edit: Edit | None, center: bool = False) ->
     feed(run, open_rows(path, columns=list(CHOSEN)), "run", center=center)
 
 
-def _pool(run: Run, table: Table, edit: Edit | None) -> None:
-    drain(absorb_parquet(run.streaming(), run.path("rows.parquet", parquet(table, edit)), processes=1))
+def _absorbed(run: Run, table: Table, edit: Edit | None) -> None:
+    drain(run.streaming().absorb(run.path("rows.parquet", parquet(table, edit)), columns=CHOSEN))
 
 
 def matrix(columns: dict[str, list[Any]]) -> np.ndarray:
@@ -581,7 +580,7 @@ def object_doors() -> Iterator[Door]:
     for name, act in {
         "Parquet": _parquet,
         "Parquet, centered": partial(_parquet, center=True),
-        "Parquet, pool": _pool,
+        "Parquet, absorbed": _absorbed,
         "scipy sparse": partial(_made, kind="scipy sparse", way="run"),
         **{f"Arrow, {way}": partial(_made, kind="Arrow", way=way) for way in ways},
         **{f"Arrow, {way}": partial(_made, kind=f"Arrow {way}", way="run") for way in ("reader", "batch")},

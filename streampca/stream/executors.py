@@ -1,0 +1,112 @@
+"""Executors of tasks: this process, processes of this machine, and any object with ``submit``."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
+
+from streampca.errors import AbsorbInterruptedError, StreamPCAError
+from streampca.linalg.threads import one_blas_thread
+
+T = TypeVar("T")
+R = TypeVar("R")
+# From glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+class Executor(Protocol):
+    """What runs tasks: the executors of `concurrent.futures`, loky, Dask's ``client.get_executor()`` and others."""
+
+    def submit(self, fn: Callable[[T], R], item: T, /) -> Future[R]:
+        """Call a function with an item, somewhere."""
+
+
+class Here:
+    """Executor that calls at once."""
+
+    workers = 1
+
+    def submit(self, fn: Callable[[T], R], item: T, /) -> Future[R]:
+        future: Future[R] = Future()
+        future.set_result(fn(item))
+        return future
+
+
+class Pool(ProcessPoolExecutor):
+    """Processes of this machine that end with their parent."""
+
+    def __init__(self, workers: int) -> None:
+        # Not "fork": a durable stream has a thread that may hold a lock at that moment.
+        super().__init__(workers, multiprocessing.get_context("spawn"), begin)
+        self.workers = workers
+
+
+def begin() -> None:
+    """Prepare a process of a pool: one BLAS thread, and exit when the parent ends, for any reason."""
+    one_blas_thread()
+    keep_memory()
+
+    def exit_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+
+
+def keep_memory() -> None:
+    """Keep freed memory in this process: its next task needs as much, and new pages cost time."""
+    import pyarrow as pa
+
+    # Of the pools of pyarrow, only that of the system obeys `mallopt`.
+    pa.set_memory_pool(pa.system_memory_pool())
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
+        if mallopt is not None:
+            for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+                mallopt(option, 2**30)
+
+
+def finished(
+    executor: Executor, fn: Callable[[T], R], items: Iterable[T], room: Callable[[int], bool]
+) -> Iterator[tuple[int, R]]:
+    """Yield numbers of items and their results as they are finished. Submit while there is ``room`` for the unfinished.
+
+    Raises `AbsorbInterruptedError` if a worker fails. Closing the iterator cancels what has not begun.
+    """
+    waiting, unfinished = enumerate(items), dict[Future[R], int]()
+    done: SimpleQueue[Future[R]] = SimpleQueue()
+    following = next(waiting, None)
+    try:
+        while True:
+            while following is not None and (not unfinished or room(len(unfinished))):
+                future = executor.submit(fn, following[1])
+                unfinished[future] = following[0]
+                future.add_done_callback(done.put)
+                following = next(waiting, None)
+            if not unfinished:
+                return
+            # Whichever is next, not the oldest: a slow task holds up no other.
+            future = done.get()
+            number = unfinished.pop(future)
+            try:
+                result = future.result()
+            except StreamPCAError:
+                raise
+            except Exception as problem:
+                raise AbsorbInterruptedError(
+                    f"a worker failed ({type(problem).__name__}). The stream stands at its last step: call absorb "
+                    "again, with an executor that works"
+                ) from problem
+            yield number, result
+    finally:
+        for future in unfinished:
+            future.cancel()

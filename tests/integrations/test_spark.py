@@ -1,0 +1,288 @@
+"""Spark in local mode: the releases of one process, bit for bit, each epoch once.
+
+Runs where pyspark and Java 17 are: ``pip install 'streampca[spark]'``. A session takes some 15 s to start.
+Drivers that are killed: ``pytest -m long tests/integrations/test_spark.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spark_driver as driver
+from cluster import session, write_files
+from runs import of_steps, texts
+
+if importlib.util.find_spec("pyspark") is None:
+    pytest.skip("needs pyspark: pip install 'streampca[spark]'", allow_module_level=True)
+if shutil.which("java") is None:
+    pytest.skip("Spark needs Java 17 on the path", allow_module_level=True)
+
+import streampca as sp
+from streampca.errors import AbsorbInterruptedError, HorizonReachedError, StoreForkedError, UsageError
+from streampca.sources.parquet import from_parquet
+from streampca.spark import EpochSink, SparkExecutor, absorb_frame
+from streampca.store.database import Database
+
+# Of Spark's own: it warns of pandas 3, and leaves sockets to the garbage collector.
+pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]
+N, D = 3300, 6
+NAMES = [f"x{j}" for j in range(D)]
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PLAIN = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.adaptive.enabled=false"
+
+
+@pytest.fixture(scope="module")
+def spark():
+    with pytest.MonkeyPatch.context() as patch:  # much of a short session is the compilation of Java code
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{JAVA}' {PLAIN} pyspark-shell")
+        with session() as opened:
+            yield opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_files(tmp_path / "data", N, D, files=3, group=400)[0].parent
+
+
+def algorithm(every: int = 250, horizon: int = 2 * N) -> sp.PrivateFPL:
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=every, horizon=horizon)
+
+
+OPTIONS = {"features": NAMES, "row_norm": 2.0, "seed": 3}
+
+
+def stream(every: int = 250, horizon: int = 2 * N, **options) -> sp.Stream:
+    return sp.Stream(algorithm(every, horizon), **OPTIONS | options)
+
+
+def in_order(folder: Path) -> list[np.ndarray]:
+    return [block for path in sorted(folder.iterdir()) for block in from_parquet(path, columns=NAMES).blocks()]
+
+
+def single(rows: list[np.ndarray], every: int = 250) -> list[str]:
+    return texts(stream(every).push_many(np.concatenate(rows)).releases)
+
+
+def test_files_read_by_workers(spark, folder: Path) -> None:
+    executor, expected = SparkExecutor(spark, workers=2), single(in_order(folder))
+    assert len(expected) == 13
+    assert of_steps(stream().absorb(folder, executor, rows_per_task=500)) == expected
+    with pytest.raises(AbsorbInterruptedError):
+        next(stream().absorb(folder, SparkExecutor(None, workers=2)))
+
+
+def test_a_frame_in_one_release_or_in_the_order_of_a_column(spark, folder: Path) -> None:
+    rows = in_order(folder)
+    frame = spark.read.parquet(str(folder)).repartition(5)
+    expected = single(rows, N)
+    assert len(expected) == 1
+    assert of_steps(absorb_frame(stream(N), frame)) == expected
+    with pytest.raises(UsageError, match=r"order=None, release_every=250: the 3300 rows .* room for 250"):
+        next(absorb_frame(stream(), frame))
+    values = np.concatenate(rows)
+    numbered = np.column_stack([values, np.arange(N)]).tolist()
+    np.random.default_rng(3).shuffle(numbered)
+    ordered = spark.createDataFrame(numbered, [*NAMES, "row number"]).repartition(4)
+    assert of_steps(absorb_frame(stream(), ordered, order="row number")) == single(rows)
+    with pytest.raises(HorizonReachedError, match="3300 rows given, but the horizon leaves room for 300"):
+        next(absorb_frame(stream(horizon=300), ordered, order="row number"))
+    with pytest.raises(UsageError, match="'name' of the frame does not hold numbers"):
+        next(absorb_frame(stream(), frame.selectExpr("*", "'a' as name"), columns=[*NAMES[1:], "name"]))
+    with pytest.raises(UsageError, match="no column of the frame for the feature 'y'"):
+        next(absorb_frame(stream(), frame, columns=[*NAMES[1:], "y"]))
+    assert list(absorb_frame(stream(), frame.limit(0))) == []
+
+
+def test_arrays_and_vectors_are_features(spark) -> None:
+    from pyspark.ml.functions import array_to_vector
+
+    rows = np.random.default_rng(2).normal(size=(100, 3))
+    rows[[7, 9]] = np.nan
+    cells = [(float(a), [b, c]) for a, b, c in rows.tolist()]
+    cells[7], cells[9] = (None, [1.0, 2.0]), (1.0, [1.0])
+    frame = spark.createDataFrame(cells, "a double, e array<double>")
+    options = {"features": ["e[0]", "e[1]", "a"]}
+    expected = texts(stream(100, **options).push_many(rows[:, [1, 2, 0]]).releases)
+    out = stream(100, **options)
+    assert of_steps(absorb_frame(out, frame)) == expected
+    assert out.admission.bad_rows == 2
+    vectors = frame.withColumn("e", array_to_vector("e"))
+    assert of_steps(absorb_frame(stream(100, **options), vectors)) == expected
+
+
+class StopError(Exception):
+    """The driver dies."""
+
+
+def run(frames, sink: EpochSink, checkpoint: Path) -> None:
+    writer = frames.writeStream.foreachBatch(sink).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+
+def released(path: Path) -> list[str]:
+    with closing(Database(str(path), write=False)) as database:
+        return texts(database.releases())
+
+
+def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path: Path) -> None:
+    """The driver fails twice: before an epoch is durable, and after, before Spark knows."""
+    path, world, rows = tmp_path / "run.db", [], in_order(folder)
+    reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    frames = reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
+    options = {"algorithm": algorithm(1500), "stream_options": OPTIONS, "name": "rows"}
+    sink = EpochSink(path, **options, on_release=world.append)
+    out, store = sink.open()
+    push = out.push_block
+
+    def failing(block):
+        if out.t >= 1100:
+            raise StopError("before the commit of the second epoch")
+        return push(block)
+
+    out.push_block = failing
+    with pytest.raises(Exception, match="before the commit"):
+        run(frames, sink, tmp_path / "checkpoint")
+    assert store.durable == 1100
+    sink.close()
+
+    def after(release) -> None:
+        world.append(release)
+        raise StopError("after the commit")
+
+    sink = EpochSink(path, **options, on_release=after)
+    with pytest.raises(Exception, match="after the commit"):
+        run(frames, sink, tmp_path / "checkpoint")
+    assert sink.open()[1].epoch["epoch"] == 1
+    sink.close()
+    sink = pickle.loads(pickle.dumps(EpochSink(path, **options)))
+    run(frames, sink, tmp_path / "checkpoint")
+    # An epoch of 1100 rows begins the next release where the open one has room for 400.
+    absent = np.full((400, D), np.nan)
+    parts = [rows[0], absent, rows[1], absent, rows[2]]
+    assert (sink.open()[0].t, sink.open()[1].epoch["epoch"]) == (4100, 2)
+    assert released(path) == single(parts, 1500)
+    assert set(texts(world)) <= set(released(path))
+    # A query with a new checkpoint brings the same rows again.
+    with pytest.raises(Exception, match=r"epoch=0: expected 3.*name other than"):
+        run(frames, sink, tmp_path / "another")
+    frame = spark.read.parquet(str(folder)).limit(50)
+    with pytest.raises(StoreForkedError, match="epoch=2: delivered again with other rows"):
+        sink(frame, 2)
+    EpochSink(path, **options, accept_changed=True)  # holds no store yet
+    sink.accept_changed = True
+    sink(frame, 2)
+    assert sink.open()[0].t == 4100
+    with pytest.raises(UsageError, match="an epoch of 3300 rows"):
+        sink(spark.read.parquet(str(folder)), 3)
+    sink.close()
+    other = EpochSink(path, **options | {"name": "others"})
+    other(frame, 0)
+    assert other.open()[0].t == 4150
+    other.close()
+
+
+_CONNECT = """
+import os, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
+os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+from pathlib import Path
+import test_spark as here
+from pyspark.sql import SparkSession
+from runs import of_steps
+if __name__ == "__main__":
+    folder, checkpoint, store = map(Path, sys.argv[2:])
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    executor = here.SparkExecutor(spark, workers=2)
+    assert of_steps(here.stream().absorb(folder, executor, rows_per_task=500)) == here.single(here.in_order(folder))
+    frame = spark.read.parquet(str(folder))
+    assert of_steps(here.absorb_frame(here.stream(here.N), frame)) == here.single(here.in_order(folder), here.N)
+    frames = spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 3).parquet(str(folder))
+    sink = here.EpochSink(store, algorithm=here.algorithm(here.N), stream_options=here.OPTIONS, name="rows")
+    here.run(frames, sink, checkpoint)
+    print("done", flush=True)
+    os._exit(0)
+"""
+
+
+def test_spark_connect(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="needs pip install 'pyspark[connect]'")
+    script, log = tmp_path / "connect.py", tmp_path / "log"
+    script.write_text(_CONNECT)
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-W", "ignore", script, paths, folder, tmp_path / "checkpoint", tmp_path / "run.db"]
+    with log.open("w") as out:  # the server outlives its client, and would hold a pipe
+        done = subprocess.run(
+            command, stdout=out, stderr=out, timeout=240, env=os.environ | {"PYTHONPATH": paths}, check=False
+        )
+    assert (done.returncode, log.read_text().splitlines()[-1][-4:]) == (0, "done"), log.read_text()[-2000:]
+    assert released(tmp_path / "run.db") == single(in_order(folder), N)
+
+
+def _seen(world: Path) -> list[str]:
+    return world.read_text().splitlines() if world.exists() else []
+
+
+def _kill_workers(pid: int) -> int:
+    """Kill the Python processes below a process, and return their number; one that has just ended is not counted."""
+    killed = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, path.read_text().split()):
+                killed += _kill_workers(child)
+                if "python" in Path(f"/proc/{child}/comm").read_text():
+                    os.kill(child, signal.SIGKILL)
+                    killed += 1
+    return killed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("how", "rows", "features", "victims"),
+    [
+        ("files", 10**6, 64, {150: "driver", 600: "driver"}),  # 3 minutes each on two cores
+        ("rows", 20_000, 6, {3: "driver", 8: "worker"}),  # a Structured Streaming query of DataFrames
+    ],
+)
+def test_a_killed_driver_or_worker_loses_and_repeats_nothing(
+    tmp_path: Path, how: str, rows: int, features: int, victims: dict[int, str]
+) -> None:
+    data, world = tmp_path / "data", tmp_path / "world.txt"
+    paths = write_files(data, rows, features, files=20, group=2**14)
+    blocks = [block for path in paths for block in from_parquet(path).blocks()]
+    made = sp.Stream(driver.algorithm(), **driver.options(features)).push_many(np.concatenate(blocks)).releases
+    expected = [f"{release.t} {driver.digest(release)}" for release in made]
+    assert len(expected) == rows // driver.EVERY
+    options = {"--how": how, "--data": data, "--world": world, "--run": tmp_path / "run.db"}
+    command = [sys.executable, driver.__file__, *itertools.chain(*options.items())]
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    for share, victim in [*victims.items(), (rows, "")]:
+        with subprocess.Popen(command, env=found, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+            while len(_seen(world)) < share and child.poll() is None:
+                time.sleep(0.05)
+            if victim:
+                assert child.returncode is None, "the driver ended before it was killed"
+            if victim == "driver":
+                child.kill()
+            while victim == "worker" and not _kill_workers(child.pid):  # there is none between two tasks
+                assert child.poll() is None, "the driver ended before its worker was killed"
+        # Without its worker the query fails, or Spark tries the task again.
+        assert victim or child.returncode == 0
+    # A release of files may be read again, or not at all by a driver that was killed; never another in its place.
+    seen = [line for line in _seen(world) if len(line.split()[-1]) == 32]
+    assert set(seen) <= set(expected)
+    assert how == "files" or len(seen) == len(set(seen))
+    with closing(Database(str(tmp_path / "run.db"), write=False)) as database:
+        assert database.progress.rows == rows
+        assert [f"{release.t} {driver.digest(release)}" for release in database.releases()] == expected

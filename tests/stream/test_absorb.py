@@ -1,0 +1,421 @@
+"""Parquet files through executors: the releases of one process, bit for bit, whatever the tasks and their order.
+
+A curator that is killed 40 times: ``pytest -m long tests/stream/test_absorb.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import of_steps, texts
+
+import streampca as sp
+from streampca.errors import (
+    AbsorbInterruptedError,
+    BadParameterError,
+    HorizonReachedError,
+    SourceError,
+    StoreForkedError,
+    UsageError,
+)  # fmt: skip
+from streampca.rows.protocol import arrow_rows
+from streampca.sources.parquet import from_parquet
+from streampca.store.database import Database
+
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampca[parquet]'")
+ds = pytest.importorskip("pyarrow.dataset")
+fs = pytest.importorskip("pyarrow.fs")
+pq = pytest.importorskip("pyarrow.parquet")
+
+D, N, EVERY = 5, 3210, 100
+NAMES = [f"x{j}" for j in range(D)]
+
+
+def write(path: Path, rows: np.ndarray, group: int = 217) -> Path:
+    pq.write_table(pa.table({f"x{j}": column for j, column in enumerate(rows.T)}), path, row_group_size=group)
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Files of some rows, of one, and of none, in a folder with files that are no rows."""
+    rows = np.random.default_rng(1).normal(size=(N, D)) / 5.0
+    rows[700, 2] = np.nan
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("_SUCCESS", ".part-4.parquet.crc", "_temporary-9.parquet"):
+        (folder / name).write_text("no Parquet")
+    pieces = enumerate(pairwise([0, 1000, 1001, 1001, 1500, N]))
+    return [write(folder / f"part-{i}.parquet", rows[a:b]) for i, (a, b) in pieces]
+
+
+def stream(**options) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=EVERY, horizon=2 * N)
+    return sp.Stream(algorithm, **{"features": NAMES, "row_norm": 2.0, "seed": 5, **options})
+
+
+def single(files: list[Path]) -> list[str]:
+    one = stream()
+    blocks = [block for path in files if pq.read_metadata(path).num_rows for block in from_parquet(path).blocks()]
+    return texts(one.push_many(np.concatenate(blocks)).releases)
+
+
+def released(path: Path) -> list[str]:
+    with closing(Database(str(path), write=False)) as database:
+        return texts(database.releases())
+
+
+def drain(steps: Iterator[sp.Step], made: list[str]) -> None:
+    for step in steps:
+        made += of_steps([step])
+
+
+class Late(ThreadPoolExecutor):
+    """Tasks end in any order."""
+
+    def __init__(self, workers: int = 6) -> None:
+        super().__init__(workers)
+        self.workers, self.draw = workers, random.Random(2)
+
+    def submit(self, fn, item) -> Future:
+        delay = 0.02 * self.draw.random()
+
+        def late():
+            time.sleep(delay)
+            return fn(item)
+
+        return super().submit(late)
+
+
+@pytest.mark.parametrize("size", [1, 100, 217, 218, 999, 2000, None])
+def test_tasks_of_any_size_in_any_order_give_the_bits_of_one_process(files: list[Path], size: int | None) -> None:
+    expected = single(files)
+    assert len(expected) == N // EVERY
+    assert of_steps(stream().absorb(files, rows_per_task=size)) == expected
+    with Late() as late:
+        out = stream()
+        assert of_steps(out.absorb(files[0].parent, late, rows_per_task=size, in_flight=9)) == expected
+        assert (out.t, out.admission.bad_rows) == (N, 1)
+
+
+def test_processes(files: list[Path]) -> None:
+    expected = single(files)
+    assert of_steps(stream().absorb(str(files[0].parent / "part-*.parquet"), 2, rows_per_task=300)) == expected
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        data = ds.dataset([str(path) for path in files])
+        assert of_steps(stream().absorb(data, pool, rows_per_task=300)) == expected
+
+
+def test_executors_of_other_libraries(files: list[Path]) -> None:
+    loky = pytest.importorskip("loky")
+    with loky.ProcessPoolExecutor(2) as pool:
+        assert of_steps(stream().absorb(files, pool, rows_per_task=300)) == single(files)
+
+
+def test_addresses_and_file_systems(files: list[Path]) -> None:
+    expected, folder = single(files), files[0].parent
+    for dataset, storage in (
+        (f"file://{folder}", None),
+        ([f"file://{path}" for path in files], None),
+        ("", fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())),
+    ):
+        assert of_steps(stream().absorb(dataset, storage=storage)) == expected
+
+
+def test_a_durable_stream_continues_after_any_step_though_the_list_grows(files: list[Path], tmp_path: Path) -> None:
+    expected = single(files)
+    out = stream(store=sp.Store(tmp_path / "run.db", commit_every=1))
+    for stop, known in ((7, 2), (3, 4), (10**6, 5)):
+        for i, _ in enumerate(out.absorb(files[:known], rows_per_task=50, commit_every=0.0)):
+            if i == stop:
+                break
+        out.close()
+        out = sp.Stream.resume(sp.Store(tmp_path / "run.db", commit_every=1))
+    assert (out.t, released(tmp_path / "run.db")) == (N, expected)
+    for other in (files[:3], [files[1], files[0], *files[2:]], files[1:]):
+        with pytest.raises(StoreForkedError, match="other files"):
+            next(out.absorb(other))
+    with pytest.raises(StoreForkedError, match="or columns"):
+        next(out.absorb(files, columns=NAMES[::-1]))
+    write(files[0], np.zeros((1000, D)), group=500)
+    with pytest.raises(StoreForkedError, match=f"before={N}"):
+        next(out.absorb(files))
+    assert [step.t for step in out.absorb(files[:1], before=N)][-1] == N + 1000
+    out.push_many(np.zeros((1, D)))
+    with pytest.raises(UsageError, match="came otherwise"):
+        next(out.absorb(files))
+    out.close()
+
+
+def test_without_a_store_it_continues_too_and_rows_from_elsewhere_may_come_first(files: list[Path]) -> None:
+    out = stream()
+    first = next(from_parquet(files[3]).blocks())
+    expected = stream()
+    expected.push_many(first)
+    made = texts(out.push_many(first).releases)
+    with pytest.raises(UsageError, match=f"pass before={len(first)}"):
+        next(out.absorb(files))
+    for step in out.absorb(files, rows_per_task=50, before=len(first)):
+        made += [] if step.release is None else texts([step.release])
+        if step.t > 900:
+            break
+    made += of_steps(out.absorb(files, before=len(first)))
+    rows = np.concatenate([block for i in (0, 1, 3, 4) for block in from_parquet(files[i]).blocks()])
+    assert made[4:] == texts(expected.push_many(rows).releases)
+    with pytest.raises(StoreForkedError):
+        next(out.absorb(files[3:], before=len(first)))
+
+
+@pytest.mark.parametrize("executor", [None, 6])
+def test_a_file_that_is_replaced_or_damaged_costs_no_row_before_it(files: list[Path], executor: int | None) -> None:
+    whole = files[4].read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2 : len(whole) // 2 + 400] = bytes(400)
+    for change, message in (
+        (lambda: write(files[4], np.zeros((1710, D))), "part-4.parquet: changed since"),
+        (files[4].unlink, "part-4.parquet: is damaged"),
+        (lambda: files[4].write_bytes(damaged), "part-4.parquet: "),
+    ):
+        files[4].write_bytes(whole)
+        expected, out = single(files), stream()
+        steps = out.absorb(files, None if executor is None else Late(executor), rows_per_task=200, in_flight=2)
+        made = of_steps([next(steps)])
+        change()
+        with pytest.raises(SourceError, match=message):
+            drain(steps, made)
+        assert 1500 <= out.t < N
+        files[4].write_bytes(whole)
+        assert made + of_steps(out.absorb(files)) == expected
+
+
+def test_the_curator_is_told_which_row_lacks_a_number(files: list[Path], caplog) -> None:
+    table = pq.read_table(files[0]).to_pydict()
+    table["x3"][6] = None
+    pq.write_table(pa.table(table), files[0])
+    with caplog.at_level(logging.WARNING, "streampca.curator"):
+        out = stream()
+        list(out.absorb(files, rows_per_task=100))
+    assert (out.t, out.admission.bad_rows) == (N, 2)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"row 7, row 7 of {files[0]}, could not be used, as it lacks a number (others may follow)."
+    ]
+
+
+def test_memory_is_bounded_behind_a_task_that_is_late(files: list[Path]) -> None:
+    """The first task ends last of those that may run."""
+    block, ran, go = 16 * 21, [], threading.Event()
+
+    class First(Late):
+        def submit(self, fn, item) -> Future:
+            if hasattr(item, "pieces"):  # the rest are footers
+                ran.append(item)
+            if len(ran) == 1:
+                return ThreadPoolExecutor.submit(self, lambda: go.wait(20.0) and fn(item))
+            return ThreadPoolExecutor.submit(self, fn, item)
+
+    timer = threading.Timer(0.5, lambda: (counts.append(len(ran)), go.set()))
+    counts: list[int] = []
+    with First() as executor:
+        timer.start()
+        # A task of 217 rows may hold 4 sums: it holds memory while it runs, and its sums afterwards.
+        steps = stream().absorb(files, executor, rows_per_task=217, in_flight=50, memory=24 * block)
+        assert of_steps(steps) == single(files)
+    assert 6 <= counts[0] <= 9 < len(ran)
+    # A limit below one sum stops nothing.
+    assert len(of_steps(stream().absorb(files, rows_per_task=10, memory=1))) == N // EVERY
+
+
+def test_a_worker_that_dies_interrupts_and_the_same_call_continues(files: list[Path]) -> None:
+    class Breaks(Late):
+        def submit(self, fn, item) -> Future:
+            if getattr(item, "before", 0) < 1000:
+                return super().submit(fn, item)
+            future: Future = Future()
+            future.set_exception(OSError("killed"))
+            return future
+
+    out = stream()
+    made: list[str] = []
+    with Breaks() as executor, pytest.raises(AbsorbInterruptedError, match=r"\(OSError\).*call absorb again"):
+        drain(out.absorb(files, executor, rows_per_task=100), made)
+    assert made + of_steps(out.absorb(files)) == single(files)
+
+
+def test_private_bounds_are_found_first(files: list[Path]) -> None:
+    def private() -> sp.Stream:
+        algorithm = sp.PrivateFPL(n_components=2, epsilon=2.0, release_every=EVERY, horizon=2 * N)
+        return sp.Stream(algorithm, bounds="private", warmup=1234, features=NAMES, seed=5)
+
+    rows = np.concatenate([block for i in (0, 1, 3, 4) for block in from_parquet(files[i]).blocks()])
+    with Late() as late:
+        assert of_steps(private().absorb(files, late, rows_per_task=100)) == texts(private().push_many(rows).releases)
+
+
+@pytest.mark.parametrize(
+    ("options", "dataset", "call", "error", "message"),
+    [
+        ({"algorithm": sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=10, horizon=3000)}, None, {},
+         HorizonReachedError, "3210 rows given, but the horizon leaves room for 3000"),
+        ({"algorithm": sp.Oja(n_components=2)}, None, {}, UsageError, "needs rows"),
+        ({}, None, {"executor": 0}, BadParameterError, "executor=0"),
+        ({}, None, {"executor": "dask"}, BadParameterError, "executor='dask'"),
+        ({}, None, {"memory": None}, BadParameterError, "memory=None"),
+        ({}, None, {"before": -1}, UsageError, "before=-1"),
+        ({}, None, {"columns": NAMES[:3]}, BadParameterError, "the 5 features"),
+        ({"features": [*NAMES[:4], "y"]}, None, {}, SourceError, "part-0.parquet: no column for the feature 'y'"),
+        ({}, [], {}, BadParameterError, "at least one file"),
+        ({}, "a.csv", {}, BadParameterError, "stream.run"),
+        ({}, "nowhere.parquet", {}, SourceError, "nowhere.parquet"),
+    ],
+)  # fmt: skip
+def test_errors_before_any_row(files: list[Path], options, dataset, call, error, message: str) -> None:
+    algorithm = options.pop("algorithm", None)
+    out = stream(**options) if algorithm is None else sp.Stream(algorithm, features=NAMES, row_norm=1.0)
+    with pytest.raises(error, match=message):
+        next(out.absorb(files if dataset is None else dataset, **call))
+    assert out.t == 0
+
+
+def test_a_selection_is_refused(files: list[Path]) -> None:
+    data = ds.dataset([str(path) for path in files])
+    with pytest.raises(BadParameterError, match="write the selection first, or use stream"):
+        next(stream().absorb(data.filter(ds.field("x0") > 0)))
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    out = stream()
+    assert list(out.absorb(write(tmp_path / "none.parquet", np.empty((0, D))))) == []
+    assert [step.t for step in out.absorb(write(tmp_path / "one.parquet", np.zeros((1, D))))] == [1]
+
+
+def test_columns_of_lists_are_features(tmp_path: Path) -> None:
+    rows = np.random.default_rng(3).normal(size=(501, D))
+    rows[[7, 9]] = np.nan
+    flat, cells = pa.array(rows[:, 1:].ravel()), rows[:, 1:].tolist()
+    cells[7], cells[9] = None, [1.0]
+    kinds = {
+        "fixed": pa.FixedSizeListArray.from_arrays(flat, 4),
+        "list": pa.array(cells), "large": pa.array(cells, pa.large_list(pa.float64())),
+        "short": pa.array(cells, pa.list_(pa.float64())).slice(0),
+        "tensor": pa.FixedShapeTensorArray.from_storage(
+            pa.fixed_shape_tensor(pa.float64(), [2, 2]), pa.FixedSizeListArray.from_arrays(flat, 4)
+        ),
+    }  # fmt: skip
+    names = ["x0", *(f"e[{i}]" for i in range(4))]
+    plain = pa.table({"x0": rows[:, 0], **{f"e[{i}]": rows[:, i + 1] for i in range(4)}})
+    pq.write_table(plain, tmp_path / "plain.parquet")
+    expected = of_steps(stream(features=names).absorb(tmp_path / "plain.parquet"))
+    for kind, column in kinds.items():
+        table = pa.table({"e": column, "x0": rows[:, 0]})
+        pq.write_table(table, tmp_path / f"{kind}.parquet")
+        assert of_steps(stream(features=names).absorb(tmp_path / f"{kind}.parquet")) == expected, kind
+        part = table.slice(100, 50).to_batches()[0]
+        np.testing.assert_array_equal(np.concatenate([*arrow_rows(part, names)]), rows[100:150], kind)
+    with pytest.raises(SourceError, match="'e' does not hold lists of 3 numbers"):
+        next(stream(features=["x0", "e[0]", "e[1]", "e[2]"]).absorb(tmp_path / "fixed.parquet"))
+    with pytest.raises(SourceError, match=r"no column for the feature 'e\[2\]'"):
+        next(stream(features=["x0", "e[0]", "e[2]"]).absorb(tmp_path / "fixed.parquet"))
+
+
+_CURATOR = """
+import sys, time
+sys.path[:0] = sys.argv[1].split(":")
+import streampca as sp
+COLUMNS = [f"x{j}" for j in range(5)]
+if __name__ == "__main__":
+    path, folder, processes = sys.argv[2], sys.argv[3], int(sys.argv[4]) or None
+    try:
+        stream = sp.Stream.resume(sp.Store(path, commit_every="2ms"))
+    except sp.errors.UsageError:
+        algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=100, horizon=2**20)
+        stream = sp.Stream(algorithm, features=5, row_norm=2.0, seed=5, store=sp.Store(path, commit_every="2ms"))
+    for i, _ in enumerate(stream.absorb(folder, processes, rows_per_task=30, commit_every=0.0, columns=COLUMNS)):
+        if i == 0:
+            print("ready", flush=True)
+        time.sleep(0.002)
+    stream.close()
+"""
+
+
+def _killed(tmp_path: Path, kills: int, n: int) -> None:
+    folder, script = tmp_path / "rows", tmp_path / "curator.py"
+    folder.mkdir()
+    rows = np.random.default_rng(4).normal(size=(n, D)) / 5.0
+    for i, part in enumerate(np.array_split(rows, 7)):
+        write(folder / f"{i}.parquet", part, group=33)
+    script.write_text(_CURATOR)
+    draw, seen = random.Random(kills), set()
+    command = [sys.executable, script, os.pathsep.join(sys.path), tmp_path / "run.db", folder]
+    for kill in range(10**6):
+        with subprocess.Popen([*command, str(2 * (kill % 4 == 3))], stdout=-1, text=True) as curator:
+            curator.stdout.readline()  # its first step, or its end
+            if kill < kills:
+                time.sleep(draw.random() * 0.4)
+                curator.kill()
+        if (tmp_path / "run.db").exists():
+            seen.add(len(released(tmp_path / "run.db")))
+        if curator.returncode == 0:
+            break
+    assert kill == kills, "it ended before it was killed as often"
+    assert len(seen) > 2, "no process was killed in the middle"
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=100, horizon=2**20)
+    whole = sp.Stream(algorithm, features=5, row_norm=2.0, seed=5)
+    assert released(tmp_path / "run.db") == texts(whole.push_many(rows).releases)
+    with sp.Store(tmp_path / "run.db") as store:
+        assert sp.Stream.resume(store).t == n
+
+
+@pytest.mark.ci
+def test_a_curator_that_is_killed_counts_each_row_once(tmp_path: Path) -> None:
+    _killed(tmp_path, 5, 40_000)
+
+
+@pytest.mark.long
+def test_a_curator_that_is_killed_forty_times_counts_each_row_once(tmp_path: Path) -> None:
+    _killed(tmp_path, 40, 150_000)
+
+
+_ORPHAN = """
+import multiprocessing, sys, time
+import streampca as sp
+if __name__ == "__main__":
+    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=100), row_norm=1.0, features=5)
+    steps = stream.absorb(sys.argv[1:], 2, rows_per_task=200)
+    next(steps)
+    print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+    time.sleep(60)
+"""
+
+
+def test_processes_do_not_outlive_a_killed_parent(files: list[Path], tmp_path: Path) -> None:
+    script = tmp_path / "orphan.py"
+    script.write_text(_ORPHAN)
+    with subprocess.Popen([sys.executable, script, *files], stdout=-1, stderr=-3, text=True) as parent:
+        children = [Path(f"/proc/{pid}/stat") for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(children) == 2
+
+    def lives(stat: Path) -> bool:
+        try:
+            return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
+    end = time.monotonic() + 15.0
+    while any(map(lives, children)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(map(lives, children))
