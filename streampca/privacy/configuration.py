@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
+from copy import copy
 from typing import Any, ClassVar, Self
 
 from streampca.errors import refuse_guess
 from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import check_memory
+from streampca.linalg.svec import PRESENCE
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 
@@ -38,6 +41,11 @@ class Configuration(ABC):
     #: Whether Gram matrices are about the mean; rows then have the constant of `linalg.centering`. A parameter of
     #: classes that can center, whose default None means True, but for `publish_regret`.
     center: bool = False
+    #: Whether matrix and mean can be completed where cells are missing (`linalg.completion`), and whether the numbers
+    #: of cells present can be released with them.
+    completes: bool = False
+    can_count_cells: bool = False
+    counts_cells: bool = False  #: whether they are (`counting_cells`)
     #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
     square_bytes: float = 0.0
 
@@ -58,6 +66,19 @@ class Configuration(ABC):
             object.__setattr__(self, "budget", Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency))
         if self.is_gaussian:
             object.__setattr__(self, "mu", self.budget.mu)
+
+    @property
+    def sensitivity(self) -> float:
+        """Sensitivity to one row of all that is released with one vector of noise (`linalg.completion`)."""
+        matrix = self.budget.sensitivity(center=self.center)
+        return math.sqrt(matrix**2 + PRESENCE) if self.counts_cells else matrix
+
+    def counting_cells(self) -> Self:
+        """Return the configuration that releases the numbers of cells present, too, with its noise."""
+        after = copy(self)
+        vars(after)["counts_cells"] = True
+        after.__post_init__()
+        return after
 
     @property
     def guarantee(self) -> Guarantee:
