@@ -35,6 +35,7 @@ class CovarianceMechanism(Mechanism):
     #: Names of methods whose values at the number of features are among the details of a release.
     shown: ClassVar[tuple[str, ...]] = ()
     square_bytes = 50.0  # of the sum, its noise, and the release
+    completes = True
 
     @abstractmethod
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
@@ -47,7 +48,9 @@ class CovarianceMechanism(Mechanism):
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         n_rows, d = rows.shape
         count = terms.count(t - n_rows + 1, t)  # without those of a warm-up
-        gram, std = GramSum.of(rows), self.noise_std(d)
+        further = (d - int(self.center)) // 2 * int(self.counts_cells)  # a row ends with the cells that are present
+        d -= further
+        gram, std = GramSum(d, further=further).add(rows), self.noise_std(d)
         if self.discrete_noise:
             packed = outlet.release("gram", LatticeGram(gram), gram_noise(std, d).draw, std)
         else:
@@ -56,7 +59,7 @@ class CovarianceMechanism(Mechanism):
         details |= {name: getattr(self, name)(d) for name in self.shown}
         # Gaussian noise is independent in svec coordinates, so that one number describes it.
         stated = std if self.is_gaussian else None
-        fields = gram_fields(packed, stated, terms, details, count if self.center else None)
+        fields = gram_fields(packed, stated, terms, details, count if self.center else None, total=count)
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 
@@ -95,7 +98,7 @@ class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "sigma", self.budget.sensitivity(center=self.center) / self.mu)
+        vars(self).update(sigma=self.sensitivity / self.mu, can_count_cells=not self.discrete_noise)
         if self.discrete_noise:
             lattice_sigma(self.sigma)  # raises for a standard deviation out of range
             object.__setattr__(self, "theorem", f"{self.theorem}; exact discrete Gaussian noise on integers")
@@ -104,7 +107,8 @@ class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
         return self.sigma, lattice_sigma(self.sigma) if self.discrete_noise else None
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        return self.sigma * draws.normal(svec_size(n_features))
+        further = (n_features - int(self.center)) * int(self.counts_cells)
+        return self.sigma * draws.normal(svec_size(n_features) + further)
 
     def noise_std(self, n_features: int) -> float:
         return self.sigma
