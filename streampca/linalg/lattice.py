@@ -195,7 +195,9 @@ class GramSum(State):
 
     def matrix(self) -> GramSum:
         """Return the sum without those after the matrix."""
-        return GramSum(self.n_features, self.parts[:, : svec_size(self.n_features)]) if self.further else self
+        if not self.further:
+            return self
+        return GramSum(self.n_features, np.ascontiguousarray(self.parts[:, : svec_size(self.n_features)]))
 
     @classmethod
     def of(cls, rows: FloatArray) -> GramSum:

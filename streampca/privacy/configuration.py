@@ -6,14 +6,34 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from streampca.errors import refuse_guess
+from streampca.errors import UsageError, refuse_guess
 from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import check_memory
 from streampca.linalg.svec import PRESENCE
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
+
+
+Kind = TypeVar("Kind", bound="Configuration")
+
+
+def for_missing(algorithm: Kind, present: tuple[float, ...] | Literal["private"] | None) -> Kind:
+    """Return an algorithm or mechanism that corrects by these shares (`Terms.present`); `UsageError` if it cannot."""
+    if present is None:
+        return algorithm
+    if not algorithm.completes:
+        raise UsageError(
+            f"on_missing='cell', {algorithm!r}: it releases no Gram matrix that a correction could divide. Pass "
+            "correct=False, or use PrivateFPL without publish_regret"
+        )
+    if present == "private" and not algorithm.can_count_cells:
+        raise UsageError(
+            f"missing_rates='private', {algorithm!r}: the numbers of cells present cannot be part of its noise. Pass "
+            "public shares as missing_rates=, or correct=False"
+        )
+    return algorithm.corrected(counting=present == "private")
 
 
 class Configuration(ABC):
@@ -45,7 +65,8 @@ class Configuration(ABC):
     #: of cells present can be released with them.
     completes: bool = False
     can_count_cells: bool = False
-    counts_cells: bool = False  #: whether they are (`counting_cells`)
+    is_corrected: bool = False  #: whether matrix and mean are completed (`corrected`)
+    counts_cells: bool = False  #: whether the numbers of cells present are released with them
     #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
     square_bytes: float = 0.0
 
@@ -73,10 +94,10 @@ class Configuration(ABC):
         matrix = self.budget.sensitivity(center=self.center)
         return math.sqrt(matrix**2 + PRESENCE) if self.counts_cells else matrix
 
-    def counting_cells(self) -> Self:
-        """Return the configuration that releases the numbers of cells present, too, with its noise."""
+    def corrected(self, *, counting: bool) -> Self:
+        """Return the configuration whose releases are completed, ``counting`` the cells that are present."""
         after = copy(self)
-        vars(after)["counts_cells"] = True
+        vars(after).update(is_corrected=True, counts_cells=counting)
         after.__post_init__()
         return after
 

@@ -119,7 +119,7 @@ class PrivateFPL(Leader):
         vars(self).update({
             # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
             "absorbs_grams": not self.publish_regret and users is None and not self.counts_cells,
-            "is_bounded": self.solver.bounded and self.noise.smooth and not self.center,
+            "is_bounded": self.solver.bounded and self.noise.smooth and not (self.center or self.is_corrected),
             "completes": not self.publish_regret,
             "can_count_cells": not self.publish_regret and self.noise.arithmetic is None,
             "mechanism": mechanism,

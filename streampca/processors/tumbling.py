@@ -66,8 +66,8 @@ class Tumbling(Algorithm):
             can_count_cells=mechanism.can_count_cells, counts_cells=mechanism.counts_cells,
         )  # fmt: skip
 
-    def counting_cells(self) -> Self:
-        return replace(self, mechanism=self.mechanism.counting_cells())
+    def corrected(self, *, counting: bool) -> Self:
+        return replace(self, mechanism=self.mechanism.corrected(counting=counting))
 
     @property
     def guarantee(self) -> Guarantee:

@@ -265,7 +265,7 @@ class Release(Answered):
     def _law(self, joint: float) -> tuple[float, MeanNoise | None]:
         """Return the law of the noise in a matrix, about the mean if centered, from its std before centering."""
         # Centering adds the noise of the mean along one direction, so that the law is isotropic plus rank two.
-        if "joint_noise_std" not in self._details:
+        if "joint_noise_std" not in self._details or "present" in self._details:  # of completed ones: `completed_noise`
             return joint, None
         unit = self.row_norm
         isotropic, mean = MeanNoise.of(self.mapped_mean / unit, joint / unit**2, float(self._details["count"]))

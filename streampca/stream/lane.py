@@ -293,6 +293,7 @@ def fits(now: State) -> bool:
         and algorithm.noise.arithmetic is None
         and algorithm.release_every == 1
         and not algorithm.publish_regret
+        and admission.on_missing == "bad"
         and algorithm.max_rows_per_user is None
         and (now.regret is None or now.regret.own is None)
         and admission.n_features is not None
