@@ -56,7 +56,8 @@ def private_shares(counts: FloatArray, rows: float, std: float) -> FloatArray:
     gaps, variance = 1.0 - counts / rows, std**2 * counts.size / PRESENCE / rows**2
     gaps *= gaps**2 / np.maximum(gaps**2 + variance, 1e-300)
     # Six digits, as in `centering.least_count`.
-    return np.round(np.clip(1.0 - gaps, LEAST_SHARE, 1.0), 6)
+    shares: FloatArray = np.clip(1.0 - gaps, LEAST_SHARE, 1.0)
+    return shares.round(6)
 
 
 class CompletedNoise(NamedTuple):
@@ -104,11 +105,10 @@ class CompletedNoise(NamedTuple):
         np.fill_diagonal(factors, 1.0 / p)
         own = np.diagonal(matrix) * (np.diagonal(self.gram) / self.rows + self.mean**2)
         by_gap = (own - 2.0 * (matrix * self.gram).sum(axis=1) / self.rows) / p
-        parts = (
-            self.std * np.linalg.norm(matrix * factors), 2.0 * sums * np.linalg.norm(matrix @ self.mean / p),
-            count * float((matrix * self._by_count).sum()), gaps * np.linalg.norm(by_gap),
+        return math.hypot(
+            self.std * float(np.linalg.norm(matrix * factors)), gaps * float(np.linalg.norm(by_gap)),
+            2.0 * sums * float(np.linalg.norm(matrix @ self.mean / p)), count * float((matrix * self._by_count).sum()),
         )  # fmt: skip
-        return math.hypot(*map(float, parts))
 
     def between(self, vectors: FloatArray) -> FloatArray:
         """Return the standard deviations of ``v^T C w`` for columns v and w, times sqrt(2) for different ones.

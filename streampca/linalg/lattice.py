@@ -191,7 +191,7 @@ class GramSum(State):
     @property
     def further(self) -> int:
         """Number of sums after those of the matrix."""
-        return self.parts.shape[1] - svec_size(self.n_features)
+        return len(self.parts[0]) - svec_size(self.n_features)
 
     def matrix(self) -> GramSum:
         """Return the sum without those after the matrix."""

@@ -98,7 +98,7 @@ class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        vars(self).update(sigma=self.sensitivity / self.mu, can_count_cells=not self.discrete_noise)
+        vars(self).update(sigma=self.row_sensitivity / self.mu, can_count_cells=not self.discrete_noise)
         if self.discrete_noise:
             lattice_sigma(self.sigma)  # raises for a standard deviation out of range
             object.__setattr__(self, "theorem", f"{self.theorem}; exact discrete Gaussian noise on integers")

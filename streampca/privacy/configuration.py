@@ -15,7 +15,6 @@ from streampca.linalg.svec import PRESENCE
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 
-
 Kind = TypeVar("Kind", bound="Configuration")
 
 
@@ -89,7 +88,7 @@ class Configuration(ABC):
             object.__setattr__(self, "mu", self.budget.mu)
 
     @property
-    def sensitivity(self) -> float:
+    def row_sensitivity(self) -> float:
         """Sensitivity to one row of all that is released with one vector of noise (`linalg.completion`)."""
         matrix = self.budget.sensitivity(center=self.center)
         return math.sqrt(matrix**2 + PRESENCE) if self.counts_cells else matrix

@@ -106,7 +106,7 @@ class PrivateFPL(Leader):
         mu, users = self.mu, self.max_rows_per_user
         leaves = None if self.horizon is None else self.leaves(self.horizon)
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
-        sensitivity = self.sensitivity
+        sensitivity = self.row_sensitivity
         if self.publish_regret:
             sensitivity = joint_sensitivity(sensitivity)
         mechanism = self.noise.mechanism(leaves, mu, sensitivity)

@@ -123,7 +123,7 @@ class SlidingWindowPCA(Algorithm):
         object.__setattr__(self, "leaves", -(-self.window // self.release_every))
         processor = METHODS[self.method]
         processor.check_parameters(self)
-        sensitivity = self.sensitivity + processor.rounding
+        sensitivity = self.row_sensitivity + processor.rounding
         vars(self).update(
             processor=processor, theorem=processor.theorem, citation=processor.citation,
             mechanism=processor.factorization(self.leaves, self.mu, sensitivity),
@@ -143,7 +143,7 @@ class SlidingWindowPCA(Algorithm):
         return self.processor.std(self, t // self.release_every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        numbers = self.mu, self.sensitivity, self.noise_bound(n_features)
+        numbers = self.mu, self.row_sensitivity, self.noise_bound(n_features)
         return *numbers, *self.processor.constants(self, n_features), *self.mechanism.constants()
 
     def noise_bound(self, n_features: int) -> float:

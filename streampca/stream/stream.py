@@ -15,9 +15,9 @@ from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import Answered, BadParameterError, UsageError, answered
 from streampca.linalg.counts import check_count
 from streampca.linalg.scale import Bounds, check_scale
+from streampca.privacy.configuration import for_missing
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
-from streampca.privacy.configuration import for_missing
 from streampca.processors.base import Algorithm
 from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.regret.regret import Regret, RegretLog
@@ -93,8 +93,8 @@ class Stream(Answered):
 
     Notes
     -----
-    *Bad rows.* A row with a value that is missing (see ``on_missing``), infinite or no number counts for nothing: it is absorbed as the zero
-    vector, is absent from the mean, and advances `t`. `admission` counts such rows, and the logger
+    *Bad rows.* A row with a value that is infinite, no number, or missing (see ``on_missing``) counts for nothing: it is
+    absorbed as the zero vector, is absent from the mean, and advances `t`. `admission` counts such rows, and the logger
     ``streampca.curator`` reports them at the end of `run`. In mappings an absent name is a missing value, and an
     unknown name is ignored. A row of the wrong shape raises before anything changes.
 
