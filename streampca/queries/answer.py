@@ -85,9 +85,7 @@ class GramNoise:
         """
         check_share("level", level)
         if self.completed is not None:
-            raise NoReleaseError(
-                "the noise is not alike in all entries of a completed matrix: no uniform bound is proved"
-            )
+            raise NoReleaseError("entries of a completed matrix have unequal noise: no uniform bound is proved")
         d = self.n_features
         s = d if size is None else min(size, d)
         # ln C(d, s), which overflows as a number for a few hundred features.

@@ -374,7 +374,7 @@ class Admission:
         gaps = np.isnan(rows) & (marks > _ABSENT)[:, None]
         filled = gaps if self.on_missing == "cell" else np.zeros_like(gaps)
         bad = np.asarray(~(np.isfinite(rows) | filled).all(axis=1))
-        reasons = np.where(marks <= _ABSENT, marks, np.where(gaps.any(axis=1), 0, 1)).astype(np.int64)
+        reasons = np.where(marks <= _ABSENT, marks, np.where((gaps & ~filled).any(axis=1), 0, 1)).astype(np.int64)
         # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
         rows = np.where(bad[:, None] | filled, self.middle, rows)
         return rows, np.where(bad, reasons, -1) if bad.any() else None, gaps if gaps.any() else None
@@ -491,7 +491,8 @@ def _numbers(cells: Any) -> FloatArray | None:
                 cell = math.nan if np.ma.is_masked(cell) and not cell.ndim else cell[()]
             if isinstance(cell, (np.complexfloating, np.ndarray)):
                 return None
-            found.append(float(cell))
+            is_missing = cell is None or type(cell).__name__ == "NAType"  # pandas.NA, without an import of pandas
+            found.append(math.nan if is_missing else float(cell))
         except _NO_NUMBER:
             return None
     return np.array(found)

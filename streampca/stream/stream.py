@@ -93,7 +93,7 @@ class Stream(Answered):
 
     Notes
     -----
-    *Bad rows.* A row with a value that is infinite, no number, or missing (see ``on_missing``) counts for nothing: it is
+    *Bad rows.* A row with a value that is infinite, no number or missing (``on_missing``) counts for nothing: it is
     absorbed as the zero vector, is absent from the mean, and advances `t`. `admission` counts such rows, and the logger
     ``streampca.curator`` reports them at the end of `run`. In mappings an absent name is a missing value, and an
     unknown name is ignored. A row of the wrong shape raises before anything changes.
