@@ -23,11 +23,23 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import numpy as np
 
 import streampca as sp
-from streampca.auditing.needs import CORNERS, VALUES, VALUES_OF, WARMUP, Pairs, boxed, centered, changes, needs
+from streampca.auditing.needs import (
+    CORNERS,
+    VALUES,
+    VALUES_OF,
+    WARMUP,
+    Pairs,
+    boxed,
+    centered,
+    changes,
+    needs,
+    with_gaps,
+)
 from streampca.auditing.runs import Case, feed_stream
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
+from streampca.privacy.configuration import for_missing
 from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Solver
 
@@ -151,8 +163,28 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
             if cap is not None:
                 case |= {"span": cap + 1, "positions": (0,)}
             yield words, case
+            if streaming and cap is None and not bounds:
+                yield from _with_gaps(words, case, subject)
             if streaming and cap is None:
                 yield words | {"feeds": "resumed"}, case | {"feeds": ("resumed",)}
+
+
+def _with_gaps(
+    words: dict[str, str], case: Mapping[str, Any], subject: Subject
+) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+    """Yield cases whose missing cells are filled and corrected, by private and by public shares."""
+    for word, rates in {"cells": "private", "shares": 0.8}.items():
+        options = {"on_missing": "cell", "row_norm": 1.0, "missing_rates": rates}
+        try:
+            present = sp.Stream(subject.made, features=case["d"], **options).engine.now.admission.present
+        except StreamPCAError:
+            continue
+        yield words | {"missing": word}, {
+            **case,
+            # The law of the noise is that of the algorithm that corrects.
+            "make": lambda present=present: for_missing(subject.make(), present),
+            "feed": partial(feed_stream, **options), "changes": partial(with_gaps, case["changes"]),
+        }  # fmt: skip
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:

@@ -371,10 +371,11 @@ class Admission:
         """Return rows without values that are not finite, the reasons of bad rows and the missing cells, as `Marks`."""
         # The number in the mark of a row that has one; those of the others are larger.
         marks = rows[:, 0].view(np.uint64) - np.uint64(_NAN)
-        gaps = np.isnan(rows) & (marks > _ABSENT)[:, None]
+        marked = marks <= _ABSENT
+        gaps = np.isnan(rows) & ~marked[:, None]
         filled = gaps if self.on_missing == "cell" else np.zeros_like(gaps)
         bad = np.asarray(~(np.isfinite(rows) | filled).all(axis=1))
-        reasons = np.where(marks <= _ABSENT, marks, np.where((gaps & ~filled).any(axis=1), 0, 1)).astype(np.int64)
+        reasons = np.where(marked, marks, np.where((gaps & ~filled).any(axis=1), 0, 1)).astype(np.int64)
         # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
         rows = np.where(bad[:, None] | filled, self.middle, rows)
         return rows, np.where(bad, reasons, -1) if bad.any() else None, gaps if gaps.any() else None
