@@ -31,6 +31,7 @@ from streampca.linalg.scale import Bounds
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
+from streampca.privacy.configuration import for_missing
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import RELEASE_EVERY, Algorithm
 from streampca.processors.private_fpl import PrivateFPL
@@ -38,7 +39,7 @@ from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.release.release import Release
-from streampca.rows.admission import Admission
+from streampca.rows.admission import Admission, Shares
 from streampca.rows.names import NAME_THEM, refuse_values
 from streampca.rows.report import AdmissionReport
 from streampca.store.ledger import Account
@@ -89,11 +90,12 @@ class RiverAdapter(base.MiniBatchTransformer):
     bounds, row_norm : as in `streampca.Stream`, with public bounds only. The first row is refused unless exactly one is
         given.
     features : names of the features, in order. By default, those of the first row in alphabetical order. Name them if
-        the set of features of a row is itself a secret. Others are ignored. A row in which one is absent or no number
-        is a bad row and counts for nothing (`streampca.Stream`).
+        the set of features of a row is itself a secret. Others are ignored. An absent one is a missing
+        cell; a row in which one is no number is a bad row and counts for nothing (`streampca.Stream`).
     align : turn each basis within its subspace towards the previous one, so that scores neither flip nor swap. They
         are then not sorted by variance; `components` is. False uses the eigenvectors.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
+    on_missing, missing_rates, correct : what becomes of missing cells, as in `streampca.Stream`.
     ledger, data_set : path of a ledger file, and name of the data set whose budget pays before the first row. A clone
         or copy that learns pays, too.
     seed : for tests: not private against anyone who knows it. None draws a fresh key from the system.
@@ -122,6 +124,9 @@ class RiverAdapter(base.MiniBatchTransformer):
     features: Sequence[Hashable] | None = None
     align: bool = True
     adjacency: Adjacency = "zero-out"
+    on_missing: Literal["bad", "cell"] = "bad"
+    missing_rates: Shares = None
+    correct: bool = True
     ledger: str | None = None
     data_set: str | None = None
     seed: int | None = None
@@ -134,7 +139,11 @@ class RiverAdapter(base.MiniBatchTransformer):
         # Raises for bad features or bounds before the first row.
         named = None if self.features is None else tuple(map(str, self._names(self.features)))
         norm = 1.0 if self.row_norm is None else self.row_norm
-        Admission(row_norm=norm, bounds=self.bounds, features=named)
+        admission = Admission(
+            row_norm=norm, bounds=self.bounds, features=named, on_missing=self.on_missing,
+            missing_rates=self.missing_rates, correct=self.correct,
+        )  # fmt: skip
+        for_missing(self._algorithm, admission.present)
         self._account = Account.of(self.ledger, self.data_set)
         self.guard = Guard("model")
         self._feed: _Feed | None = None
@@ -169,7 +178,8 @@ class RiverAdapter(base.MiniBatchTransformer):
         if feed is None or feed.names != names:
             stream = Stream(
                 self._algorithm, features=tuple(map(str, names)), bounds=self.bounds, row_norm=self.row_norm,
-                regret=None, seed=self.seed, account=self._account,
+                regret=None, seed=self.seed, account=self._account, on_missing=self.on_missing,
+                missing_rates=self.missing_rates, correct=self.correct,
             )  # fmt: skip
             self._feed = feed = _Feed(stream, names)
         return feed

@@ -38,6 +38,7 @@ from streampca.queries.answer import GramNoise
 from streampca.queries.linear import pca
 from streampca.release.clear import IN_RUN, ONE
 from streampca.release.release import Release
+from streampca.rows.admission import Shares
 from streampca.rows.names import refuse_values
 from streampca.rows.protocol import sparse_blocks
 from streampca.rows.report import AdmissionReport, tell_curator
@@ -75,6 +76,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     center : subtract a private mean, of the same release. Increases the noise by 12.5 %.
     adjacency : neighboring tables differ in one row, which is replaced by zero (``"zero-out"``; the number of rows is
         public) or by any row (``"replace"``).
+    on_missing, missing_rates, correct : what becomes of missing cells, as in `streampca.Stream`; `partial_fit` takes
+        public shares only.
     ledger, data_set : ledger file, and name of the data set whose budget pays before the first row. Every `fit`, every
         clone and every copy that continues pays.
     random_state : for tests: not private against anyone who knows it. None draws a fresh key from the system.
@@ -113,6 +116,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     row_norm: float | None = None
     center: bool = True
     adjacency: Adjacency = "zero-out"
+    on_missing: Literal["bad", "cell"] = "bad"
+    missing_rates: Shares = None
+    correct: bool = True
     ledger: str | PathLike[str] | None = None
     data_set: str | None = None
     random_state: int | np.random.RandomState | None = None
@@ -216,7 +222,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ),
             bounds=self.bounds, row_norm=self.row_norm,
             features=None if names is None else tuple(map(str, names)), regret=None, seed=seed,
-            account=Account.of(self.ledger, self.data_set),
+            account=Account.of(self.ledger, self.data_set), on_missing=self.on_missing,
+            missing_rates=self.missing_rates, correct=self.correct,
         )  # fmt: skip
 
     @property

@@ -20,8 +20,8 @@ VALUES = {
 ROWS = np.array([[0.5, 0.1], [0.4, -0.2], [0.6, 0.0]])
 
 
-def table(first: str) -> list[dict[str, str]]:
-    lines = PAGE[PAGE.index(f"| {first} |") :].split("\n\n")[0].strip().splitlines()
+def table(*first: str) -> list[dict[str, str]]:
+    lines = PAGE[PAGE.index(f"| {' | '.join(first)} |") :].split("\n\n")[0].strip().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
 
@@ -104,6 +104,33 @@ def test_algorithms_center_or_refuse() -> None:
         else:
             with pytest.raises(TypeError, match="center"):
                 type(getattr(algorithm, "mechanism", algorithm))(center=True)
+
+
+def test_missing_cells_are_corrected_or_refused_with_both_settings() -> None:
+    gaps = np.where(np.random.default_rng(0).random((6, 2)) < 0.3, np.nan, np.resize(ROWS, (6, 2)))
+    rows = table("algorithm", "public")
+    for row in rows:
+        kind, *more = row["algorithm"].split()
+        if kind == "PrivateFPL":
+            options = {"noise=tree": {"noise": "tree"}, "noise=discrete": {"noise": sp.Tree(discrete=True)},
+                       "publish_regret": {"publish_regret": True}}  # fmt: skip
+            algorithm: Any = sp.PrivateFPL(release_every=1, horizon=6, **BUDGET, **options.get("".join(more), {}))  # type: ignore[arg-type]
+        else:
+            algorithm = made(row["algorithm"])
+        for shares in ("public", "private"):
+            rates: Any = 0.7 if shares == "public" else "private"
+            given: dict[str, Any] = {"row_norm": 1.0, "seed": 0, "features": 2, "on_missing": "cell"}
+            if row[shares] == "yes":
+                stream = sp.Stream(algorithm, **given, missing_rates=rates)
+                stream.push_many(gaps)
+                assert stream.release is not None
+                assert "present" in stream.release.details
+                assert stream.release.completed_noise() is not None or not algorithm.guarantee.mu
+            else:
+                setting = "missing_rates='private'" if row["public"] == "yes" else "on_missing='cell'"
+                with pytest.raises(UsageError, match=rf"(?s){setting}.*{kind}\(.*correct=False"):
+                    sp.Stream(algorithm, **given, missing_rates=rates)
+                sp.Stream(algorithm, **given, correct=False).push_many(gaps)
 
 
 def test_the_default_of_center_depends_on_the_rewards_and_is_shown() -> None:

@@ -36,11 +36,13 @@ from streampca.auditing.needs import (
     her_absence,
     her_rows,
     needs,
+    with_gaps,
 )
 from streampca.auditing.runs import HERS, Case, feed_calendar, feed_stream
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
+from streampca.privacy.configuration import for_missing
 from streampca.privacy.unit import Person
 from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Solver
@@ -169,6 +171,8 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                 # Rows that spend her budget, and are all absent from one of two streams, or replaced.
                 case |= {"span": HERS, "positions": (0,), "changes": partial(her_rows, case["changes"])}
             yield words, case
+            if streaming and not bounds:
+                yield from _with_gaps(words, case, subject)
             if streaming:
                 yield words | {"feeds": "resumed"}, case | {"feeds": ("resumed",)}
                 if not bounds:
@@ -192,6 +196,24 @@ def _dated(
     changes = absent if made.unit is None else her_absence
     case = {**case, "feed": feed_calendar, "changes": changes, "feeds": ("push", "many", "timed", "resumed")}
     yield words | {"release_every": "calendar"}, case | {"make": partial(replace, made, **periods)}
+
+
+def _with_gaps(
+    words: dict[str, str], case: Mapping[str, Any], subject: Subject
+) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+    """Yield cases whose missing cells are filled and corrected, by private and by public shares."""
+    for word, rates in {"cells": "private", "shares": 0.8}.items():
+        options: dict[str, Any] = {"on_missing": "cell", "row_norm": 1.0, "missing_rates": rates}
+        try:
+            present = sp.Stream(subject.made, features=case["d"], **options).engine.now.admission.present
+        except StreamPCAError:
+            continue
+        yield words | {"missing": word}, {
+            **case,
+            # The law of the noise is that of the algorithm that corrects.
+            "make": lambda present=present: for_missing(subject.make(), present),
+            "feed": partial(feed_stream, **options), "changes": partial(with_gaps, case["changes"]),
+        }  # fmt: skip
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:

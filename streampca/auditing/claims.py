@@ -22,6 +22,7 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 
 from streampca.linalg.centering import with_constant
+from streampca.linalg.svec import PRESENCE
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.tree import ExactTree
@@ -126,8 +127,12 @@ def hockey_stick(first: Density, second: Density, epsilon: float, breaks: Sequen
 # -- sensitivities by search ----------------------------------------------------------------------
 
 
-def gram_move(d: int, adjacency: str, *, center: bool = False, rewards: bool = False, trace: bool = False) -> float:
+def gram_move(
+    d: int, adjacency: str, *, center: bool = False, rewards: bool = False, trace: bool = False, cells: bool = False
+) -> float:
     """Return the largest move of a Gram matrix in Frobenius norm, with the sum of rows and of rewards beside it.
+
+    With ``cells``, also the numbers of cells present, d cells of one row against none.
 
     If ``trace``, the move is in trace norm, of the matrix only.
     """
@@ -154,7 +159,7 @@ def gram_move(d: int, adjacency: str, *, center: bool = False, rewards: bool = F
             aside = np.linalg.norm(first - other, axis=1) * (2.0 if replace else 3.0)
         best = np.maximum(top, aside) / reward_scale(center=center, replace=replace)
         square = square + (REWARD_WEIGHT * np.minimum(best, 1.0)) ** 2
-    return math.sqrt(float(square.max()))
+    return math.sqrt(float(square.max()) + PRESENCE * float(cells))
 
 
 def _outer(rows: FloatArray) -> FloatArray:
@@ -295,7 +300,8 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case Tumbling():
             yield from _parts(subject.mechanism, d, notes)
         case PrivateFPL():
-            move = gram_move(d, adjacency, center=subject.center, rewards=subject.publish_regret)
+            cells = subject.counts_cells
+            move = gram_move(d, adjacency, center=subject.center, rewards=subject.publish_regret, cells=cells)
             if subject.unit is not None:
                 move *= subject.unit.budget
             # The bound on the move of centered rewards is not attained.
@@ -308,7 +314,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield Claim(f"mu of running sums of an epoch by dense matrices, {rows}", mu, gram * norm, tight=False)
         case SlidingWindowPCA():
             norm, rows = columns_norm(subject.mechanism)
-            move = gram_move(d, adjacency, center=subject.center)
+            move = gram_move(d, adjacency, center=subject.center, cells=subject.counts_cells)
             yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
         case PrivateOja():
             k, clip = subject.n_components, subject.resolved(d).clip or 1.0
@@ -331,7 +337,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
                 what = f"delta of a mean clipped to {radius:g}, by quadrature"
                 yield Claim(what, delta, profile(across, subject.epsilon), tight=False)
         case GaussianCovariance():
-            move = gram_move(d, adjacency, center=subject.center)
+            move = gram_move(d, adjacency, center=subject.center, cells=subject.counts_cells)
             std = min((note.std for note in notes if note.kind == "gram"), default=subject.sigma)
             yield Claim("mu of the Gram matrix, by search", mu, move / std, d > 1)
         case AdaptiveCovariance() | AdaptiveLaplaceCovariance():

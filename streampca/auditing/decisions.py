@@ -51,9 +51,10 @@ _REASONS = {
         rows/bounds.py _occupied: clear.any()
         rows/bounds.py _range_of: places.size
         rows/admission.py Admission.block: np.vdot(rows, rows) < math.inf
-        rows/admission.py Admission.block: bad.any()
         rows/admission.py Admission.block: reasons >= 0
-        rows/admission.py Admission.block: marks <= _ABSENT
+        rows/admission.py Admission._usable: marks < len(REASONS)
+        rows/admission.py Admission._usable: bad.any()
+        rows/admission.py Admission._usable: gaps.any()
         rows/admission.py Admission.row: square <= 1.0
         mechanisms/histogram.py _above: noisy > threshold + 0.5 * GRID
         mechanisms/norm_maps.py NormEstimate.of: \
@@ -91,7 +92,7 @@ _REASONS = {
     """,
     "a count in the curator's own report": """
         rows/admission.py Counts.plain: self.votes
-        rows/admission.py Marks.counts: clamped.any()
+        rows/admission.py Marks.counts: cells[rows].any()
         rows/admission.py Marks.counts: found >= 0
     """,
     "the other outcome refuses rows of another shape, or a block of the curator": """

@@ -16,7 +16,7 @@ from scipy import special, stats
 from scipy.linalg import block_diag
 
 from streampca.linalg.lattice import GramInParts
-from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
+from streampca.linalg.svec import PRESENCE, entry_weights, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
@@ -83,6 +83,9 @@ def groups(note: Note, value: Any) -> Groups:
     d = getattr(getattr(note.exact, "gram", note.exact), "n_features", None)
     if d is None:
         return {"": np.asarray(value, dtype=np.float64).reshape(-1)}
+    if further := len(value) - svec_size(d):
+        extra["cells"] = value[-further:] * math.sqrt(PRESENCE / further)
+        value = value[:-further]
     diagonal = entry_weights(d) == 1.0
     return {"diagonal": value[diagonal]} | ({"off-diagonal": value[~diagonal]} if d > 1 else {}) | extra
 

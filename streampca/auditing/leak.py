@@ -12,7 +12,7 @@ from streampca.auditing.laws import groups, noiseless
 from streampca.auditing.observed import views
 from streampca.auditing.runs import Pair
 from streampca.linalg.lattice import GramInParts, grid_step
-from streampca.linalg.svec import entry_weights
+from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.privacy.discrete_gaussian import LatticeGram
 from streampca.privacy.outlet import Counts, LatticeSum
@@ -104,7 +104,7 @@ def digits_differ(note: Note, twin: Note, publish: Callable[[Any, Any, float], A
         pair = note.noise, note.noise - np.rint((packed(twin) - packed(note)) * 2.0**40).astype(np.int64)
     elif (d := getattr(getattr(exact, "gram", exact), "n_features", None)) is not None:
         # Noise is rounded to the lattice of exact sums, so that the opposite moves cancel without rounding.
-        weights, unit = entry_weights(d), 2.0**-40
+        weights, unit = entry_weights(d, packed(note).size - svec_size(d)), 2.0**-40
         rounded = np.rint(noise[: weights.size] * weights / unit) * unit
         moved = packed(twin) - packed(note)
         extra = [np.zeros(0)] * 2

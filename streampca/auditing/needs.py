@@ -165,6 +165,31 @@ def her_rows(of_row: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs
     return {"short rows": (bad, 0.45 * one), **{name: (bad, pair[1]) for name, pair in pairs.items()}}
 
 
+def with_gaps(pairs: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs:
+    """Return pairs for rows whose missing cells are filled: absent rows have infinite values, and some rows have gaps.
+
+    With private shares the row that moves the released sums most has all cells, against one that is absent; under
+    replace, against a row across it whose only cells are those that it needs.
+    """
+
+    def absent(row: Row) -> Row:
+        return np.full(d, np.inf) if isinstance(row, np.ndarray) and np.isnan(row).all() else row
+
+    found = {name: (absent(one), absent(two)) for name, (one, two) in pairs(subject, d).items()}
+    gaps, whole = np.full(d, np.nan), np.eye(d)[0]
+    gaps[: min(d, 2)] = (0.0, 1.0 - 1e-9)[-min(d, 2) :]
+    if subject.guarantee.adjacency == "zero-out":
+        return found | {
+            "all cells for none": (np.full(d, np.inf), whole),
+            "a row with gaps": (np.full(d, np.inf), gaps),
+        }
+    if subject.center and d > 1:  # as in `centered`
+        gaps[:2] = (-0.125, math.sqrt(1.0 - 0.125**2))
+    elif d > 1:
+        gaps[0] = np.nan
+    return found | {"gaps for cells": (whole, gaps), "no cell": (np.full(d, np.nan), whole)}
+
+
 def about_mean(subject: Any, d: int) -> Pairs:
     """Return rows that move the mean, and rows that are far apart about the mean of `_MOVED`, .6 e1."""
     one, two = np.eye(d)[:2]

@@ -111,8 +111,25 @@ def stream_settings(options: PrivateOptions, settings: Settings, rows: RowSource
     """Return the parameters of a stream of these rows."""
     return {
         "bounds": "private" if options.bounds == "private" else rows.bounds, "row_norm": options.row_norm,
-        "warmup": settings.bounds_warmup, "seed": options.seed, "start": getattr(options, "start", None),
+        "warmup": settings.bounds_warmup, "seed": options.seed, "on_missing": options.on_missing,
+        "missing_rates": shares(settings.missing_rates), "correct": settings.missing_correct,
+        "start": getattr(options, "start", None),
     }  # fmt: skip
+
+
+def shares(text: str | None) -> Any:
+    """Return the shares of cells present in ``missing.rates``, as `Stream` takes them."""
+    if text is None or text == "private":
+        return text
+    try:
+        if "=" not in text:
+            return float(text)
+        # Names may hold an equals sign; a share holds none.
+        return {name.strip(): float(share) for name, _, share in (pair.rpartition("=") for pair in text.split(","))}
+    except ValueError:
+        raise UsageError(
+            f"--set missing.rates={text}: expected private, a share, or NAME=SHARE,NAME=SHARE,..."
+        ) from None
 
 
 @contextmanager

@@ -122,6 +122,9 @@ class Settings:
 
     Parameters
     ----------
+    missing_rates : with --on-missing cell, the shares of cells present: private by default, or public ones as a number
+        for all or NAME=SHARE,NAME=SHARE,...
+    missing_correct : no to fill only, which moves the mean.
     bounds_warmup : with --bounds private, number of the first rows, which only find the bounds; by default it follows
         from the budget, the number of columns and the horizon.
     out_gram : no to write subspaces without the private Gram matrices.
@@ -134,6 +137,8 @@ class Settings:
     serve_port : port of the page, 8765 by default; 0 takes any.
     """
 
+    missing_rates: str | None = None
+    missing_correct: bool = True
     bounds_warmup: int | None = None
     out_gram: bool = True
     out_keep_every: int = 1
@@ -243,6 +248,9 @@ class PrivateOptions(ReadOptions):
     first rows only find them, at the price of their whole budget. This needs delta > 0."""
     row_norm: float | None = None
     """Longer rows are scaled onto the ball of this radius. Either this or --bounds must be given."""
+    on_missing: Literal["bad", "cell"] = "bad"
+    """bad: a row with a missing cell counts for nothing. cell: the cell is filled with the middle of its bounds, and
+    mean and components are corrected by the shares of cells present; see missing.rates of --set."""
     center: bool | None = None
     """Subtract the mean, from the same private release, for 12.5 % more noise. On by default for Gram matrices
     with Gaussian noise, but not with --private-regret; --no-center is the form of the papers."""
@@ -271,7 +279,9 @@ class PcaOptions(PrivateOptions):
     power of two that no row exceeds), which finds -k itself; or a class name."""
     set_: Annotated[
         tuple[str, ...],
-        _key_option("--set", f"Any further parameter of the mechanism, or {UNITS}", Settings, "bounds", "out"),
+        _key_option(
+            "--set", f"Any further parameter of the mechanism, or {UNITS}", Settings, "missing", "bounds", "out"
+        ),
     ] = ()
     out: HyphenPath = Path("release.jsonl")
     """File of the release, or - for standard output. Publishable; the format is that of streampca run."""
@@ -318,7 +328,7 @@ class RunOptions(PrivateOptions):
         _key_option(
             "--set",
             f"Any further parameter of the algorithm, such as noise=tree, of tumbling mechanism=adaptive, or {UNITS}",
-            Settings, "bounds", "out", "regret", "store", "serve",
+            Settings, "missing", "bounds", "out", "regret", "store", "serve",
         ),
     ] = ()  # fmt: skip
     out: HyphenPath = Path("releases.jsonl")

@@ -72,7 +72,7 @@ def run(
     for key in given:
         if (part := key.partition(".")[0]) in ("store", "serve") and not getattr(options, part):
             raise UsageError(f"--set {key}: it goes with --{part}")
-    settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
+    settings = take(Settings, given, "missing", "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
     check_count("processes", options.processes, optional=True)
     if options.processes is not None:
@@ -255,7 +255,7 @@ def pca(
     number, count for nothing. Each release of the same rows spends the budget anew.
     """
     given = pairs(options.set_)
-    settings = take(Settings, given, "bounds", "out", others=True)
+    settings = take(Settings, given, "missing", "bounds", "out", others=True)
     opened_rows = cache(lambda: inputs.rows_of(file, options))
     units = units_of(given, lambda: opened_rows().features)
     # A share of the variance is chosen from the release, whose matrix does not depend on the number of components.

@@ -18,6 +18,7 @@ from streampca.privacy.guarantee import Account
 from streampca.privacy.unit import Person, names_of
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
+from streampca.rows.admission import Shares
 from streampca.rows.owners import Names, owned
 from streampca.rows.protocol import RowSource, as_source
 from streampca.rows.report import tell_curator
@@ -32,6 +33,7 @@ def pca(
     data: Any, n_components: int | float, epsilon: float, *, delta: float = DELTA,
     bounds: Bounds | Literal["private"] | None = None, row_norm: float | None = None,
     columns: Sequence[str | int] | None = None, center: bool = True, adjacency: Adjacency = "zero-out",
+    on_missing: Literal["bad", "cell"] = "bad", missing_rates: Shares = None, correct: bool = True,
     account: Account | None = None, seed: int | None = None, read: Reading | None = None,
     unit: Person | str | tuple[str, ...] | None = None,
 ) -> Release:  # fmt: skip
@@ -60,6 +62,11 @@ def pca(
     center : bool, default=True
         Components about the private mean, of the same release. Without it they are about the middle of the ranges.
     adjacency : {"zero-out", "replace"}, default="zero-out"
+    on_missing : {"bad", "cell"}, default="bad"
+        ``"cell"`` fills missing cells with the middle of their bounds, and corrects mean and components by the shares
+        of cells present; with ``missing_rates`` and ``correct`` as in `Stream`.
+    missing_rates : "private", number, sequence or mapping, default=None
+    correct : bool, default=True
     account : Account, default=None
         ``Ledger(file).account(data_set)``, which pays before the first row is absorbed.
     seed : int, default=None
@@ -79,8 +86,9 @@ def pca(
     Notes
     -----
     *Guarantee.* (epsilon, delta)-DP for one row: that of `PrivateFPL` with one release after all rows, which is the
-    Gaussian mechanism. A cell that is missing or no number makes its row absent: the row counts for nothing, also in
-    the private mean, and stops nothing. What happened to the rows is a record of the logger ``streampca.curator``.
+    Gaussian mechanism. A cell that is no number, or missing with ``on_missing="bad"``, makes its row absent: it counts
+    for nothing, also in the private mean, and stops nothing. What happened to the rows is a record of the logger
+    ``streampca.curator``.
 
     Examples
     --------
@@ -118,14 +126,18 @@ def pca(
         else:
             values = np.concatenate([*rows.blocks()]) if isinstance(rows, RowSource) else rows
         frame = pd.DataFrame(values, columns=list(features))
-        whole = mechanism.release(frame, bounds=bounds, row_norm=row_norm, seed=seed, account=account, person=names)
+        whole = mechanism.release(
+            frame, bounds=bounds, row_norm=row_norm, seed=seed, account=account, person=names, on_missing=on_missing,
+            missing_rates=missing_rates, correct=correct,
+        )  # fmt: skip
         return whole if share is None else whole.holding(share)
     algorithm = PrivateFPL(
         n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n
     )
     stream = Stream(
-        algorithm, bounds=bounds, row_norm=row_norm, features=features, regret=None, seed=seed, account=account
-    )
+        algorithm, bounds=bounds, row_norm=row_norm, features=features, regret=None, seed=seed, account=account,
+        on_missing=on_missing, missing_rates=missing_rates, correct=correct,
+    )  # fmt: skip
     if isinstance(rows, RowSource):
         for batch in batches(stream.engine, rows, limit=n):  # not the rows of a file that has grown since the count
             stream.push_many(batch.rows)

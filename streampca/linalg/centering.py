@@ -132,40 +132,47 @@ class Centered(NamedTuple):
     noisy_count: float  # estimated number of rows that are present, of standard deviation 8 sigma (`counted`)
     divisor: float  # number of rows that the sums were divided by
     # Bound on the standard deviation of the noise along any unit vector x, to first order: ``sigma (1 + 2 (m . x)**2 /
-    # lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
+    # lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`). Not of completed matrices.
     noise_std: float
 
 
-def centered(packed: FloatArray, rows: float, std: float, *, debias: bool = True) -> Centered:
+def centered(
+    packed: FloatArray, rows: float, std: float, *, debias: bool = True, present: FloatArray | None = None
+) -> Centered:
     """Center a private Gram matrix of longer rows, packed, with its corner. Post-processing; parameters of `counted`.
 
-    ``debias`` subtracts what the noise of the sums adds to the square of the mean; not for a shrunk estimate.
+    ``debias`` subtracts what the noise of the sums adds to the square of the mean; not for a shrunk estimate. With
+    ``present``, (d,), the matrix was multiplied by `completion.completing`, and the noise of the sums with it.
     """
     d = (math.isqrt(8 * packed.size + 1) - 1) // 2 - 1
     inner, last, diagonal = _places(d)
     noisy, count = counted(float(packed[-1]), rows, std)
     per_count, variance = 1.0 / count, sum_variance(std) if debias else 0.0
+    own = variance if present is None else variance / present**2
+    total = d * variance if present is None else float(np.sum(own))
     sums = packed[last] * (1.0 / CONSTANT)
     gram = packed[inner]
     gram -= pack_entries(np.multiply.outer(sums, sums)) * per_count
-    gram[diagonal] += variance * per_count
+    gram[diagonal] += own * per_count
     mean = sums * per_count
     square = float(np.add.accumulate(mean * mean)[-1])  # one by one: equal bits under every BLAS, and compiled
     length = min(1.0, square)
     if square > 0.0:
-        shrunk = max(0.0, 1.0 - d * variance * per_count * per_count / square)
+        shrunk = max(0.0, 1.0 - total * per_count * per_count / square)
         mean *= min(shrunk, 1.0 / math.sqrt(square))
     return Centered(gram, mean, sums, noisy, count, std * (1.0 + 2.0 * length / MEAN_WEIGHT**2))
 
 
-def longer_matrix(gram: FloatArray, sums: FloatArray, noisy: float, divisor: float, std: float) -> FloatArray:
+def longer_matrix(
+    gram: FloatArray, sums: FloatArray, noisy: float, divisor: float, std: float, present: FloatArray | float = 1.0
+) -> FloatArray:
     """Return the private matrix of longer rows, (d + 1, d + 1), of which `centered` is the matrix about the mean.
 
-    The other parameters are those of `Centered`; ``std`` as for `counted`.
+    The other parameters are those of `Centered`; ``std`` as for `counted`, and ``present`` as for `centered`.
     """
     d = len(gram)
     longer = np.empty((d + 1, d + 1))
-    longer[:d, :d] = gram + np.outer(sums, sums) / divisor - sum_variance(std) / divisor * np.eye(d)
+    longer[:d, :d] = gram + np.outer(sums, sums) / divisor - sum_variance(std) / present**2 / divisor * np.eye(d)
     longer[d, :d] = longer[:d, d] = CONSTANT * sums
     longer[d, d] = CONSTANT**2 * noisy
     return longer

@@ -29,9 +29,9 @@ class FadingSum(State):
     fixed = ("n_features",)
     kept = ("parts",)
 
-    def __init__(self, n_features: int, parts: IntArray | None = None) -> None:
+    def __init__(self, n_features: int, parts: IntArray | None = None, *, further: int = 0) -> None:
         self.n_features = n_features
-        self.parts = np.zeros((2, svec_size(n_features)), dtype=np.int64) if parts is None else parts
+        self.parts = np.zeros((2, svec_size(n_features) + further), dtype=np.int64) if parts is None else parts
         self.hidden = (self.parts,)
 
     def after(self, leaf: GramSum, memory: int) -> FadingSum:
@@ -47,7 +47,7 @@ class FadingSum(State):
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
         # Sum and noise are rounded to 2**-40 together, once: post-processing of exact sum plus noise.
         high, low = self.parts
-        entries = noise * entry_weights(self.n_features)
+        entries = noise * entry_weights(self.n_features, self.parts.shape[1] - svec_size(self.n_features))
         whole = np.floor(entries)
         fraction = np.rint((entries - whole) * UNIT + low * (1.0 / UNIT)).astype(np.int64)
         return coarsen((whole + (high >> UNIT_BITS)) + ((high & LOW) + fraction) * (1.0 / UNIT), std)

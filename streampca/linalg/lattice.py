@@ -171,21 +171,33 @@ def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
 class GramSum(State):
     """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data.
 
-    ``parts``, (2, d (d + 1) / 2) and not to be written to, has of each packed entry whole units and the rest, a
-    multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows.
+    ``parts``, (2, d (d + 1) / 2 + further) and not to be written to, has of each packed entry whole units and the rest,
+    a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows. With ``further``, rows end
+    with that many zeros and ones, whose sums follow the matrix (`linalg.completion`).
     """
 
     __slots__ = ("hidden", "n_features", "parts")
     fixed = ("n_features",)
     kept = ("parts",)
 
-    def __init__(self, n_features: int, parts: FloatArray | None = None) -> None:
+    def __init__(self, n_features: int, parts: FloatArray | None = None, *, further: int = 0) -> None:
         self.n_features = n_features
         if parts is None:
             check_memory(n_features)
-        self.parts = np.zeros((2, svec_size(n_features))) if parts is None else parts
+        self.parts = np.zeros((2, svec_size(n_features) + further)) if parts is None else parts
         #: The exact values, for the outlet.
         self.hidden = (self.parts,)
+
+    @property
+    def further(self) -> int:
+        """Number of sums after those of the matrix."""
+        return len(self.parts[0]) - svec_size(self.n_features)
+
+    def matrix(self) -> GramSum:
+        """Return the sum without those after the matrix."""
+        if not self.further:
+            return self
+        return GramSum(self.n_features, np.ascontiguousarray(self.parts[:, : svec_size(self.n_features)]))
 
     @classmethod
     def of(cls, rows: FloatArray) -> GramSum:
@@ -194,7 +206,12 @@ class GramSum(State):
 
     def add(self, rows: FloatArray) -> GramSum:
         """Return the sum with the outer products of admitted rows, (n, d), added."""
-        count, parts = rows.shape[0], self.parts
+        count, parts, d = rows.shape[0], self.parts, self.n_features
+        if rows.shape[1] > d:  # whole numbers, so that their sums are exact
+            counts = np.zeros((2, rows.shape[1] - d))
+            counts[0] = rows[:, d:].sum(axis=0) + parts[0, svec_size(d) :]
+            gram = self.matrix().add(np.ascontiguousarray(rows[:, :d]))
+            return GramSum(d, np.hstack([gram.parts, counts]))
         kernels = _native.compiled
         if count == 1 and kernels is not None and rows.flags.c_contiguous:
             out = np.empty(parts.shape)
@@ -234,7 +251,7 @@ class GramSum(State):
         Gram matrix + rounded noise) only: post-processing of the continuous mechanism, without a trace of the rows in
         its low bits.
         """
-        weights = entry_weights(self.n_features)
+        weights = entry_weights(self.n_features, self.further)
         kernels = _native.compiled
         if kernels is not None and noise.flags.c_contiguous:
             out = np.empty(noise.size)
@@ -285,7 +302,7 @@ class GramInParts:
         no more than whole units. Post-processing of the sum plus noise.
         """
         exact, step = self.gram.parts, min(grid_step(std), 1.0)
-        entries = noise * entry_weights(self.gram.n_features)
+        entries = noise * entry_weights(self.gram.n_features, self.gram.further)
         whole = np.floor(entries)
         rest = np.rint((entries - whole) * UNIT) * (1.0 / UNIT) + exact[1]
         rest = np.rint(rest * (1.0 / step)) * step

@@ -14,6 +14,8 @@ import numpy as np
 from streampca.linalg.types import FloatArray, IntArray
 
 SQRT_HALF = float(np.sqrt(0.5))
+#: Squared norm of the coordinates of a row without a missing cell, beside its matrix (`linalg.completion`).
+PRESENCE = 0.1
 
 
 def svec_size(n_features: int) -> int:
@@ -41,10 +43,15 @@ def mirror(n_features: int) -> IntArray:
 
 
 @lru_cache(maxsize=64)
-def entry_weights(n_features: int) -> FloatArray:
-    """Return the packed vector of 1 on the diagonal and sqrt(1/2) off it: svec -> entries."""
+def entry_weights(n_features: int, further: int = 0) -> FloatArray:
+    """Return the packed vector of 1 on the diagonal and sqrt(1/2) off it: svec -> entries.
+
+    ``further`` coordinates are counts of the cells that are present (`linalg.completion`).
+    """
     rows, columns = np.triu_indices(n_features)
     weights = np.where(rows == columns, 1.0, SQRT_HALF)
+    if further:
+        weights = np.append(weights, np.full(further, np.sqrt(further / PRESENCE)))
     weights.flags.writeable = False
     return weights
 

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.scale import Bounds, check_row_norm, check_scale, in_norm
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency
-from streampca.privacy.configuration import Configuration
+from streampca.privacy.configuration import Configuration, for_missing
 from streampca.privacy.guarantee import Account, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.release.clear import NoiseLaw
 from streampca.release.release import Release
 from streampca.release.terms import Terms
-from streampca.rows.admission import Admission
+from streampca.rows.admission import Admission, Shares
 from streampca.rows.owners import named_values, owned
 from streampca.rows.people import commonly_weighted
 from streampca.rows.report import AdmissionReport, tell_curator
@@ -58,6 +58,7 @@ class Mechanism(Configuration):
     def release(
         self, rows: Any, randomness: Randomness | None = None, *, bounds: Bounds | None = None,
         row_norm: float | None = None, t: int | None = None, seed: int | None = None, account: Account | None = None,
+        on_missing: Literal["bad", "cell"] = "bad", missing_rates: Shares = None, correct: bool = True,
         person: Any = ...,
     ) -> Release:  # fmt: skip
         """Release the data set once.
@@ -81,6 +82,7 @@ class Mechanism(Configuration):
         account : the account that is debited, ``Ledger(file).account(data_set)``: once a call, after the rows are
             checked and before noise is drawn.
         person : with ``unit=``, the name of the person of each row, in place of the columns of the unit.
+        on_missing, missing_rates, correct : what becomes of missing cells, as in `Stream`.
 
         Returns
         -------
@@ -94,9 +96,12 @@ class Mechanism(Configuration):
         if self.is_exact and bounds is not None:
             raise UsageError(f"bounds: {type(self).__name__} keeps the values of rows. Pass row_norm=1.0")
         block, names = owned(self.unit, as_block(rows), person)
-        admission, rows = _values(block, bounds, row_norm, center=self.center)
+        admission, rows = _values(
+            block, bounds, row_norm, center=self.center, on_missing=on_missing, missing_rates=missing_rates,
+            correct=correct,
+        )  # fmt: skip
         rows = named_values(rows, names)
-        n, d = rows.shape
+        self, (n, d) = for_missing(self, admission.present), rows.shape
         self.check(d)
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < n):
             raise BadParameterError("t", t, f"an integer of at least the number of rows, {n}")
@@ -110,9 +115,10 @@ class Mechanism(Configuration):
         if names is not None and self.unit is not None:
             rows = commonly_weighted(rows, names, self.unit.budget * (JOINT_FACTOR if self.center else 1.0))
         if self.is_exact:
-            present = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
+            kept = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
+            kept = kept if marks.gaps is None else np.where(marks.gaps, 0.0, kept)
             # Minus zero becomes zero, so that equal rows have equal bits.
-            rows = in_norm(present, admission.row_norm) + 0.0
+            rows = in_norm(kept, admission.row_norm) + 0.0
             report = replace(report, share_scaled=0.0, ball_used=1.0)
         guarantee = self.guarantee_for(d)
         # Debit before any noise exists: a failure in between loses budget, never privacy.
@@ -123,10 +129,12 @@ class Mechanism(Configuration):
             {"middle": middle, "scale": factor} if bounds is not None else {"row_norm": admission.row_norm}
         )
         guarantee = guarantee.seeded() if randomness.is_seeded else guarantee
-        terms = Terms(guarantee, features=admission.features, **scale, noise=self.noise_law(d))
+        present = admission.present
+        terms = Terms(guarantee, features=admission.features, **scale, noise=self.noise_law(d), present=present)
         t = n if t is None else int(t)
         # Privacy: releases that differ in a public number share no noise.
-        public = tuple((name, tuple(np.reshape(part, -1).tolist())) for name, part in scale.items())
+        public: tuple[Any, ...] = tuple((name, tuple(np.reshape(part, -1).tolist())) for name, part in scale.items())
+        public += () if on_missing == "bad" else ((on_missing, present),)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d), public)
         release = self.released(rows, Outlet(source, source.first), terms, t)
         tell_curator(report)
@@ -164,7 +172,9 @@ class SubspaceFinder(BudgetedMechanism):
             raise BadParameterError("block_rows", self.block_rows, f"at least {self._largest}, the dimension")
 
 
-def _values(rows: Any, bounds: Bounds | None, row_norm: float | None, *, center: bool) -> tuple[Admission, FloatArray]:
+def _values(
+    rows: Any, bounds: Bounds | None, row_norm: float | None, **further: Any
+) -> tuple[Admission, FloatArray]:  # fmt: skip
     """Return the admission of a data set and its numbers, (n, d), with nan in rows of other cells."""
     block, features = rows, None
     shape = np.shape(block) if hasattr(block, "shape") else (len(block), 1)
@@ -176,5 +186,5 @@ def _values(rows: Any, bounds: Bounds | None, row_norm: float | None, *, center:
             raise UsageError("the first row would determine the names of the columns. Pass bounds by name, or a frame")
         features = tuple(bounds)
     norm = 1.0 if bounds is not None else check_row_norm(row_norm)
-    admission = Admission(row_norm=norm, bounds=bounds, features=features, center=center).fixed_by_block(block)
+    admission = Admission(row_norm=norm, bounds=bounds, features=features, **further).fixed_by_block(block)
     return admission, admission.all_values(block, 1)

@@ -37,6 +37,7 @@ class CovarianceMechanism(Mechanism):
     #: Names of methods whose values at the number of features are among the details of a release.
     shown: ClassVar[tuple[str, ...]] = ()
     square_bytes = 50.0  # of the sum, its noise, and the release
+    completes = True
 
     @abstractmethod
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
@@ -48,7 +49,9 @@ class CovarianceMechanism(Mechanism):
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         count = terms.count(t - len(rows) + 1, t)  # without those of a warm-up
-        return self.released_gram(GramSum.of(rows), count, outlet, terms, t)
+        d = rows.shape[1]
+        further = (d - int(self.center)) // 2 * int(self.counts_cells)  # a row ends with the cells that are present
+        return self.released_gram(GramSum(d - further, further=further).add(rows), count, outlet, terms, t)
 
     def released_gram(self, gram: GramSum, count: float, outlet: Outlet, terms: Terms, t: int) -> Release:
         """Release the exact sum of ``count`` rows, infinite if their number is private."""
@@ -61,7 +64,7 @@ class CovarianceMechanism(Mechanism):
         details |= {name: getattr(self, name)(d) for name in self.shown}
         # Gaussian noise is independent in svec coordinates, so that one number describes it.
         stated = std if self.is_gaussian else None
-        fields = gram_fields(packed, stated, terms, details, count if self.center else None)
+        fields = gram_fields(packed, stated, terms, details, count if self.center else None, total=count)
         return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 
@@ -104,7 +107,7 @@ class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "sigma", self.unit_sensitivity / self.mu)
+        vars(self).update(sigma=self.unit_sensitivity / self.mu, can_count_cells=not self.discrete_noise)
         if self.discrete_noise:
             if self.unit is not None:
                 raise UsageError("discrete_noise=True, unit: not supported together. Use discrete_noise=False")
@@ -115,7 +118,8 @@ class GaussianCovariance(CovarianceMechanism, BudgetedMechanism):
         return self.sigma, lattice_sigma(self.sigma) if self.discrete_noise else None
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        return self.sigma * draws.normal(svec_size(n_features))
+        further = (n_features - int(self.center)) * int(self.counts_cells)
+        return self.sigma * draws.normal(svec_size(n_features) + further)
 
     def noise_std(self, n_features: int) -> float:
         return self.sigma

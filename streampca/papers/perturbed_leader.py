@@ -40,7 +40,7 @@ class PerturbedLeader(Leader):
     def __post_init__(self) -> None:
         super().__post_init__()
         sigma = self.budget.sensitivity(center=self.center) / self.mu
-        vars(self).update(sigma=sigma, is_bounded=not self.center)
+        vars(self).update(sigma=sigma, is_bounded=not (self.center or self.is_corrected), completes=True)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from copy import copy
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from streampca.errors import BadParameterError, refuse_guess
+from streampca.errors import BadParameterError, UsageError, refuse_guess
 from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import check_memory
+from streampca.linalg.svec import PRESENCE
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.unit import Person
+
+Kind = TypeVar("Kind", bound="Configuration")
+
+
+def for_missing(algorithm: Kind, present: tuple[float, ...] | Literal["private"] | None) -> Kind:
+    """Return an algorithm or mechanism that corrects by these shares (`Terms.present`); `UsageError` if it cannot."""
+    if present is None:
+        return algorithm
+    if not algorithm.completes:
+        raise UsageError(
+            f"on_missing='cell', {algorithm!r}: it releases no Gram matrix that a correction could divide. Pass "
+            "correct=False, or use PrivateFPL without publish_regret"
+        )
+    if present == "private" and not algorithm.can_count_cells:
+        raise UsageError(
+            f"missing_rates='private', {algorithm!r}: the numbers of cells present cannot be part of its noise. Pass "
+            "public shares as missing_rates=, or correct=False"
+        )
+    if present == "private" and (algorithm.unit is not None or isinstance(getattr(algorithm, "release_every", 1), str)):
+        # A row that is shrunk, or absent, would need the weight of its cells, and the number of rows is private.
+        other = "unit" if algorithm.unit is not None else f"release_every={algorithm.release_every!r}"  # type: ignore[attr-defined]
+        raise UsageError(
+            f"missing_rates='private', {other}: not supported together. Pass public shares as missing_rates="
+        )
+    return algorithm.corrected(counting=present == "private")
 
 
 class Configuration(ABC):
@@ -41,6 +69,12 @@ class Configuration(ABC):
     #: Whether Gram matrices are about the mean; rows then have the constant of `linalg.centering`. A parameter of
     #: classes that can center, whose default None means True, but for `publish_regret`.
     center: bool = False
+    #: Whether matrix and mean can be completed where cells are missing (`linalg.completion`), and whether the numbers
+    #: of cells present can be released with them.
+    completes: bool = False
+    can_count_cells: bool = False
+    is_corrected: bool = False  #: whether matrix and mean are completed (`corrected`)
+    counts_cells: bool = False  #: whether the numbers of cells present are released with them
     #: Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none.
     square_bytes: float = 0.0
 
@@ -67,6 +101,24 @@ class Configuration(ABC):
             object.__setattr__(self, "mu", self.budget.mu)
 
     @property
+    def unit_sensitivity(self) -> float:
+        """Sensitivity to the unit of privacy of all that is released with one vector of noise.
+
+        That of a row (`linalg.completion`), or of a person with a budget (`streampca.rows.people`).
+        """
+        matrix = self.budget.sensitivity(center=self.center)
+        if self.unit is not None:
+            matrix *= self.unit.budget
+        return math.sqrt(matrix**2 + PRESENCE) if self.counts_cells else matrix
+
+    def corrected(self, *, counting: bool) -> Self:
+        """Return the configuration whose releases are completed, ``counting`` the cells that are present."""
+        after = copy(self)
+        vars(after).update(is_corrected=True, counts_cells=counting)
+        after.__post_init__()
+        return after
+
+    @property
     def guarantee(self) -> Guarantee:
         """Guarantee of all releases together. Known before any row."""
         budget, unit, theorem = self.budget, self.unit, self.theorem
@@ -77,11 +129,6 @@ class Configuration(ABC):
             self.mu if self.is_gaussian else None, self.slack, floating_delta=self.floating_delta,
             contribution="one row" if unit is None else unit.contribution(at_once=self.is_one_release),
         )  # fmt: skip
-
-    @property
-    def unit_sensitivity(self) -> float:
-        """Sensitivity of the Gram matrix to the unit of privacy (`Budget.sensitivity`, `streampca.rows.people`)."""
-        return self.budget.sensitivity(center=self.center) * (1.0 if self.unit is None else self.unit.budget)
 
     def guarantee_for(self, n_features: int) -> Guarantee:
         """Return the guarantee of all releases of rows with this number of features."""

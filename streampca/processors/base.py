@@ -127,6 +127,10 @@ class Algorithm(Configuration):
             )
         if self.unit is not None:
             raise UsageError("unit=Person(...): a block does not show whose rows it holds. Push rows, or omit unit=")
+        if self.counts_cells:
+            raise UsageError(
+                "missing_rates='private': blocks have no numbers of cells present. Pass public shares, or correct=False"
+            )
         # A sum over a block does not show its rows, on which rewards and gradients depend.
         if not self.absorbs_grams:
             raise UsageError(
@@ -222,6 +226,11 @@ class Processor(State, ABC):
         self.t = 0
 
     @property
+    def further(self) -> int:
+        """Number of the last entries of a row that state which cells are present, if these are counted."""
+        return (self.n_features - int(self.algorithm.center)) * int(self.algorithm.counts_cells)
+
+    @property
     def run(self) -> str | None:
         """Public name of the run; None where releases may not be subtracted."""
         return None if self.terms.run is None else self.terms.run["name"]
@@ -276,7 +285,8 @@ class Processor(State, ABC):
 
     def curator_gram(self) -> GramSum | None:
         """Exact Gram matrix of all rows absorbed, the attribute ``gram`` of processors that keep one. Curator only."""
-        return getattr(self, "gram", None)
+        gram: GramSum | None = getattr(self, "gram", None)
+        return None if gram is None else gram.matrix()
 
     def after(self, t: int, chain: Chain, **changes: Any) -> Self:
         """Return a copy after t rows with other values of some attributes."""
@@ -297,12 +307,17 @@ class Processor(State, ABC):
 
     def absorb(self, rows: FloatArray, outlet: Outlet | None = None) -> tuple[Processor, Release | None]:
         """Check rows, then `step`. Privacy does not depend on the caller: a row that was not admitted raises."""
-        if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.shape[0] < 1:
-            raise BadParameterError("rows", rows, f"(n, {self.n_features}) with n >= 1")
+        width = self.n_features + self.further
+        if rows.ndim != 2 or rows.shape[1] != width or rows.shape[0] < 1:
+            raise BadParameterError("rows", rows, f"(n, {width}) with n >= 1")
         self.check_room(rows.shape[0])
         # The noise is calibrated for the constant of a centered row, so it is checked to the bit.
-        center = self.algorithm.center
-        if not is_admitted(rows[:, :-1] if center else rows) or (center and not are_present(rows)):
+        center, vectors = self.algorithm.center, rows[:, : self.n_features]
+        cells = rows[:, self.n_features :]
+        counted = bool(((cells == 0.0) | (cells == 1.0)).all())
+        if not (counted and is_admitted(vectors[:, :-1] if center else vectors)) or (
+            center and not are_present(vectors)
+        ):
             raise BadRowError(None, "a row outside the unit ball or off the lattice. Use Stream or lattice.onto_ball")
         return self.step(rows, outlet or self.outlet())
 

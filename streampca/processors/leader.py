@@ -78,7 +78,7 @@ class LeaderProcessor(Processor):
 
     def __init__(self, algorithm: Leader, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
-        self.gram = GramSum(n_features)
+        self.gram = GramSum(n_features, further=self.further)
         # At the ends of panels: release, sum of the first k eigenvalues of the exact Gram matrix, eigenvalues k and
         # k + 1. Curator only; the regret bound is computed from it.
         self.spectra: FloatArray = np.empty((0, 4))

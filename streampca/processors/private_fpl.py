@@ -122,8 +122,11 @@ class PrivateFPL(Leader):
             sensitivity = joint_sensitivity(sensitivity) if self.unit is None else whole
         vars(self).update({
             # Rewards are rounded row by row, and rows of people are weighted, so a sum over a block is not enough.
-            "absorbs_grams": not self.publish_regret and self.unit is None,
-            "is_bounded": self.solver.bounded and self.noise.smooth and not (self.center or self.has_calendar),
+            "absorbs_grams": not self.publish_regret and self.unit is None and not self.counts_cells,
+            "is_bounded": self.solver.bounded and self.noise.smooth
+            and not (self.center or self.has_calendar or self.is_corrected),
+            "completes": not self.publish_regret,
+            "can_count_cells": not self.publish_regret and self.noise.arithmetic is None,
             "mechanism": self.noise.mechanism(leaves, self.mu, sensitivity),
             "scope": f"all releases of {rows}"
             + (", with the noisy sums of rewards" if self.publish_regret else "")
@@ -164,8 +167,8 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
     def __init__(self, algorithm: PrivateFPL, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         k, size, d = algorithm.n_components, svec_size(n_features), n_features - int(algorithm.center)
-        # With rewards, one more coordinate of the same vector of noise hides their sum.
-        self.noise = algorithm.mechanism.start(size + int(algorithm.publish_regret))
+        # With rewards, one more coordinate of the same vector of noise hides their sum; d hide the numbers of cells.
+        self.noise = algorithm.mechanism.start(size + int(algorithm.publish_regret) + self.further)
         self.reading = algorithm.solver.start(algorithm.mechanism, d, k, algorithm.every, size)
         self.rewards: RewardSum | None = None
         if algorithm.publish_regret:
@@ -191,13 +194,15 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
             details["rewards"] = {**noisy, "split": int(outlet.hide("split").words(1)[0] >> np.uint64(11))}
         last = t % algorithm.every  # rows of a short leaf before the horizon; else 0
-        reading = self.reading.observe(packed, last / algorithm.every if last else 1.0)
+        matrix = packed[: len(packed) - self.further]
+        reading = self.reading.observe(matrix, last / algorithm.every if last else 1.0)
         if reading.name is not None:
             details["solver"] = reading.name
         if reading.noise_std is not None:
             details["smoothed_noise_std"] = reading.noise_std * self.terms.row_norm**2
-        rows = self.terms.count(1, t) if algorithm.center else None
-        fields = gram_fields(packed, std, self.terms, details, rows, reading.estimate)
+        rows = self.terms.count(1, t)
+        about = rows if algorithm.center else None
+        fields = gram_fields(packed, std, self.terms, details, about, reading.estimate, rows)
         # Released rewards are computed on its span, so that it must have the same bits without compiled kernels.
         reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)

@@ -111,7 +111,7 @@ class SlidingWindowPCA(Algorithm):
 
     scope = "all releases of an endless stream"
     square_bytes = 85.0
-    absorbs_periods = True
+    absorbs_periods = completes = can_count_cells = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -266,8 +266,13 @@ class WindowProcessor(Processor):
 
     def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
-        self.noise: Any = algorithm.mechanism.start(svec_size(n_features), source)
+        self.noise: Any = algorithm.mechanism.start(svec_size(n_features) + self.further, source)
         self.begin()
+
+    @property
+    def empty(self) -> GramSum:
+        """The sum of no rows."""
+        return GramSum(self.n_features, further=self.further)
 
     @abstractmethod
     def begin(self) -> None:
@@ -301,7 +306,7 @@ class WindowProcessor(Processor):
         covered = self.terms.count(view.first, after.t)
         covered = covered if view.weight is None or math.isinf(covered) else view.weight
         about = covered if self.algorithm.center else None
-        fields = gram_fields(view.packed, view.std, self.terms, details, about, view.smoothed)
+        fields = gram_fields(view.packed, view.std, self.terms, details, about, view.smoothed, covered)
         return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
 
 
@@ -319,11 +324,11 @@ class RingProcessor(WindowProcessor):
     leaf: GramSum | None  # the exact sum of the open leaf; None in a ring of rows
 
     def begin(self) -> None:
-        algorithm, d = self.algorithm, self.n_features
-        self.window, self.leaf = GramSum(d), None
+        algorithm, d, size = self.algorithm, self.n_features + self.further, svec_size(self.n_features) + self.further
+        self.window, self.leaf = self.empty, None
         # The ring is the smaller of two: the sum of a leaf has two float64 an entry, its rows four bytes a number.
-        if algorithm.has_calendar or 16 * svec_size(d) < 4 * algorithm.every * d:
-            self.leaf, self.ring = GramSum(d), Recent(algorithm.leaves, (2, svec_size(d)), np.float64)
+        if algorithm.has_calendar or 16 * size < 4 * algorithm.every * d:
+            self.leaf, self.ring = self.empty, Recent(algorithm.leaves, (2, size), np.float64)
         else:
             # Rows are multiples of 2**-20 in [-1, 1], so 32-bit integers hold them exactly. One leaf more than the
             # window: the oldest leaf is read when the newest one is complete.
@@ -343,13 +348,13 @@ class RingProcessor(WindowProcessor):
         last, every = self.t - self.algorithm.window, self.algorithm.every
         if self.leaf is None:
             if last > 0:
-                self.window = without(self.window, GramSum.of(self.ring.between(last - every + 1, last) * STEP))
+                self.window = without(self.window, self.empty.add(self.ring.between(last - every + 1, last) * STEP))
             return
         self.window = self.window.add_high_low(*self.leaf.high_low())
         if last > 0:
             self.window = without(self.window, GramSum(self.n_features, self.ring.item(last // every)))
         # The oldest sum has been read, so that the newest one may take its place.
-        self.ring, self.leaf = self.ring.extend(self.leaf.parts[None]), GramSum(self.n_features)
+        self.ring, self.leaf = self.ring.extend(self.leaf.parts[None]), self.empty
 
     def close(self, outlet: Outlet) -> View:
         self._shift()
@@ -390,11 +395,12 @@ class SmoothedProcessor(RingProcessor):
         view, increments = super().close(outlet), self.increments
         # The difference of two successive windows is the new leaf less the oldest one.
         # It is a function of releases, so that the estimate is post-processing.
-        increment = view.packed - self.released
+        matrix = view.packed[: len(view.packed) - self.further]
+        increment = matrix - self.released
         leaving = increments.n + 1 - self.algorithm.leaves
         if leaving > 0:
             increment += increments.item(leaving)
-        self.increments, self.released = increments.extend(increment[None]), view.packed
+        self.increments, self.released = increments.extend(increment[None]), matrix
         weights, noise_std = self.smoothing.solve(self.increments.n)
         total, std = sum_of_rows(self.increments.latest * weights[:, None]), noise_std * self.terms.row_norm**2
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
@@ -425,7 +431,7 @@ class ForgettingProcessor(WindowProcessor):
     theorem = "Gaussian matrix mechanism on fading Gram matrices, adaptive rows; subspaces are post-processing"
 
     def begin(self) -> None:
-        self.fading, self.leaf = FadingSum(self.n_features), GramSum(self.n_features)
+        self.fading, self.leaf = FadingSum(self.n_features, further=self.further), self.empty
 
     def take(self, rows: FloatArray | Exactly) -> None:
         self.leaf = _plus(self.leaf, rows)
@@ -434,7 +440,7 @@ class ForgettingProcessor(WindowProcessor):
         mechanism = self.algorithm.mechanism
         # F_n = (1 - b / W) F_{n-1} + the sum of the leaf. A leaf fades as a whole, so its rows have one weight.
         self.fading = self.fading.after(self.leaf, mechanism.memory)
-        self.leaf = GramSum(self.n_features)
+        self.leaf = self.empty
         std = mechanism.std(self.noise.n + 1)
         self.noise, packed = outlet.running("fading", self.fading, self.noise, std)
         # Sum of the weights of all rows: b (1 + gamma + ... + gamma**(n - 1)).
@@ -517,8 +523,8 @@ class HistogramProcessor(WindowProcessor):
         return rules.slack(rules.pin_every), rules.mark_every, rules.pin_every, least
 
     def begin(self) -> None:
-        self.gram = GramSum(self.n_features)
-        self.histogram = SpectralHistogram.first(self.rules(self.algorithm, self.n_features))
+        self.gram = self.empty
+        self.histogram = SpectralHistogram.first(self.rules(self.algorithm, self.n_features), self.further)
 
     def take(self, rows: FloatArray | Exactly) -> None:
         self.gram = _plus(self.gram, rows)

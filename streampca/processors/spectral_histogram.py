@@ -51,9 +51,9 @@ class SpectralHistogram(State):
     witnesses: Mapping[int, tuple[int, FloatArray]] = field(default_factory=dict)
 
     @classmethod
-    def first(cls, rules: Rules) -> Self:
-        """Return the histogram before any row."""
-        nothing = np.zeros((2, svec_size(rules.n_features)))
+    def first(cls, rules: Rules, further: int = 0) -> Self:
+        """Return the histogram before any row; ``further`` sums follow those of the matrix, and decide nothing."""
+        nothing = np.zeros((2, svec_size(rules.n_features) + further))
         return cls(rules, (1,), (nothing,), nothing)
 
     def advanced(self, t: int, now: FloatArray) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum
@@ -68,7 +68,14 @@ class Tumbling(Algorithm):
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
         object.__setattr__(self, "n_components", k)
         super().__post_init__()
-        vars(self).update(center=mechanism.center, unit=mechanism.unit, square_bytes=mechanism.square_bytes)
+        vars(self).update(
+            center=mechanism.center, unit=mechanism.unit, square_bytes=mechanism.square_bytes,
+            completes=mechanism.completes, can_count_cells=mechanism.can_count_cells,
+            counts_cells=mechanism.counts_cells,
+        )  # fmt: skip
+
+    def corrected(self, *, counting: bool) -> Self:
+        return replace(self, mechanism=self.mechanism.corrected(counting=counting))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -107,7 +114,12 @@ class TumblingProcessor(Processor, of=Tumbling):
 
     def __init__(self, algorithm: Tumbling, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
-        self.held, self.finished = Rows(n_features), False
+        self.held, self.finished = self.none, False
+
+    @property
+    def none(self) -> Rows:
+        """No rows."""
+        return Rows(self.n_features + self.further)
 
     @property
     def rows_left(self) -> int | None:
@@ -119,8 +131,8 @@ class TumblingProcessor(Processor, of=Tumbling):
         # Rows are dropped at the horizon, too: a processor holds none that no release will cover.
         if held.count == algorithm.every or (algorithm.keep_short and t == algorithm.horizon):
             release = algorithm.mechanism.released(held.array, outlet, self.terms, t)
-            return self.after(t, outlet.chain, held=Rows(self.n_features)), release
-        return self.after(t, outlet.chain, held=Rows(self.n_features) if t == algorithm.horizon else held), None
+            return self.after(t, outlet.chain, held=self.none), release
+        return self.after(t, outlet.chain, held=self.none if t == algorithm.horizon else held), None
 
     def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         t, mechanism = self.t + count, self.algorithm.mechanism
@@ -134,4 +146,4 @@ class TumblingProcessor(Processor, of=Tumbling):
         release = None
         if self.algorithm.keep_short and self.held.count:
             release = self.algorithm.mechanism.released(self.held.array, outlet, self.terms, self.t)
-        return self.after(self.t, outlet.chain, held=Rows(self.n_features), finished=True), release
+        return self.after(self.t, outlet.chain, held=self.none, finished=True), release

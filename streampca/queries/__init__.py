@@ -5,6 +5,7 @@ release's ``guarantee``. A query raises `NoReleaseError` if the release holds a 
 """
 
 from streampca.queries.answer import Answer, Components, GramNoise
+from streampca.queries.completed import completed
 from streampca.queries.intervals import between
 from streampca.queries.linear import captured_variance, directional_variance, pca
 from streampca.queries.regression import Regression, regression
@@ -17,6 +18,7 @@ __all__ = [
     "Regression",
     "between",
     "captured_variance",
+    "completed",
     "directional_variance",
     "pca",
     "regression",

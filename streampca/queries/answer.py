@@ -28,6 +28,7 @@ from scipy.special import gammaln, ndtri
 
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.centering import MeanNoise
+from streampca.linalg.completion import CompletedNoise
 from streampca.linalg.counts import check_share
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
@@ -50,17 +51,25 @@ class GramNoise:
     n_features: int  #: side of the matrix
     #: `Release.noise_law`, from which `through` is exact for centered releases, too.
     law: tuple[float, MeanNoise | None] | None = None
+    completed: CompletedNoise | None = None  #: of a completed matrix, whose entries have unequal noise
 
     @classmethod
     def of(cls, release: Release) -> GramNoise | None:
         """Return the noise of a release, or None if the release does not state its distribution."""
-        std = release.noise_std
+        std, completed = release.noise_std, release.completed_noise()
+        if completed is not None:
+            return cls(release.row_norm**2, release.n_features, None, completed)  # a factor of `through` only
         return None if std is None else cls(std, release.n_features, release.noise_law)
 
     def through(self, matrix: FloatArray) -> float:
-        """Return the exact standard deviation of ``<M, E>`` for a matrix fixed in advance."""
+        """Return the exact standard deviation of ``<M, E>`` for a matrix fixed in advance.
+
+        Of a completed matrix, that of the noise of privacy to first order.
+        """
         # E is symmetric, so that <M, E> is that of the symmetric part of M.
         symmetric, (std, mean) = 0.5 * (matrix + matrix.T), self.law or (self.std, None)
+        if self.completed is not None:
+            return std * self.completed.through(symmetric)
         norm = float(np.linalg.norm(symmetric))
         if mean is None:
             return std * norm
@@ -75,6 +84,8 @@ class GramNoise:
         over the supports: ``sigma (sqrt(2 s) + sqrt(2 ln(2 C(d, s) / beta)))``.
         """
         check_share("level", level)
+        if self.completed is not None:
+            raise NoReleaseError("entries of a completed matrix have unequal noise: no uniform bound is proved")
         d = self.n_features
         s = d if size is None else min(size, d)
         # ln C(d, s), which overflows as a number for a few hundred features.

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from streampca.errors import BadParameterError, NoReleaseError, UsageError, reason
 from streampca.linalg.svec import pack_entries
 from streampca.matrix_factorization.base import MatrixFactorization
@@ -58,8 +60,11 @@ class Between:
         std = mechanism.difference_std(a, _noise(later)[2])
         # Matrices about two means do not add up, so the mean of the interval is taken out after the difference.
         packed = pack_entries(before_centering(later) - before_centering(earlier))
-        rows = terms.count(earlier.t + 1, later.t) if later.is_centered else None
-        fields = gram_fields(packed, std, terms, details, rows)
+        rows = terms.count(earlier.t + 1, later.t)
+        if terms.present == "private":
+            counts = [np.array(one.details["cells_present"]) for one in (later, earlier)]
+            packed = np.append(packed, counts[0] - counts[1])
+        fields = gram_fields(packed, std, terms, details, rows if later.is_centered else None, None, rows)
         return Release(t=later.t, n_components=later.n_components, terms=terms, **fields)
 
     def covariance(self, x: Release, y: Release) -> float:

@@ -20,6 +20,7 @@ from streampca.calendar import Calendar
 from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import Answered, BadRowError, NoReleaseError, UsageError, reason
 from streampca.linalg.centering import MeanNoise, longer_matrix
+from streampca.linalg.completion import CompletedNoise, completing
 from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import ritz_pairs, top_pairs
 from streampca.linalg.svec import unpack_entries
@@ -262,10 +263,26 @@ class Release(Answered):
             return None
         return self._law(float(self._details.get("joint_noise_std", self.noise_std)))
 
+    def completed_noise(self, joint: float | None = None) -> CompletedNoise | None:
+        """Return the noise in `gram` if it is completed, for row_norm = 1; None if not, or if its law is not stated.
+
+        ``joint`` is the standard deviation before completion, None for that of the release. Error bars are of this
+        noise of privacy: which cells are missing is chance, too, which no error bar covers.
+        """
+        details, unit = self._details, self.row_norm
+        joint = details.get("joint_noise_std") if joint is None else joint
+        if "present" not in details or joint is None:
+            return None
+        rows = float(details.get("count", 0.0)) or rows_summed(self)
+        return CompletedNoise(
+            self.gram / unit**2, self.mapped_mean / unit, np.array(details["present"]), rows, float(joint) / unit**2,
+            self.terms.present == "private", self.is_centered,
+        )  # fmt: skip
+
     def _law(self, joint: float) -> tuple[float, MeanNoise | None]:
         """Return the law of the noise in a matrix, about the mean if centered, from its std before centering."""
         # Centering adds the noise of the mean along one direction, so that the law is isotropic plus rank two.
-        if "joint_noise_std" not in self._details:
+        if "joint_noise_std" not in self._details or "present" in self._details:  # of completed ones: `completed_noise`
             return joint, None
         unit = self.row_norm
         isotropic, mean = MeanNoise.of(self.mapped_mean / unit, joint / unit**2, float(self._details["count"]))
@@ -318,7 +335,8 @@ class Release(Answered):
         Each access computes in O(d^3). Raises `NoReleaseError` if there is no Gram matrix, or the law of its noise is
         not stated.
         """
-        if self.packed is not None and self.own_noise_std is None and self.own_entry_std is None:
+        stated = self.own_noise_std is not None or self.own_entry_std is not None or self.completed_noise() is not None
+        if self.packed is not None and not stated:
             raise NoReleaseError(
                 "noise_std=None: the release does not state the law of its noise, so it supports no estimates. "
                 "Use a Gaussian mechanism or processor"
@@ -372,10 +390,10 @@ class Release(Answered):
     def _noise(self) -> NoiseLaw | None:
         """Return the law of the noise in the matrix, before centering, for row_norm = 1; None if it is not stated."""
         law = self.terms.noise
-        if self.packed is None or (law is None and self.own_noise_std is None):
+        joint = self._details.get("joint_noise_std")
+        if self.packed is None or (law is None and self.own_noise_std is None and joint is None):
             return None
         if law is None:
-            joint = self._details.get("joint_noise_std")
             return NoiseLaw("gaussian", self.own_noise_std if joint is None else float(joint) / self.row_norm**2)
         scale = self._details.get("noise_scale", law.scale)
         return None if scale is None else law._replace(scale=float(scale))
@@ -392,10 +410,13 @@ class Release(Answered):
         # A decayed sum has the mass of fewer rows than `t`, but `rows` must not be below it.
         rows = max(1, self.t) if "decay_per_release" in self._details else _rows_covered(self)
         std, mean = (self.noise_law if gram is None else self._law(noise_std)) or (0.0, None)
-        entry_std = None
+        entry_std, completed = None, self.completed_noise(noise_std or None)
         if gram is None and self.own_entry_std is not None:
             entry_std = unpack_entries(self.own_entry_std, self.n_features) * self.row_norm**2
         k, gram = max(1, self.n_components), self.gram if gram is None else gram
+        if completed is not None:
+            completed = completed._replace(gram=gram / self.row_norm**2)
+            entry_std, mean = completed.between(np.linalg.eigh(gram)[1][:, ::-1]) * self.row_norm**2, None
         return Estimates(
             gram=gram, noise_std=std, n_components=k, rows=rows, row_norm=self.row_norm, mean=mean,
             entry_std=entry_std,
@@ -444,7 +465,7 @@ class Release(Answered):
         columns = {"mean": self.mean, "middle": self.middle, "scale": self.scale}
         errors: FloatArray | None = None
         changes = self.changes
-        if self.noise_law is not None or self.own_entry_std is not None:
+        if self.noise_law is not None or self.own_entry_std is not None or self.completed_noise() is not None:
             errors = self.component_estimates.loading_std
         for i, direction in enumerate(self.components):
             columns[f"loading_{i + 1}"] = direction
@@ -561,12 +582,15 @@ class Release(Answered):
 def before_centering(release: Release) -> FloatArray:
     """Return the private matrix before centering, that of longer rows with side d + 1, in units of row_norm = 1."""
     details, unit = release.details, release.row_norm
-    matrix = unpack_entries(cast(FloatArray, release.packed), release.n_features)
-    if "sums" not in details:  # not centered, or about a mean that was released before
-        return matrix
-    counts = float(details["noisy_count"]), float(details["count"])
-    sums, std = np.asarray(details["sums"], dtype=np.float64), float(details["joint_noise_std"])
-    return longer_matrix(matrix, sums / unit, *counts, std / unit**2)
+    matrix, present = unpack_entries(cast(FloatArray, release.packed), release.n_features), details.get("present")
+    shares = 1.0 if present is None else np.asarray(present, dtype=np.float64)
+    if "sums" in details:  # neither without a mean nor about one that was released before
+        counts = float(details["noisy_count"]), float(details["count"])
+        sums, std = np.asarray(details["sums"], dtype=np.float64), float(details["joint_noise_std"])
+        matrix = longer_matrix(matrix, sums / unit, *counts, std / unit**2, shares)
+    if present is not None:  # of the filled rows
+        matrix = matrix / unpack_entries(completing(np.array(present), center="sums" in details), len(matrix))
+    return matrix
 
 
 def rows_summed(release: Release) -> float:

@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from streampca.linalg.centering import centered
+from streampca.linalg.centering import centered, counted
+from streampca.linalg.completion import completing, private_shares
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
@@ -39,6 +40,9 @@ class Terms:
     run: Mapping[str, Any] | None = None
     #: Calendar whose periods `Release.t` counts, as ``release_every`` and ``start``; None if it counts rows.
     calendar: Mapping[str, Any] | None = None
+    #: Shares of the cells present by which matrices and means are completed (`linalg.completion`): (d,) public ones, or
+    #: ``"private"`` where each release has its own. None if nothing was filled, or filled without a correction.
+    present: tuple[float, ...] | Literal["private"] | None = None
 
     def count(self, first: int, last: int) -> float:
         """Return the public number of rows from ``first`` to ``last`` without those of the warm-up; at least 1.
@@ -55,7 +59,8 @@ class Terms:
         values["guarantee"] = self.guarantee.to_dict()
         if self.middle is not None and self.scale is not None:
             values |= {"middle": self.middle.tolist(), "scale": self.scale.tolist()}
-        further = {"warmup": self.warmup or None, "noise": self.noise, "run": self.run, "calendar": self.calendar}
+        further = {"warmup": self.warmup or None, "noise": self.noise, "run": self.run}
+        further |= {"calendar": self.calendar, "present": self.present}
         values |= {name: value for name, value in further.items() if value is not None}
         return {name: JSON.encode(value).encode() for name, value in values.items()}
 
@@ -79,31 +84,54 @@ class Terms:
         run = None if data.get("run") is None else dict(data["run"])
         JSON.encode(run)  # raises where a number is not finite
         calendar = None if data.get("calendar") is None else dict(data["calendar"])
-        return cls(Guarantee.from_dict(data["guarantee"]), row_norm, names, middle, scale, warmup, noise, run, calendar)
+        present = data.get("present")
+        if present is not None and present != "private":
+            present = tuple(numbers(present, 1.0, len(present)).tolist())
+        guarantee = Guarantee.from_dict(data["guarantee"])
+        return cls(guarantee, row_norm, names, middle, scale, warmup, noise, run, calendar, present)
 
 
 def gram_fields(
     packed: FloatArray, std: float | None, terms: Terms, details: Mapping[str, Any], rows: float | None,
-    smoothed: FloatArray | None = None,
+    smoothed: FloatArray | None = None, total: float = 1.0,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the fields of a `Release` from a private Gram matrix, about the mean unless ``rows`` is None.
 
-    The matrix, ``rows`` and ``std`` are as for `linalg.centering.centered`; ``smoothed`` estimates its exact value. The
+    The matrix, ``rows`` and ``std`` are as for `linalg.centering.centered`; ``smoothed`` estimates its exact value. If
+    the terms have shares of cells present, the matrix is completed: ``"present"`` of the details holds them. With
+    private ones, the numbers of cells present follow the matrix, and ``total`` is the public number of rows. The
     details gain the private ``"mean"``, ``"count"``, ``"sums"`` and ``"noisy_count"`` (`Centered`), with which the
     matrix before centering can be computed again, and ``"joint_noise_std"``, the standard deviation of a diagonal entry
     of its noise, which determines `Release.noise_law`.
     """
+    unit, center, present = terms.row_norm, rows is not None and std is not None, None
+    if terms.present == "private" and std is not None:
+        d = (math.isqrt(8 * packed.size + (17 if center else 9)) - (5 if center else 3)) // 2
+        packed, counts = packed[:-d], packed[-d:]
+        total = total if rows is None else counted(float(packed[-1]), rows, std)[1]
+        present = private_shares(counts, total, std)
+        details = {**details, "cells_present": counts.tolist(), "count": total}
+    elif terms.present is not None:
+        present = np.array(terms.present)
+    if present is not None:
+        factors = completing(present, center=center)
+        packed, smoothed = packed * factors, None if smoothed is None else smoothed * factors
+        details = {**details, "present": present.tolist()}
     if rows is None or std is None:
+        if present is not None and std is not None:
+            details, std = {**details, "joint_noise_std": std * unit**2}, None
         return {"packed_gram": packed, "noise_std": std, "packed_smoothed": smoothed, "details": details}
-    about, unit = centered(packed, rows, std), terms.row_norm
+    about = centered(packed, rows, std, present=present)
     if smoothed is not None:
-        smoothed = centered(smoothed, rows, details["smoothed_noise_std"] / unit**2, debias=False).packed
+        noise = details["smoothed_noise_std"] / unit**2
+        smoothed = centered(smoothed, rows, noise, debias=False, present=present).packed
     law = {
         "mean": (about.mean * unit).tolist(), "count": about.divisor, "sums": (about.sums * unit).tolist(),
         "noisy_count": about.noisy_count, "joint_noise_std": std * unit**2,
     }  # fmt: skip
     return {
-        "packed_gram": about.packed, "noise_std": about.noise_std, "packed_smoothed": smoothed,
+        "packed_gram": about.packed, "noise_std": about.noise_std if present is None else None,
+        "packed_smoothed": smoothed,
         "details": {**details, "centered": True, **law},
     }  # fmt: skip
 

@@ -4,9 +4,10 @@ A row becomes a vector of the unit ball on the lattice of `linalg.lattice`, by a
 public settings only: public bounds, then the norm. No step combines two rows.
 
 A *bad row* has a value that is missing, infinite or no number. It is admitted as the zero vector, without the constant
-of `linalg.centering`, and counted for the curator: it changes no sum, and no cell can stop a stream. A row of the wrong
-*shape* raises `BadRowError` before anything changes. The shape of rows is public: it is the number of their cells, and
-the fields of a named tuple.
+of `linalg.centering`, and counted for the curator: it changes no sum, and no cell can stop a stream. With
+``on_missing="cell"`` a missing value is filled instead (`linalg.completion`). A row of the wrong *shape* raises
+`BadRowError` before anything changes. The shape of rows is public: it is the number of their cells, and the fields of a
+named tuple.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ from streampca import _native
 from streampca.conversion import WARNED_OF, as_floats, frame_values, is_frame, table_columns
 from streampca.errors import BadParameterError, BadRowError, UsageError, listed
 from streampca.linalg.centering import CONSTANT, with_constant
+from streampca.linalg.completion import LEAST_SHARE
+from streampca.linalg.counts import check_switch
 from streampca.linalg.lattice import STEP, UNIT, admitted_rows
 from streampca.linalg.scale import Bounds as Bounds, check_row_norm, column_bounds, in_bounds, in_norm
 from streampca.linalg.types import FloatArray, Mask
@@ -44,6 +47,8 @@ _OUTSIDE = 1.0 + STEP
 #: Exceptions of a conversion to a number.
 _NO_NUMBER = (TypeError, ValueError, ArithmeticError, RuntimeError)
 _SEQUENCES = (list, tuple)
+#: Shares of cells present, as a caller gives them.
+Shares = Mapping[str, float] | Sequence[float] | float | Literal["private"] | None
 
 
 def bad_values(reason: str, n_features: int) -> FloatArray:
@@ -62,16 +67,19 @@ class Counts(NamedTuple):
     squares: int = 0  # sum of the squared norms of the admitted rows, in units of 2**-40 row_norm**2
     warmup: int = 0  # good rows that served for private bounds only
     votes: tuple[Bins, ...] = ()  # their bins (`PrivateBounds.votes`), until the bounds are known
+    gaps: npt.NDArray[np.int64] | None = None  # missing cells of each feature, filled or in a bad row; None for none
 
     def plus(self, other: Counts) -> Counts:
         """Return the counts of these rows and others together."""
-        zeroed, scaled, clamped, squares, warmup, votes = self
-        more, longer, outside, further, served, voted = other
+        zeroed, scaled, clamped, squares, warmup, votes, gaps = self
+        more, longer, outside, further, served, voted, absent = other
         if more is not NO_COUNTS.zeroed:
             zeroed = tuple(map(int.__add__, zeroed, more))
         if outside is not None:
             clamped = outside if clamped is None else clamped + outside
-        sums = scaled + longer, clamped, squares + further, warmup + served, votes + voted
+        if absent is not None:
+            gaps = absent if gaps is None else gaps + absent
+        sums = scaled + longer, clamped, squares + further, warmup + served, votes + voted, gaps
         return tuple.__new__(Counts, (zeroed, *sums))
 
     @property
@@ -82,17 +90,18 @@ class Counts(NamedTuple):
     def plain(self) -> list[Any]:
         """Return plain values for a store, with integers of at most 64 bits."""
         votes = np.concatenate(self.votes) if self.votes else None
-        return [list(self.zeroed), self.scaled, self.clamped, *divmod(self.squares, int(UNIT)), self.warmup, votes]
+        squares = divmod(self.squares, int(UNIT))
+        return [list(self.zeroed), self.scaled, self.clamped, *squares, self.warmup, votes, self.gaps]
 
     @classmethod
     def of_plain(cls, plain: Sequence[Any]) -> Counts:
         """Inverse of `plain`."""
-        zeroed, scaled, clamped, high, low, warmup, votes = plain
-        outside = None if clamped is None else np.asarray(clamped, dtype=np.int64)
+        zeroed, scaled, clamped, high, low, warmup, votes, gaps = plain
+        outside, absent = (None if cells is None else np.asarray(cells, dtype=np.int64) for cells in (clamped, gaps))
         squares = int(high) * int(UNIT) + int(low)
         # `plain` has joined the votes of all blocks: where a block began has no effect on the bounds.
         voted = () if votes is None else (np.asarray(votes, dtype=np.uint8),)
-        return cls(tuple(map(int, zeroed)), int(scaled), outside, squares, int(warmup), voted)
+        return cls(tuple(map(int, zeroed)), int(scaled), outside, squares, int(warmup), voted, absent)
 
 
 NO_COUNTS = Counts()
@@ -106,6 +115,7 @@ class Marks(NamedTuple):
     scaled: Mask | None  # rows longer than row_norm, (n,); None for none
     clamped: Mask | None  # values outside their bounds, (n, d); None for none
     votes: Bins | None = None  # bins of the rows of a warm-up, (n, d); None for other rows
+    gaps: Mask | None = None  # missing cells, (n, d); None for none
 
     def counts(self, start: int = 0, stop: int | None = None) -> Counts:
         """Return the counts of the rows ``start``, ..., ``stop`` - 1."""
@@ -114,14 +124,18 @@ class Marks(NamedTuple):
         if self.reasons is not None:
             found = self.reasons[rows]
             zeroed = tuple(np.bincount(found[found >= 0], minlength=len(REASONS))[: len(REASONS)].tolist())
-        clamped = None if self.clamped is None else np.count_nonzero(self.clamped[rows], axis=0)
+        clamped, gaps = (
+            None if cells is None or not cells[rows].any() else np.count_nonzero(cells[rows], axis=0)
+            for cells in (self.clamped, self.gaps)
+        )
         return Counts(
             zeroed,
             0 if self.scaled is None else int(np.count_nonzero(self.scaled[rows])),
-            clamped if clamped is not None and clamped.any() else None,
+            clamped,
             int((self.squares[rows] * UNIT).astype(np.int64).sum()),
             0 if self.votes is None else len(self.votes[rows]) - sum(zeroed),
             () if self.votes is None else (self.votes[rows],),
+            gaps,
         )
 
 
@@ -139,6 +153,11 @@ class Admission:
     n_features : number of features, if known.
     center : append the constant of `linalg.centering` to every row that is present. Bad rows (`bad_values`) and rows
         of a warm-up are zero vectors with or without it.
+    on_missing : ``"bad"``, a row with a missing cell is a bad row; or ``"cell"``, the cell becomes the middle of its
+        bounds, 0 without bounds (`linalg.completion`).
+    missing_rates : the shares of cells *present* for the correction: public ones, a number, one for each feature or a
+        mapping by name; or ``"private"``, for which rows end with d entries, 1 for a cell that is present.
+    correct : whether the sums of filled rows are corrected.
     found : the estimated private bounds, (lower, upper). Until then every row is admitted as an absent row, and votes.
     """
 
@@ -147,12 +166,16 @@ class Admission:
     features: tuple[str, ...] | None = None
     n_features: int | None = None
     center: bool = False
+    on_missing: Literal["bad", "cell"] = "bad"
+    missing_rates: Shares = None
+    correct: bool = True
     found: tuple[FloatArray, FloatArray] | None = None
     is_warming_up: bool = field(init=False, default=False)  #: private bounds are still unknown
     middle: FloatArray | float = field(init=False, default=0.0)  #: of the map (row - middle) * factor before clamping
     factor: FloatArray | float = field(init=False, default=1.0)
     admitted_features: int | None = field(init=False, default=None)  #: length of admitted rows, if known
     warmup: int = field(init=False, default=0)  #: first rows that serve for private bounds, if d is known
+    present: tuple[float, ...] | Literal["private"] | None = field(init=False, default=None)  #: as `Terms.present`
 
     def __post_init__(self) -> None:
         row_norm, names, count = check_row_norm(self.row_norm), self.features, self.n_features
@@ -171,6 +194,7 @@ class Admission:
         put(self, "n_features", count)
         put(self, "admitted_features", None if count is None else count + int(self.center))
         put(self, "factor", 1.0 / row_norm)
+        put(self, "present", shares_of(self.on_missing, self.missing_rates, self.correct, names, count))
         if isinstance(self.bounds, Mapping):
             put(self, "bounds", dict(self.bounds))
         bounds = self.found if isinstance(self.bounds, PrivateBounds) else self.bounds
@@ -234,7 +258,9 @@ class Admission:
             tuple(np.asarray(part, dtype=np.float64).reshape(-1).tolist()) for part in (self.middle, self.factor)
         )
         constant = (_CENTERED, CONSTANT) if self.center else False
-        parts = VERSION, self.row_norm, self.n_features, constant, self.bounds is not None
+        parts: tuple[object, ...] = (VERSION, self.row_norm, self.n_features, constant, self.bounds is not None)
+        if self.on_missing == "cell":
+            parts = (*parts, "cell", self.present)
         # Estimated bounds are a function of releases, so that the noise of later releases may be drawn without them.
         return (*parts, label_of(self.bounds)) if isinstance(self.bounds, PrivateBounds) else (*parts, *scaled)
 
@@ -248,6 +274,7 @@ class Admission:
         if (
             kernels is not None
             and not self.center
+            and self.present != "private"
             and type(row) is np.ndarray
             and row.shape == (self.n_features,)
             and row.dtype == np.float64
@@ -260,7 +287,7 @@ class Admission:
             else:
                 square = kernels.admit_bounded(row, self.middle, self.factor, admitted)
             if square <= 1.0:
-                return admitted, tuple.__new__(Counts, (NO_COUNTS.zeroed, 0, None, int(square * UNIT), 0, ()))
+                return admitted, tuple.__new__(Counts, (NO_COUNTS.zeroed, 0, None, int(square * UNIT), 0, (), None))
         admitted, marks = self.block(self.values(row, number)[None, :], number)
         return admitted, marks.counts()
 
@@ -305,21 +332,16 @@ class Admission:
 
         Raises `BadRowError`, and admits no row, if the block has the wrong shape.
         """
-        rows, reasons = self._shaped(rows, number), None
+        rows, reasons, gaps = self._shaped(rows, number), None, None
         # A finite sum of squares shows in one pass, without a mask, that every entry is finite.
         if not np.vdot(rows, rows) < math.inf:
-            bad: Mask = np.asarray(~np.isfinite(rows).all(axis=1))
-            if bad.any():
-                reasons = np.full(len(rows), -1)
-                # The number in the mark of a row that has one; those of the others are larger.
-                marks = rows[bad, 0].view(np.uint64) - np.uint64(_NAN)
-                missing = np.isnan(rows[bad]).any(axis=1)
-                reasons[bad] = np.where(marks < len(REASONS), marks, np.where(missing, 0, 1))
-                # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
-                rows = np.where(bad[:, None], self.middle, rows)
+            rows, reasons, gaps = self._usable(rows)
+        n, d = rows.shape
         if self.is_warming_up and isinstance(self.bounds, PrivateBounds):
-            zeros = np.zeros((len(rows), self.admitted_features or 0))
-            return zeros, Marks(np.zeros(len(rows)), reasons, None, None, self.bounds.votes(rows))
+            zeros = np.zeros((n, d + int(self.center) + d * (self.present == "private")))
+            # A bad row is a row of zeros here; a missing cell of another row does not vote.
+            voting = rows if gaps is None or self.on_missing == "bad" else np.where(gaps, math.nan, rows)
+            return zeros, Marks(np.zeros(n), reasons, None, None, self.bounds.votes(voting), gaps)
         scaled, clamped = (
             (in_norm(rows, self.row_norm), None) if self.bounds is None
             else in_bounds(rows, self.middle, self.factor, _OUTSIDE)
@@ -335,7 +357,25 @@ class Admission:
         if self.center:
             # Privacy: a row that is not present must not show in the count of the rows either.
             admitted = with_constant(admitted, absent)
-        return admitted, Marks(squares, reasons, long, clamped)
+        if self.present == "private":
+            cells = np.ones((n, d)) if gaps is None else 1.0 - gaps
+            if absent is not None:
+                cells[absent] = 0.0
+            admitted = np.hstack([admitted, cells])
+        return admitted, Marks(squares, reasons, long, clamped, None, gaps)
+
+    def _usable(self, rows: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int64] | None, Mask | None]:
+        """Return rows without values that are not finite, the reasons of bad rows and the missing cells, as `Marks`."""
+        # The number in the mark of a row that has one; those of the others are larger.
+        marks = rows[:, 0].view(np.uint64) - np.uint64(_NAN)
+        marked = marks < len(REASONS)
+        gaps = np.isnan(rows) & ~marked[:, None]
+        filled = gaps if self.on_missing == "cell" else np.zeros_like(gaps)
+        bad = np.asarray(~(np.isfinite(rows) | filled).all(axis=1))
+        reasons = np.where(marked, marks, np.where((gaps & ~filled).any(axis=1), 0, 1)).astype(np.int64)
+        # The middle of the ranges is neither clamped nor scaled, so that a bad row enters no other count.
+        rows = np.where(bad[:, None] | filled, self.middle, rows)
+        return rows, np.where(bad, reasons, -1) if bad.any() else None, gaps if gaps.any() else None
 
     def _shaped(self, rows: FloatArray, number: int) -> FloatArray:
         try:
@@ -383,6 +423,40 @@ class Admission:
             return [math.nan] * len(self.features)
 
 
+def shares_of(
+    on_missing: Any, rates: Any, correct: Any, names: Sequence[str] | None, count: int | None
+) -> tuple[float, ...] | Literal["private"] | None:
+    """Return the checked public shares of cells present, as `Terms.present`; () until d is known."""
+    if on_missing not in ("bad", "cell"):
+        raise BadParameterError("on_missing", on_missing, "'bad' or 'cell'")
+    correct = check_switch("correct", correct)
+    if on_missing == "bad" and (rates is not None or not correct):
+        raise UsageError("missing_rates, correct: only with on_missing='cell'; with 'bad' no cell is filled")
+    if rates is not None and not correct:
+        raise UsageError("missing_rates, correct=False: only a correction uses shares. Leave one of them out")
+    if on_missing == "bad" or not correct:
+        return None
+    if rates is None or (isinstance(rates, str) and rates == "private"):
+        return "private"
+    if count is None:
+        return ()
+    expected = f"'private', or public shares of cells present from {LEAST_SHARE} to 1, a number or one for each feature"
+    if isinstance(rates, Mapping):
+        lacking = [name for name in names or () if name not in rates]
+        if names is None or lacking or len(rates) > count:
+            raise BadParameterError("missing_rates", ..., expected, advice="A mapping names every feature")
+        rates = [rates[name] for name in names]
+    try:
+        shares = np.broadcast_to(np.asarray(rates, dtype=np.float64), (count,))
+    except (TypeError, ValueError):
+        raise BadParameterError("missing_rates", rates, expected) from None
+    if not ((shares >= LEAST_SHARE) & (shares <= 1.0)).all():
+        raise BadParameterError(
+            "missing_rates", rates, expected, advice="Leave out a feature that is present more rarely"
+        )
+    return tuple(shares.tolist())
+
+
 def _cells(row: Any, number: int) -> Any:
     """Return a row without names, with a length; raise `BadRowError` for what is no row of one dimension."""
     dimensions = getattr(row, "ndim", None)
@@ -415,7 +489,8 @@ def _numbers(cells: Any) -> FloatArray | None:
                 cell = math.nan if np.ma.is_masked(cell) and not cell.ndim else cell[()]
             if isinstance(cell, (np.complexfloating, np.ndarray)):
                 return None
-            found.append(float(cell))
+            is_missing = cell is None or type(cell).__name__ == "NAType"  # pandas.NA, without an import of pandas
+            found.append(math.nan if is_missing else float(cell))
         except _NO_NUMBER:
             return None
     return np.array(found)

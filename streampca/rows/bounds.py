@@ -145,12 +145,15 @@ class PrivateBounds:
         ]
 
     def votes(self, rows: FloatArray) -> Bins:
-        """Return the bins of finite rows, (n, d); `NO_VOTE` for a row of zeros. Curator only."""
+        """Return the bins of rows, (n, d); `NO_VOTE` for a row of zeros, and for nan. Curator only."""
+        gaps = np.isnan(rows)
+        rows = np.where(gaps, 0.0, rows)
         # frexp: 2**(e - 1) <= |x| < 2**e.
         levels = np.clip(np.frexp(rows)[1] + SHIFT, 0, LEVELS)
         bins: Bins = (LEVELS + np.sign(rows) * levels).astype(np.uint8)
         # A bad row of a warm-up arrives as a row of zeros, and must not vote.
         bins[~rows.any(axis=1)] = NO_VOTE
+        bins[gaps] = NO_VOTE
         return bins
 
     def found(self, bins: Bins, outlet: Outlet) -> tuple[FloatArray, FloatArray]:

@@ -227,6 +227,8 @@ def arrow_blocks_with(
     if batch.num_rows:
         rows = np.concatenate([*arrow_rows(batch, columns)])
         yield rows, [batch.column(name).to_pylist() for name in names]
+
+
 def holds(kind: Any, width: int) -> bool:
     """Return whether an Arrow type holds single numbers, for width 0, or else lists of ``width`` numbers."""
     if not width:

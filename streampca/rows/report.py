@@ -21,6 +21,13 @@ def tell_curator(report: AdmissionReport) -> None:
         logger.warning("%s (curator only)", " ".join(texts).removesuffix("."))
 
 
+def _most(shares: dict[str, float], least: float) -> str:
+    """Return the largest shares of at least a number, by name, in words."""
+    worst = sorted((item for item in shares.items() if item[1] >= least), key=lambda item: -item[1])
+    named = ", ".join(f"{name} {share:.1%}" for name, share in worst[:5])
+    return named + (f" and {len(worst) - 5} more" if len(worst) > 5 else "")
+
+
 @dataclass(frozen=True)
 class AdmissionReport:
     """Summary of what admission did to the rows of a stream. Curator only: exact functions of raw rows.
@@ -33,6 +40,8 @@ class AdmissionReport:
     share_clamped : share of the values of each feature that were outside its bounds, by name.
     ball_used : mean squared norm of the admitted rows, in units of row_norm**2. The noise is calibrated for 1.
     row_norm : the norm, which is public.
+    share_missing : share of the cells of each feature that were missing, by name, over the rows that could be read.
+    on_missing : what became of them.
     bad_rows : number of bad rows.
 
     Notes
@@ -46,6 +55,8 @@ class AdmissionReport:
     share_clamped: dict[str, float]
     ball_used: float
     row_norm: float = 1.0
+    share_missing: dict[str, float] = field(default_factory=dict)
+    on_missing: str = "bad"
     bad_rows: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +70,12 @@ class AdmissionReport:
         clamped = np.zeros(len(names)) if counts.clamped is None else counts.clamped
         shares = {} if admission.bounds is None else dict(zip(names, (clamped / used).tolist(), strict=True))
         zeroed = {reason: count for reason, count in zip(REASONS, counts.zeroed, strict=True) if count}
-        return cls(rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used, admission.row_norm)
+        gaps = np.zeros(len(names)) if counts.gaps is None else counts.gaps
+        missing = gaps / (rows - sum(counts.zeroed[1:]) or math.nan)
+        return cls(
+            rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used, admission.row_norm,
+            dict(zip(names, missing.tolist(), strict=True)), admission.on_missing,
+        )  # fmt: skip
 
     @property
     def is_clipped(self) -> bool:
@@ -72,13 +88,16 @@ class AdmissionReport:
         if self.zero_rows_by_reason:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
             found.append(f"{self.bad_rows} of {self.rows} rows could not be used and count for nothing ({reasons}).")
-        worst = sorted((item for item in self.share_clamped.items() if item[1] > 0.01), key=lambda item: -item[1])
-        if worst:
-            named = ", ".join(f"{name} {share:.1%}" for name, share in worst[:5])
-            others = f" and {len(worst) - 5} more" if len(worst) > 5 else ""
+        if named := _most(self.share_missing, 0.01):
+            remedy = (
+                "on_missing='cell' keeps the other cells of these rows and corrects mean and components"
+                if self.on_missing == "bad" else "the correction holds if cells are missing independently of values"
+            )  # fmt: skip
+            found.append(f"Cells are missing ({named}): {remedy}.")
+        if named := _most(self.share_clamped, math.nextafter(0.01, 1.0)):
             found.append(
-                f"Values outside their bounds were clamped ({named}{others}): the components show the bounds more than "
-                "the rows. Give these features wider public bounds."
+                f"Values outside their bounds were clamped ({named}): the components show the bounds more than the "
+                "rows. Give these features wider public bounds."
             )
         if self.share_scaled > 0.01:
             found.append(

@@ -103,7 +103,8 @@ def config_of(engine: Engine) -> bytes:
         "bounds": admission.bounds if private is None else "private",
         "warmup": None if private is None else private.warmup,
         "features": admission.features or admission.n_features,
-        "regret": engine.regret_log, "private_regret": engine.private_log,
+        "regret": engine.regret_log, "private_regret": engine.private_log, "on_missing": admission.on_missing,
+        "missing_rates": admission.missing_rates, "correct": admission.correct,
         "start": None if engine.calendar is None else engine.calendar.terms()["start"],
     }  # fmt: skip
     return encode(plain(config))

@@ -43,7 +43,7 @@ from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
 from streampca.stream.lane import Lane
-from streampca.stream.step import State, Step, Steps, Waiting, WaitingStep, running
+from streampca.stream.step import State, Step, Steps, Waiting, WaitingStep, running, vectors_of
 
 #: Maximum number of single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
@@ -341,8 +341,9 @@ class Engine:
         if processor is None or sums is None or now.scoring is None or (now.t == 0 and waiting is None):
             return None
         if waiting is not None:
-            gram = GramSum.of(waiting[0]) if sums.own is None else None
-            sums = sums.observe(waiting[0], now.scoring)[0]
+            vectors = vectors_of(waiting[0], processor)
+            gram = GramSum.of(vectors) if sums.own is None else None
+            sums = sums.observe(vectors, now.scoring)[0]
         return Moment(sums, processor, self.subspace(now), now.unit, gram)
 
     def seen(self) -> tuple[State, tuple[FloatArray, Counts] | None]:
@@ -394,9 +395,11 @@ class Engine:
     def _terms(self, admission: Admission) -> Terms:
         guarantee, names = self.guarantee_of(admission), admission.features
         noise = self.algorithm.noise_law(admission.admitted_features or 0)
-        calendar = None if self.calendar is None else self.calendar.terms()
-        ranges = admission.ranges()
-        return Terms(guarantee, admission.row_norm, names, *ranges, admission.warmup, noise, calendar=calendar)
+        calendar, ranges = None if self.calendar is None else self.calendar.terms(), admission.ranges()
+        return Terms(
+            guarantee, admission.row_norm, names, *ranges, admission.warmup, noise, calendar=calendar,
+            present=admission.present,
+        )  # fmt: skip
 
     def begun(self, admission: Admission, row: Any, count: int) -> State:
         """Check the first rows, pay and start; return the state with its features fixed."""
@@ -460,7 +463,7 @@ class Engine:
         if sums is None or now.scoring is None:
             rewards = np.full(count, np.nan)
         else:
-            sums, rewards = sums.observe(admitted, now.scoring)
+            sums, rewards = sums.observe(vectors_of(admitted, processor), now.scoring)
         # All noise of the step passes through this outlet, and the log records its fresh bytes.
         outlet = Outlet(processor.source, processor.chain, recorded)
         after, release = processor.step(admitted, outlet)

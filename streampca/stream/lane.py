@@ -295,6 +295,7 @@ def fits(now: State) -> bool:
         and algorithm.release_every == 1
         and not algorithm.publish_regret
         and algorithm.unit is None
+        and admission.on_missing == "bad"
         and (now.regret is None or now.regret.own is None)
         and admission.n_features is not None
         and admission.n_features <= _FEATURES

@@ -58,6 +58,11 @@ def running(now: State) -> Processor:
     return now.processor
 
 
+def vectors_of(admitted: FloatArray, processor: Processor) -> FloatArray:
+    """Return admitted rows without the entries that state which cells are present."""
+    return np.ascontiguousarray(admitted[:, : processor.n_features]) if processor.further else admitted
+
+
 class Waiting(NamedTuple):
     """Single rows, checked but not absorbed, up to the next release or record."""
 
@@ -123,7 +128,8 @@ class WaitingStep(Step):
             return float("nan")
         # The raw row is admitted a second time. Keeping admitted rows would make every waiting row pay for admission.
         admitted = admission.block(rows[self._place : self._place + 1], after + self._place + 1)[0]
-        return rewarded(admitted, scoring)[1] * unit
+        vectors = np.ascontiguousarray(admitted[:, : len(scoring.basis)])  # without the cells that are present
+        return rewarded(vectors, scoring)[1] * unit
 
 
 @dataclass(eq=False, repr=False)

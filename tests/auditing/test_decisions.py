@@ -90,7 +90,7 @@ def test_every_reason_is_needed(monkeypatch):
     monkeypatch.setattr(decisions, "ONE_SIDED", {})
     rows = sp.audit(CASES["PrivateFPL-centered-replace"], mode="quick", seed=1).rows
     assert [row.verdict for row in rows] == ["holds", "holds", "cannot see"]
-    assert "rows/admission.py Admission.block: bad.any()" in rows[-1].witness
+    assert "rows/admission.py Admission._usable: bad.any()" in rows[-1].witness
 
 
 def test_what_has_a_reason_is_a_decision():

@@ -18,6 +18,7 @@ import numpy as np
 
 from planted.lifecycles import CASES  # all of them
 from streampca.auditing.instrument import Audit, audit_case
+from streampca.linalg import lattice
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum, onto_ball
@@ -35,7 +36,7 @@ from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.papers.wishart import WishartCovariance
-from streampca.privacy import budget
+from streampca.privacy import budget, configuration
 from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -423,6 +424,15 @@ bug("noise drawn a leaf ahead", "life-fork-blt", (Outlet, "running", _hasty))
 bug("an interrupted block stays half absorbed", "life-interrupted", put(FPLProcessor, "step", _in_place))
 bug("an open tree node shared by two continuations", "life-fork-tree",
     put(BinaryTree, "start", lambda self, size, source=None: _OpenNodes(self, 0, (), np.zeros(size))))
+
+# missing cells
+bug("numbers of cells present without noise", "PrivateFPL-cells PrivateFPL-centered-cells", (
+    GramSum, "noisy", lambda noisy: lambda self, noise, std: noisy(
+        self, np.append(noise[: len(noise) - self.further], np.zeros(self.further)), std)))
+bug("numbers of cells present with the noise of an entry", "PrivateFPL-cells", put(lattice, "entry_weights",
+    lambda d, further=0: np.append(entry_weights(d), np.ones(further))))
+bug("numbers of cells present not in the sensitivity", "PrivateFPL-cells SlidingWindowPCA-cells",
+    put(configuration, "PRESENCE", 0.0))
 
 # made to be hard to see
 bug("noise a tenth smaller on busy rows", "PrivateFPL", in_gram(

@@ -29,10 +29,12 @@ from streampca.auditing.needs import (
     lines,
     needs,
     needs_of,
+    with_gaps,
 )
 from streampca.auditing.runs import Case, Row, feed_stream
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.histogram import StabilityHistogram
+from streampca.privacy.configuration import for_missing
 from streampca.privacy.outlet import NoiseSource, Outlet
 
 EPSILON, DELTA = BUDGET["epsilon"], BUDGET["delta"]
@@ -71,6 +73,17 @@ add("PrivateFPL-centered", _centered, changes=centered)
 add("PrivateFPL-centered-rewards", _centered, publish_regret=True, changes=centered,
     slack=MEAN)  # fmt: skip
 add("PrivateFPL-centered-replace", _centered, adjacency="replace", changes=centered)
+
+
+def _counting(kind: Callable[..., Any], **given: Any) -> Any:
+    return for_missing(kind(**given), "private")
+
+
+_cells = partial(feed_stream, on_missing="cell")
+add("PrivateFPL-cells", partial(_counting, FPL), feed=_cells, changes=partial(with_gaps, changes))
+add("PrivateFPL-centered-cells", partial(_counting, _centered), feed=_cells, changes=partial(with_gaps, centered))
+add("SlidingWindowPCA-cells", partial(_counting, sp.SlidingWindowPCA, window=4, n_components=1, release_every=1,
+    center=True, **BUDGET), d=6, feed=_cells, changes=partial(with_gaps, centered))  # fmt: skip
 
 
 # A warm-up of busy rows finds the bins of the columns; zero rows have none. The noise of eight columns has a standard
