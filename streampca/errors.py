@@ -148,6 +148,10 @@ class HorizonReachedError(StreamPCAError, RuntimeError):
     """The noise is calibrated for fewer rows."""
 
 
+class TenantRetiredError(StreamPCAError, RuntimeError):
+    """A key of a fleet was retired or handed over, and has no budget left there."""
+
+
 class StreamBusyError(StreamPCAError):
     """A call would change a stream, ledger or store inside another call that changes it, in the same thread.
 
