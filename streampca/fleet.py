@@ -89,6 +89,19 @@ class Published(NamedTuple):
     span: FloatArray | None  #: of the solver; None if it keeps none
 
 
+class Draft(NamedTuple):
+    """Copies of records, which releases change before they are committed, and views of their columns."""
+
+    places: IntArray
+    records: Any
+    counts: list[IntArray]  # number, order and n
+    link: Any
+    noise: FloatArray
+    packed: FloatArray
+    buffers: FloatArray
+    span: FloatArray | None
+
+
 class Records:
     """Records of one algorithm, one a key, in one structured array. As secret as the rows.
 
@@ -108,7 +121,7 @@ class Records:
         self.limit = min(MOST_ROWS, algorithm.horizon or MOST_ROWS)
         buffers, span = first.noise.buffers.shape, first.reading.span  # type: ignore[attr-defined]
         size = buffers[1]
-        columns: list[Any] = [(name, "i8") for name in ("number", "order", "t", "n", "bad", "over")]
+        columns: list[Any] = [(name, "i8") for name in ("number", "order", "n", "t", "bad", "over")]
         columns += [("link", "V32"), ("sum", "i8", size), ("noise", "f8", size), ("packed", "f8", size), ("buffers", "f8", buffers)]
         columns += [] if span is None else [("span", "f8", span.shape[::-1])]
         self.dtype = np.dtype(columns)
@@ -138,7 +151,7 @@ class Records:
         return steps.take(first, axis=-1) * steps.take(second, axis=-1)
 
     def absorb(
-        self, places: IntArray, rows: FloatArray, bad: Mask | None, drop: bool, released_before: int,
+        self, places: IntArray, rows: FloatArray, bad: Mask | None, drop: bool, before: int,
         fresh: Sequence[bytes] | None,
     ) -> tuple[Change, list[tuple[int, Published]], list[bytes]]:
         """Return the change that absorbs rows, the releases with the row that completed each, and fresh bytes.
@@ -150,10 +163,11 @@ class Records:
         ordered = places[order]
         at = np.flatnonzero(np.diff(ordered, prepend=-1))
         touched = ordered[at]
-        after = self.all[touched]
         # The number of each row in its tenant.
         group = np.repeat(np.arange(len(at)), np.diff(at, append=len(ordered)))
-        t = after["t"][group] + np.arange(1, len(ordered) + 1) - at[group]
+        rows_after = self.t[touched]
+        t = rows_after[group] + np.arange(1, len(ordered) + 1) - at[group]
+        further = Change()
         if (over := t > self.limit).any():
             if not drop:
                 key = self.keys.get(int(ordered[over.argmax()]), "a new one")
@@ -161,11 +175,12 @@ class Records:
                     f"tenant {key!r} has reached its horizon of {self.limit} rows. No row of this call was absorbed; "
                     "on_exhausted='drop' leaves such rows out"
                 )
-            np.add.at(after["over"], group[over], 1)
+            further.append((self.all["over"], touched, self.all["over"][touched] + np.bincount(group[over], minlength=len(at))))
             order, group, t = order[~over], group[~over], t[~over]
-        np.maximum.at(after["t"], group, t)
+        np.maximum.at(rows_after, group, t)
         if bad is not None:
-            np.add.at(after["bad"], group, bad[order])
+            counts = np.bincount(group, bad[order], len(at)).astype(np.int64)
+            further.append((self.all["bad"], touched, self.all["bad"][touched] + counts))
         # Rows of a tenant between two of its releases are summed together. Integers: no order changes the sum.
         ends = (t % every == 0) | (t == algorithm.horizon)
         part = np.cumsum((np.diff(group, prepend=-1) != 0) | np.append(False, ends[:-1])) - 1
@@ -175,39 +190,60 @@ class Records:
             some = part[start : start + step]
             cuts = np.flatnonzero(np.diff(some, prepend=-1))
             sums[some[cuts]] += np.add.reduceat(self.products(rows[order[start : start + step]]), cuts)
-        done = ends[last]
-        released, drawn, left = [], list[bytes](), 0
+        done, owner = ends[last], group[last]
+        sums_after, drawn, released = self.sums[touched], list[bytes](), []
+        # Only records that release are copied as a whole.
+        those, copied = np.unique(owner[done], return_inverse=True)
+        draft = self.draft(touched[those])
         # In the order of arrival, so that the fresh bytes of a replay meet their vectors.
-        for j in np.flatnonzero(done)[np.argsort(order[last[done]])].tolist():
-            record = after[group[last[j]]]
-            record["sum"] += sums[j]
-            record["order"] = released_before + len(released) + 1
-            one, more = self._release(record, int(t[last[j]]), None if fresh is None else fresh[left:])
-            released.append((int(order[last[j]]), one))
-            drawn += more
-            left = len(drawn)
-        rest = last[~done]
-        after["sum"][group[rest]] += sums[~done]
-        return [(self.all, touched, after)], released, drawn
+        arrived = np.argsort(order[last[done]])
+        due = np.flatnonzero(done)[arrived]
+        found = due, owner[due], copied[arrived], t[last[due]], order[last[due]]
+        for j, g, i, at_row, row in zip(*(each.tolist() for each in found), strict=True):
+            sums_after[g] += sums[j]
+            released.append((row, self.release_in(draft, i, sums_after[g], at_row, before + len(released), fresh, drawn)))
+        sums_after[owner[~done]] += sums[~done]
+        change: Change = [(self.all, draft.places, draft.records)] if released else []
+        change += [(self.sums, touched, sums_after), (self.t, touched, rows_after), *further]
+        return change, released, drawn
 
-    def _release(self, record: Any, t: int, fresh: Sequence[bytes] | None) -> tuple[Published, list[bytes]]:
-        """Draw the next release of a record in place; return it with its fresh bytes."""
-        first, number, n = self.first, int(record["number"]), int(record["n"])
-        chain = Chain(n, record["link"].tobytes() if n else self.link(number))
-        outlet = Outlet(first.source, chain, fresh)
+    def draft(self, places: IntArray) -> Draft:
+        """Return copies of some records, which the next releases change."""
+        records = self.all[places]
+        return Draft(places, records, [records[name] for name in self.dtype.names[:3]], *self._columns(records))
+
+    def _columns(self, records: Any) -> tuple[Any, ...]:
+        names = "link", "noise", "packed", "buffers", "span"
+        return tuple(records[name] if name in self.dtype.names else None for name in names)
+
+    def release_in(
+        self, draft: Draft, i: int, sums: IntArray, t: int, before: int, fresh: Sequence[bytes] | None,
+        drawn: list[bytes],
+    ) -> Published:  # fmt: skip
+        """Release the sum of record i of a draft after t rows; its fresh bytes are appended to ``drawn``.
+
+        ``before`` releases of the fleet precede it.
+        """
+        (numbers, orders, ns), first = draft.counts, self.first
+        number, n = int(numbers[i]), int(ns[i])
+        chain = Chain(n, draft.link[i].tobytes() if n else self.link(number))
+        outlet = Outlet(first.source, chain, None if fresh is None else fresh[len(drawn) : len(drawn) + 1])
         rule, std = first.noise.rule, self.algorithm.mechanism.std_chunks.at(n + 1)  # type: ignore[attr-defined]
-        parts = np.array([record["sum"] >> UNIT_BITS, record["sum"] & LOW], dtype=np.float64)
-        parts[1] *= 1.0 / UNIT
-        before = BufferedNoise(rule, n, record["buffers"], record["noise"])
-        noise, packed = outlet.running("gram", GramSum(first.n_features, parts), before, std)
+        parts = np.empty((2, sums.size))
+        parts[0] = sums >> UNIT_BITS
+        np.multiply(sums & LOW, 1.0 / UNIT, out=parts[1])
+        noise = BufferedNoise(rule, n, draft.buffers[i], draft.noise[i])
+        noise, packed = outlet.running("gram", GramSum(first.n_features, parts), noise, std)
         span = None
-        if isinstance(first.reading, Tracked):
-            reading = first.reading if not n else Tracked(record["span"].T)
+        if draft.span is not None:
+            reading = Tracked(draft.span[i].T) if n else first.reading
             span = first.published(t, packed, std, reading, {})[0].span
-            record["span"] = span.T
-        record["n"], record["link"], record["noise"], record["packed"] = n + 1, outlet.chain.link, noise.noise, packed
-        record["buffers"] = noise.buffers
-        return Published(int(record["order"]), number, t, n + 1, packed, span), outlet.fresh
+            assert span is not None
+            draft.span[i] = span.T
+        ns[i], orders[i], draft.link[i], draft.packed[i] = n + 1, before + 1, outlet.chain.link, packed
+        draft.noise[i], draft.buffers[i] = noise.noise, noise.buffers
+        drawn += outlet.fresh
+        return Published(before + 1, number, t, n + 1, packed, span)
 
     def latest(self, place: int) -> Published | None:
         """Return the latest release of a record."""
@@ -401,14 +437,14 @@ class Fleet:
 
     @exclusive
     def _push_one(self, key: Any, row: Any) -> FleetStep | None:
-        """Absorb a row that completes no release, in memory; None for any other row."""
+        """Absorb a row of a tenant in memory, with few calls; None for a row that needs more."""
         tenants = self._tenants
         place = tenants.places.get(key, -1)
         self._ready()
         if place < 0 or self._store is not None or len(self._levels) > 1:
             return None
         t = int(tenants.t[place]) + 1
-        if t % self.algorithm.release_every == 0 or t >= tenants.limit:
+        if t > tenants.limit:
             return None
         admitted, counts = self._admission.row(row, t)
         sums = tenants.sums[place] + tenants.products(admitted[0])
@@ -416,9 +452,15 @@ class Fleet:
         if counts.bad:
             bad = tenants.all["bad"]
             change.append((bad, place, bad[place] + counts.bad))
+        step = FleetStep(key, t)
+        if t % self.algorithm.release_every == 0 or t == self.algorithm.horizon:
+            draft, before = tenants.draft(np.array([place])), self._now["releases"]
+            one = tenants.release_in(draft, 0, sums, t, before, None, [])
+            change = [(tenants.all, draft.places, draft.records), (self._now, "releases", before + 1), *change]
+            step = FleetStep(key, t, before + 1, one, tenants)
         self._pending = change, 0
         self._settle()
-        return FleetStep(key, t)
+        return step
 
     def push_many(self, keys: Any, rows: Any, position: Position | None = None) -> list[FleetStep]:
         """Feed rows of tenants, one key a row; return a step for each release, in order.
