@@ -93,8 +93,11 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> 
     return {"processor": type(algorithm).__name__} | own | more
 
 
-def config_of(engine: Engine) -> bytes:
-    """Return the public configuration of a stream, the parameters of `Stream` without its key, as `load` reads it."""
+def config_of(engine: Engine, more: Mapping[str, Any] | None = None) -> bytes:
+    """Return the public configuration of a stream, the parameters of `Stream` without its key, as `load` reads it.
+
+    ``more`` has further ones.
+    """
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     config = {
@@ -104,7 +107,7 @@ def config_of(engine: Engine) -> bytes:
         "features": admission.features or admission.n_features,
         "regret": engine.regret_log, "private_regret": engine.private_log,
     }  # fmt: skip
-    return encode(plain(config))
+    return encode(plain(config | dict(more or {})))
 
 
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
