@@ -24,52 +24,42 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
-from streampca.conversion import as_block, is_frame
-from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, TenantRetiredError, UsageError
+from streampca.conversion import as_block
+from streampca.errors import BadParameterError, StoreLockedError, TenantRetiredError, UsageError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg.counts import check_count
-from streampca.linalg.lattice import LOW, STEP, UNIT, UNIT_BITS, GramSum
+from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray, IntArray, Mask
-from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.matrix_factorization.noises import BLT
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Account, Guarantee
-from streampca.privacy.outlet import Chain, Outlet
-from streampca.processors.base import Setting, run_name
-from streampca.processors.private_fpl import FPLProcessor, PrivateFPL
-from streampca.processors.solvers import Exact, Reading, Tracked, Tracking
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.solvers import Exact, Tracking
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
-from streampca.release.terms import Terms
-from streampca.rows.admission import REASONS, Admission
+from streampca.rows.admission import REASONS
 from streampca.rows.protocol import Position, PositionedSource, RowSource
 from streampca.store.config import label_of
 from streampca.store.fleet import FleetStore, opened, packed_for, secret_of
 from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
 from streampca.stream.stream import Stream
+from streampca.stream.tenants import Change, Published, Records
 
-Key = str | bytes | int
-#: Assignments ``target[place] = value``. Making them twice has the effect of making them once.
-Change = list[tuple[Any, Any, Any]]
-
-#: Rows of a tenant below which its sum fits 64 bits: entries of at most one unit a row, in units of 2**-40.
-MOST_ROWS = 2**23 - 1
 _KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
 _INSTEAD = "Use a Stream a tenant"
 #: Rows that `Fleet.run` pushes together.
 _ROWS = 4096
-#: Seconds that the replay of a row and of a release take; the log is folded into the records before it takes `_REPLAY`.
+#: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
 _SHARD = 64  # records that are sealed together
-_NUMBERS = 2**17  # products that are summed together, which fit the cache
 
 
 def check_algorithm(name: str, algorithm: Any) -> None:
@@ -81,200 +71,27 @@ def check_algorithm(name: str, algorithm: Any) -> None:
         raise BadParameterError(name, algorithm, expected, advice=_INSTEAD)
 
 
-class _Known(Tracked):
-    """State of `Tracking` at a release that is read again."""
-
-    def follow(self, packed_gram: FloatArray, shift: float, *, plain: bool) -> Tracked:
-        return self
-
-
-class Published(NamedTuple):
-    """A release as it is kept. Publishable, with the public facts of its records."""
-
-    order: int  #: number of the release in the fleet
-    number: int  #: of the tenant
-    t: int
-    n: int  #: number of the release of this tenant
-    packed: FloatArray  #: noisy sum
-    span: FloatArray | None  #: of the solver; None if it keeps none
-
-
-class Records:
-    """Records of one algorithm, one a key, in one structured array. As secret as the rows.
-
-    A record of zeros is that of a tenant without rows. ``places`` has the place of each key, in order; -1 once it is
-    retired. Its place is not used again.
-    """
-
-    def __init__(
-        self, algorithm: PrivateFPL, admission: Admission, guarantee: Guarantee, source: Any, depth: int
-    ) -> None:  # fmt: skip
-        self.algorithm, self.depth = algorithm, depth
-        randomness, start = source
-        terms = Terms(guarantee, admission.row_norm, admission.features, *admission.ranges())
-        setting = Setting(terms, (*admission.settings, "fleet", depth))
-        d = admission.admitted_features or 0
-        first = algorithm.start(d, randomness, setting, start=start)
-        assert isinstance(first, FPLProcessor)
-        self.first = first
-        #: Rows of a tenant at which its records end.
-        self.limit = min(MOST_ROWS, algorithm.horizon or MOST_ROWS)
-        buffers, span = first.noise.buffers.shape, first.reading.span  # type: ignore[attr-defined]
-        size = buffers[1]
-        columns: list[Any] = [(name, "i8") for name in ("number", "order", "n", "t", "bad", "over")]
-        columns += [("link", "V32"), ("sum", "i8", size), ("noise", "f8", size), ("packed", "f8", size), ("buffers", "f8", buffers)]
-        columns += [] if span is None else [("span", "f8", span.shape[::-1])]
-        self.dtype = np.dtype(columns)
-        self.places: dict[Hashable, int] = {}
-        self._pairs = np.triu_indices(d)
-        self.all = np.zeros(0, self.dtype)
-        self.generation = b""  # names the copy of a moved store
-        self.reserve(1)
-
-    def reserve(self, count: int) -> None:
-        """Make room for ``count`` records."""
-        if count > len(self.all):
-            before, self.all = self.all, np.zeros(max(64, count, 2 * len(self.all)), self.dtype)
-            self.all[: len(before)] = before
-            self.t, self.sums = self.all["t"], self.all["sum"]
-
-    def link(self, number: int) -> bytes:
-        """Return the first chain value of a tenant."""
-        key = self.first.source.first.link
-        return blake2b(b"%d" % number, key=key, digest_size=32, person=b"streampca tenant").digest()
-
-    def products(self, rows: FloatArray) -> IntArray:
-        """Return the packed products of admitted rows, (n, size), in units of 2**-40."""
-        steps = (rows * math.sqrt(UNIT)).astype(np.int64)
-        first, second = self._pairs
-        return steps.take(first, axis=-1) * steps.take(second, axis=-1)
-
-    def absorb(
-        self, places: IntArray, rows: FloatArray, bad: Mask | None, drop: bool, before: int,
-        fresh: Sequence[bytes] | None,
-    ) -> tuple[Change, list[tuple[int, Published]], list[bytes]]:
-        """Return the change that absorbs rows, the releases with the row that completed each, and fresh bytes.
-
-        Raises `HorizonReachedError` before any row unless rows past the limit are dropped.
-        """
-        algorithm, every = self.algorithm, self.algorithm.release_every
-        order = np.argsort(places, kind="stable")
-        ordered = places[order]
-        at = np.flatnonzero(np.diff(ordered, prepend=-1))
-        touched = ordered[at]
-        # The number of each row in its tenant.
-        group = np.repeat(np.arange(len(at)), np.diff(at, append=len(ordered)))
-        rows_after = self.t[touched]
-        t = rows_after[group] + np.arange(1, len(ordered) + 1) - at[group]
-        further = Change()
-        if (over := t > self.limit).any():
-            if not drop:
-                key = [*self.places, "a new one"][int(ordered[over.argmax()])]
-                raise HorizonReachedError(
-                    f"tenant {key!r} has reached its horizon of {self.limit} rows. No row of this call was absorbed; "
-                    "on_exhausted='drop' leaves such rows out"
-                )
-            counts = np.bincount(group[over], minlength=len(at))
-            further.append((self.all["over"], touched, self.all["over"][touched] + counts))
-            order, group, t = order[~over], group[~over], t[~over]
-        np.maximum.at(rows_after, group, t)
-        if bad is not None:
-            counts = np.bincount(group, bad[order], len(at)).astype(np.int64)
-            further.append((self.all["bad"], touched, self.all["bad"][touched] + counts))
-        # Rows of a tenant between two of its releases are summed together. Integers: no order changes the sum.
-        ends = (t % every == 0) | (t == algorithm.horizon)
-        part = np.cumsum((np.diff(group, prepend=-1) != 0) | np.append(False, ends[:-1])) - 1
-        last = np.flatnonzero(np.diff(part, append=len(part)))
-        sums = np.zeros((len(last), self.sums.shape[1]), np.int64)
-        for start in range(0, len(part), step := max(1, _NUMBERS // sums.shape[1])):
-            some = part[start : start + step]
-            cuts = np.flatnonzero(np.diff(some, prepend=-1))
-            sums[some[cuts]] += np.add.reduceat(self.products(rows[order[start : start + step]]), cuts)
-        done, owner = ends[last], group[last]
-        sums_after, drawn, released = self.sums[touched], list[bytes](), []
-        # Only records that release are copied as a whole.
-        those, copied = np.unique(owner[done], return_inverse=True)
-        draft = self.draft(touched[those])
-        # In the order of arrival, so that the fresh bytes of a replay meet their vectors.
-        arrived = np.argsort(order[last[done]])
-        due = np.flatnonzero(done)[arrived]
-        found = due, owner[due], copied[arrived], t[last[due]], order[last[due]]
-        for j, g, i, at_row, row in zip(*(each.tolist() for each in found), strict=True):
-            sums_after[g] += sums[j]
-            released.append((row, self.release_in(draft, i, sums_after[g], at_row, before + len(released), fresh, drawn)))
-        sums_after[owner[~done]] += sums[~done]
-        change: Change = [(self.all, touched[those], draft[""])] if released else []
-        change += [(self.sums, touched, sums_after), (self.t, touched, rows_after), *further]
-        return change, released, drawn
-
-    def draft(self, places: IntArray) -> dict[str, Any]:
-        """Return copies of some records, which the next releases change, and of each column a view of them."""
-        records = self.all[places]
-        return {name: records[name] for name in self.dtype.names or ()} | {"": records}
-
-    def release_in(
-        self, draft: dict[str, Any], i: int, sums: IntArray, t: int, before: int, fresh: Sequence[bytes] | None,
-        drawn: list[bytes],
-    ) -> Published:  # fmt: skip
-        """Release the sum of record i of a draft after t rows; its fresh bytes are appended to ``drawn``.
-
-        ``before`` releases of the fleet precede it.
-        """
-        first, number, n = self.first, int(draft["number"][i]), int(draft["n"][i])
-        chain = Chain(n, draft["link"][i].tobytes() if n else self.link(number))
-        outlet = Outlet(first.source, chain, None if fresh is None else fresh[len(drawn) : len(drawn) + 1])
-        rule, std = first.noise.rule, self.algorithm.mechanism.std_chunks.at(n + 1)  # type: ignore[attr-defined]
-        parts = np.empty((2, sums.size))
-        parts[0] = sums >> UNIT_BITS
-        np.multiply(sums & LOW, 1.0 / UNIT, out=parts[1])
-        noise = BufferedNoise(rule, n, draft["buffers"][i], draft["noise"][i])
-        noise, packed = outlet.running("gram", GramSum(first.n_features, parts), noise, std)
-        after = {"n": n + 1, "order": before + 1, "link": outlet.chain.link, "packed": packed, "noise": noise.noise}
-        after["buffers"], span = noise.buffers, None
-        if "span" in draft:
-            reading = Tracked(draft["span"][i].T) if n else first.reading
-            span = first.published(t, packed, std, reading, {})[0].span
-            assert span is not None
-            after["span"] = span.T
-        for name, value in after.items():
-            draft[name][i] = value
-        drawn += outlet.fresh
-        return Published(before + 1, number, t, n + 1, packed, span)
-
-    def latest(self, place: int) -> Published | None:
-        """Return the latest release of a record."""
-        record, algorithm = self.all[place], self.algorithm
-        if not (n := int(record["n"])):
-            return None
-        span = record["span"].T.copy(order="F") if "span" in self.dtype.names else None
-        t = min(n * algorithm.release_every, algorithm.horizon or MOST_ROWS)
-        return Published(int(record["order"]), int(record["number"]), t, n, record["packed"].copy(), span)
-
-    def release(self, one: Published) -> Release:
-        """Return a release with its public facts. Only releases of one tenant have one name of a run."""
-        first, std = self.first, self.algorithm.mechanism.std_chunks.at(one.n)
-        run = {**(first.terms.run or {}), "name": run_name(self.link(one.number) + self.generation)}
-        named = first.after(one.t, first.chain, terms=replace(first.terms, run=run))
-        reading = Reading() if one.span is None else _Known(one.span)
-        return named.published(one.t, one.packed, std, reading, {})[1]
-
-
 @dataclass(slots=True, eq=False)
 class FleetStep:
-    """A row of a tenant, with the release that it completed.
+    """A tenant, or a total, after one of its rows. Releases are computed when they are read.
 
     Attributes
     ----------
-    key : key of the tenant; in a total, the first parts of the keys, a tuple.
-    t : number of rows of this tenant.
+    key : key of the tenant; of a total, the first parts of the keys, a tuple.
+    t : number of its rows.
     number : number of the release in the fleet, or None.
-    release : the release, or None. Publishable. It is computed when it is read.
+    release : the release that the row completed, or None; in ``fleet[key]`` the latest. Publishable.
+    subspace : that of the release; the first coordinate axes without one. Publishable.
+    guarantee : of all releases of the fleet together.
+    bad_rows, dropped : in ``fleet[key]``, numbers of bad rows and of rows after the horizon. Curator only.
     """
 
     key: Any
     t: int
     _records: Records = field(repr=False)
     _published: Published | None = field(default=None, repr=False)
+    bad_rows: int | None = None
+    dropped: int | None = None
 
     @property
     def number(self) -> int | None:
@@ -286,24 +103,9 @@ class FleetStep:
         """The release, or None. Publishable."""
         return None if self._published is None else self._records.release(self._published)
 
-
-@dataclass(slots=True, eq=False)
-class Tenant(FleetStep):
-    """A tenant, or a total, after its latest row; ``release`` is its latest.
-
-    Attributes
-    ----------
-    bad_rows, dropped : numbers of bad rows, and of rows after the horizon. Curator only.
-    subspace : that of the release; the first coordinate axes before any. Publishable.
-    guarantee : of all releases of the fleet together.
-    """
-
-    bad_rows: int = 0
-    dropped: int = 0
-
     @property
     def subspace(self) -> Subspace:
-        """Subspace of the latest release; the first coordinate axes before any. Publishable."""
+        """Subspace of the release; the first coordinate axes without one. Publishable."""
         first, release = self._records.first, self.release
         d, k = first.n_features - int(first.algorithm.center), first.algorithm.n_components
         return Subspace(np.eye(d, k)) if release is None else release.subspace
@@ -314,7 +116,7 @@ class Tenant(FleetStep):
         return self._records.first.terms.guarantee
 
 
-class Fleet:
+class Fleet(AbstractContextManager["Fleet"]):
     """Many small streams of one algorithm, one for each key.
 
     Parameters
@@ -345,9 +147,12 @@ class Fleet:
     ([('shop-1', 2)], 1, 2)
     """
 
+    _store: FleetStore | None = None
+    _debit: bytes | None = None  # to be paid before the next row
+
     def __init__(
-        self, algorithm: PrivateFPL, *, features: Sequence[str] | int, bounds: Any = None, row_norm: float | None = None,
-        store: str | os.PathLike[str] | None = None, totals: Mapping[Any, PrivateFPL] | None = None,
+        self, algorithm: PrivateFPL, *, features: Sequence[str] | int, bounds: Any = None,
+        row_norm: float | None = None, store: str | os.PathLike[str] | None = None, totals: Mapping[Any, PrivateFPL] | None = None,
         max_tenants_per_user: int = 1, on_exhausted: Literal["raise", "drop"] = "raise",
         account: Account | None = None, seed: int | None = None, key: bytes | None = None,
     ) -> None:  # fmt: skip
@@ -358,11 +163,11 @@ class Fleet:
             algorithm, bounds=bounds, row_norm=row_norm, features=features, regret=None, account=account, seed=seed,
             key=key,
         )  # fmt: skip
-        options = {"totals": totals or {}, "max_tenants_per_user": max_tenants_per_user, "on_exhausted": on_exhausted}
-        self.begin(template, **options)
+        options: dict[str, Any] = {"max_tenants_per_user": max_tenants_per_user, "on_exhausted": on_exhausted}
+        self.begin(template, totals or {}, **options)
         self._debit = template.engine.start_id
         if store is not None:
-            self._store = FleetStore(store, {**options, "totals": {str(d): a for d, a in self._totals.items()}})
+            self._store = FleetStore(store, options | {"totals": self._totals})
             self._store.begin(template.engine)
 
     def begin(
@@ -370,7 +175,7 @@ class Fleet:
     ) -> None:  # fmt: skip
         """Begin without rows; ``template`` has the settings of a tenant."""
         engine, m = template.engine, max_tenants_per_user
-        admission, algorithm = engine.now.admission, engine.algorithm
+        admission, algorithm = engine.now.admission, cast(PrivateFPL, engine.algorithm)
         check_count("max_tenants_per_user", m)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
@@ -386,7 +191,7 @@ class Fleet:
         self.guarantee = self._composed(engine.guarantee_of(admission), m)
         source = engine.randomness, None if engine.randomness.is_seeded else engine.start_id
         self._levels = [
-            Records(each, admission, self.guarantee, source, depth)  # type: ignore[arg-type]
+            Records(each, admission, self.guarantee, source, depth)
             for depth, each in {self._depth: algorithm, **self._totals}.items()
         ]
         self._tenants = self._levels[0]
@@ -394,8 +199,6 @@ class Fleet:
         self._now: dict[str, Any] = {"begun": 0, "retired": 0, "releases": 0, "commits": 0, "position": None}
         self._now |= {"packets": {}, "taken": []}
         self._pending: tuple[Change, int] | None = None
-        self._store: FleetStore | None = None
-        self._debit: bytes | None = None  # to be paid before the next row
         self._replay_seconds, self._lost = 0.0, ""
         self.guard = Guard("fleet")
         tell_of_forks(self)
@@ -414,20 +217,17 @@ class Fleet:
 
     @classmethod
     def resume(cls, store: str | os.PathLike[str], *, moved: bool = False) -> Self:
-        """Continue the fleet of a store, with the releases of an uninterrupted one. Parameters and errors as `Stream`."""
+        """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
         file, fleet = FleetStore(store), cls.__new__(cls)
         file.rebuild(fleet, moved=moved)
         fleet._store = file
-        if moved or not fleet._now["commits"]:
+        if not fleet._now["commits"]:
             fleet._debit = fleet._engine.start_id
         if moved:
             # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
             fleet._debit = os.urandom(16)
-            fleet._commit(fleet._named(fleet._debit), dict(fleet._now), ["moved", fleet._debit])
+            fleet._event("moved", [], fleet._debit)
         return fleet
-
-    def _named(self, generation: bytes) -> Change:
-        return [(vars(records), "generation", generation) for records in self._levels]
 
     # -- rows -----------------------------------------------------------------------
 
@@ -465,6 +265,7 @@ class Fleet:
         self._settle()
         return FleetStep(key, t, tenants, one)
 
+    @exclusive
     def push_many(self, keys: Any, rows: Any, position: Position | None = None) -> list[FleetStep]:
         """Feed rows of tenants, one key a row; return a step for each release, in order.
 
@@ -479,13 +280,9 @@ class Fleet:
         BadRowError, BadParameterError, HorizonReachedError, TenantRetiredError
             If a row has the wrong shape, a key is none or is retired, or a tenant has no row left. No row is absorbed.
         """
-        block, names = as_block(rows), keys.tolist() if hasattr(keys, "tolist") else list(keys)
-        return self._push_all(names, block, position)
-
-    @exclusive
-    def _push_all(self, names: list[Any], block: Any, position: Position | None) -> list[FleetStep]:
         self._ready()
-        values = self._admission.all_values(block, 1)
+        names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
+        values = self._admission.all_values(as_block(rows), 1)
         if len(names) != len(values):
             raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
         admitted, marks = self._admission.block(values, 1)
@@ -554,44 +351,33 @@ class Fleet:
 
         Parameters
         ----------
-        rows : a pandas or polars frame; an iterable of mappings; or a source of `streampca.sources` whose features
-            contain ``key``, a column of whole numbers. A fleet continues a source at its own position, which is part of
-            each commit: the messages of a Kafka partition count once.
+        rows : an iterable of mappings; or a source of `streampca.sources` in which ``key`` is a feature, a column of
+            whole numbers. A fleet continues such a source at its position, which is part of each commit: with the
+            messages of a Kafka topic, each counts once.
         key : name of the column of keys.
         """
-        for names, block, position in self._batches(rows, key):
-            yield from self.push_many(names, block, position)
-            if position is not None:
-                rows.durable(position.at)
-
-    def _batches(self, rows: Any, key: str) -> Iterator[tuple[Any, Any, Position | None]]:
-        """Yield keys, rows and the position after them."""
-        features = self._admission.features
-        if is_frame(rows) and features is not None:
-            for start in range(0, len(rows), _ROWS):
-                part = rows[start : start + _ROWS]
-                yield list(part[key]), part[list(features)], None
-        elif isinstance(rows, RowSource):
-            if features is None or not {key, *features} <= set(rows.features):
-                raise UsageError(f"key={key!r}: the source has no such column, or lacks features of this fleet")
-            columns, last = [rows.features.index(name) for name in (key, *features)], self._now["position"]
-            positioned = rows if isinstance(rows, PositionedSource) else None
-            if positioned is not None and self._now["commits"] and (last is None or last[0] != positioned.name):
-                raise UsageError("the previous rows came from another source. Continue that one, or begin a fleet")
-            found = rows.blocks() if positioned is None else positioned.blocks_from(None if last is None else last[1])
-            for block in found:
-                values = block if positioned is None else block.rows  # type: ignore[union-attr]
-                for start in range(0, len(values), _ROWS):
-                    part = values[start : start + _ROWS][:, columns]
-                    if not (part[:, 0] == np.rint(part[:, 0])).all() or np.abs(part[:, 0]).max() > 2.0**53:
-                        raise BadParameterError("key", key, "a column of whole numbers in a source of numbers")
-                    at = None if positioned is None else block.after(start + len(part))  # type: ignore[union-attr]
-                    place = None if positioned is None else Position(positioned.name, at)
-                    yield part[:, 0].astype(np.int64), np.ascontiguousarray(part[:, 1:]), place
-        else:
+        if not isinstance(rows, RowSource):
             left = iter(rows)
             while batch := list(islice(left, _ROWS)):
-                yield [row[key] for row in batch], batch, None
+                yield from self.push_many([row[key] for row in batch], batch)
+            return
+        features, last = self._admission.features, self._now["position"]
+        if features is None or not {key, *features} <= set(rows.features):
+            raise UsageError(f"key={key!r}: the source has no such column, or lacks features of this fleet")
+        positioned = rows if isinstance(rows, PositionedSource) else None
+        if positioned is not None and self._now["commits"] and (last is None or last[0] != positioned.name):
+            raise UsageError("the previous rows came from another source. Continue that one, or begin a fleet")
+        columns = [rows.features.index(name) for name in (key, *features)]
+        found = positioned.blocks_from(last and last[1]) if positioned else ((block, None) for block in rows.blocks())
+        for block, after in found:
+            for start in range(0, len(block), _ROWS):
+                part = block[start : start + _ROWS, columns]
+                if not (np.abs(part[:, 0]) <= 2.0**53).all() or (part[:, 0] % 1.0).any():
+                    raise BadParameterError("key", key, "a column of whole numbers")
+                at = Position(positioned.name, after(start + len(part))) if positioned and after else None
+                yield from self.push_many(part[:, 0].astype(np.int64), part[:, 1:], at)
+                if positioned and at:
+                    positioned.durable(at.at)
 
     # -- tenants that end or move -----------------------------------------------------
 
@@ -599,14 +385,7 @@ class Fleet:
     def retire(self, *keys: Any) -> None:
         """End tenants: their records are erased, and their keys refused from then on, because their budget is spent."""
         self._ready()
-        self._commit(*self._without(keys), ["retire", list(keys)])
-
-    def _without(self, keys: Sequence[Any]) -> tuple[Change, dict[str, Any]]:
-        """Return the change that retires tenants; `KeyError` for an unknown one."""
-        places, empty = [self._place(self._tenants, key) for key in dict.fromkeys(keys)], np.zeros(1, self._tenants.dtype)
-        change: Change = [(self._tenants.all, [place], empty) for place in places]
-        change += [(self._tenants.places, key, -1) for key in keys]
-        return change, {**self._now, "retired": self._now["retired"] + len(places)}
+        self._event("retire", list(keys))
 
     @property
     def address(self) -> str:
@@ -624,39 +403,48 @@ class Fleet:
         name = encode([list(keys), to])
         if name not in self._now["packets"]:
             records = [self._tenants.all[self._place(self._tenants, key)].tobytes() for key in keys]
-            packet = packed_for(to, encode([self._law(), list(keys), records]))
-            change, now = self._without(keys)
-            now["packets"] = {**now["packets"], name: packet}
-            self._commit(change, now, ["hand_over", list(keys), name, packet])
+            packet = packed_for(to, encode([self._law, list(keys), records]))
+            self._event("hand_over", list(keys), name, packet)
         return bytes(self._now["packets"][name])
 
     @exclusive
     def take(self, packet: bytes) -> None:
-        """Continue the tenants of a packet from `hand_over`, once. `UsageError` if it is for another fleet, or known."""
+        """Continue the tenants of a packet from `hand_over`. `UsageError` unless it is for this fleet, and new."""
         self._ready()
         nonce, data = opened(*secret_of(self._engine, self._tenants.generation), packet)
         law, keys, records = decode(data)
-        if law != self._law():
+        if law != self._law:
             raise UsageError("packet: from a fleet with other parameters, or of another version. Make both alike")
-        if nonce in self._now["taken"]:
-            raise UsageError("packet: it was taken before. Each packet is taken once")
-        self._taken(nonce, [_key(key) for key in keys], records)
+        if nonce in self._now["taken"] or any(_key(key) in self._tenants.places for key in keys):
+            raise UsageError("packet: it was taken before, or this fleet knows its tenants. Each is taken once")
+        self._event("take", keys, nonce, records)
 
-    def _taken(self, nonce: bytes, keys: list[Any], records: list[bytes]) -> None:
-        change, now = Change(), dict(self._now)
-        if known := [key for key in keys if key in self._tenants.places]:
-            raise BadParameterError("packet", ..., f"tenants that this fleet does not know, unlike {known[0]!r}")
-        places = self._places(self._tenants, keys, change, now)
-        rows = np.frombuffer(b"".join(records), self._tenants.dtype).copy()
-        # Later vectors are drawn with the keys of this fleet. Numbers name chains here, and releases count from 0.
-        rows["number"], rows["order"] = self._tenants.all["number"][places], 0
-        now["taken"] = [*now["taken"], nonce]
-        self._commit([*change, (self._tenants.all, places, rows)], now, ["take", nonce, keys, records])
-
+    @property
     def _law(self) -> dict[str, Any]:
-        """Return what two fleets must share to continue each other's tenants. Public."""
+        """What two fleets must share to continue each other's tenants. Public."""
         label = label_of(self._tenants.algorithm, self._admission)
         return {**label, "features": list(self._admission.features or ()), "depth": self._depth}
+
+    def _event(self, kind: str, stored: list[Any], *parts: Any) -> None:
+        """Commit an entry without rows; also in a replay."""
+        change, now, tenants, keys = Change(), dict(self._now), self._tenants, [_key(key) for key in stored]
+        if kind == "moved":
+            change = [(vars(records), "generation", parts[0]) for records in self._levels]
+        elif kind == "take":
+            nonce, records = parts
+            places = self._places(tenants, keys, change, now)
+            rows = np.frombuffer(b"".join(records), tenants.dtype).copy()
+            # Later vectors are drawn with the keys of this fleet. Numbers name chains here, and releases count from 0.
+            rows["number"], rows["order"] = tenants.all["number"][places], 0
+            now["taken"] = [*now["taken"], nonce]
+            change.append((tenants.all, places, rows))
+        else:
+            places = np.unique([self._place(tenants, key) for key in keys])
+            change = [(tenants.all, places, np.zeros(len(places), tenants.dtype))]
+            change += [(tenants.places, key, -1) for key in keys]
+            now["retired"] += len(places)
+            now["packets"] = {**now["packets"], **({parts[0]: parts[1]} if parts else {})}
+        self._commit(change, now, [kind, stored, *parts])
 
     # -- the commit -------------------------------------------------------------------
 
@@ -672,12 +460,12 @@ class Fleet:
             self._debit = None
 
     def _commit(
-        self, change: Change, now: dict[str, Any], entry: Any = None, steps: Sequence[FleetStep] = (), seconds: float = 0.0
-    ) -> None:
+        self, change: Change, now: dict[str, Any], entry: Any, steps: Sequence[FleetStep] = (), seconds: float = 0.0
+    ) -> None:  # fmt: skip
         """Commit a change: to the store, if there is one, then here."""
         now["commits"] += 1
         change += [(self._now, name, value) for name, value in now.items()]
-        # Without a store this assignment is the commit point, else the transaction. `_settle` decides after an interrupt.
+        # Without a store this is the commit point, else the transaction: `_settle` decides after an interrupt.
         self._pending = change, now["commits"]
         if self._store is not None:
             self._store.append(encode(entry), self._kept(steps))
@@ -735,21 +523,11 @@ class Fleet:
 
     def replay(self, entry: list[Any]) -> list[tuple[int, bytes]]:
         """Make an entry of the log again; return its releases as they are stored."""
-        kind, *parts = entry
-        steps: list[FleetStep] = []
-        if kind == "rows":
-            names, words, bad, position, fresh = parts
-            steps = self._absorb(list(map(_key, names)), words * STEP, bad, position, fresh)
-        elif kind == "take":
-            self._taken(parts[0], list(map(_key, parts[1])), parts[2])
-        elif kind == "moved":
-            self._commit(self._named(parts[0]), dict(self._now))
-        else:
-            change, now = self._without(list(map(_key, parts[0])))
-            if kind == "hand_over":
-                now["packets"] = {**now["packets"], parts[1]: parts[2]}
-            self._commit(change, now)
-        return self._kept(steps)
+        if entry[0] != "rows":
+            self._event(*entry)
+            return []
+        names, words, bad, position, fresh = entry[1:]
+        return self._kept(self._absorb([_key(name) for name in names], words * STEP, bad, position, fresh))
 
     # -- reading ----------------------------------------------------------------------
 
@@ -762,16 +540,16 @@ class Fleet:
         return place
 
     @exclusive
-    def _view(self, records: Records, key: Any) -> Tenant:
+    def _view(self, records: Records, key: Any) -> FleetStep:
         self._settle()
         place = self._place(records, key)
-        counts = (int(records.all[name][place]) for name in ("bad", "over"))
-        return Tenant(key, int(records.t[place]), records, records.latest(place), *counts)
+        bad, over = (int(records.all[name][place]) for name in ("bad", "over"))
+        return FleetStep(key, int(records.t[place]), records, records.latest(place), bad, over)
 
-    def __getitem__(self, key: Any) -> Tenant:
+    def __getitem__(self, key: Any) -> FleetStep:
         return self._view(self._tenants, key)
 
-    def total(self, *prefix: Any) -> Tenant:
+    def total(self, *prefix: Any) -> FleetStep:
         """Return the sum over all tenants, or over those whose keys begin with these parts."""
         for records in self._levels[1:]:
             if records.depth == len(prefix):
@@ -809,6 +587,9 @@ class Fleet:
     def __iter__(self) -> Iterator[Any]:
         return iter([key for key, place in self._tenants.places.items() if place >= 0])
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter([key for key, place in self._tenants.places.items() if place >= 0])
+
     def __repr__(self) -> str:
         return f"<Fleet of {self._tenants.algorithm!r}, {len(self)} tenants: {self.guarantee.brief}>"
 
@@ -824,9 +605,6 @@ class Fleet:
         if self._store is not None:
             self._store.close()
             self._lost = "the store of this fleet was closed. Continue with Fleet.resume(store)"
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

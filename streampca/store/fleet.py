@@ -76,7 +76,9 @@ class FleetStore(Store):
 
         def work(db: sqlite3.Connection) -> None:
             db.execute("INSERT INTO log VALUES (?, ?)", (number, sealed))
-            db.executemany("INSERT INTO releases VALUES (?, ?, ?)", [(n, one, checksum(str(n), one)) for n, one in kept])
+            db.executemany(
+                "INSERT INTO releases VALUES (?, ?, ?)", [(n, one, checksum(str(n), one)) for n, one in kept]
+            )
             db.execute("INSERT INTO points VALUES (?, ?, ?)", (number, number, digest))
             db.execute("DELETE FROM points WHERE number <= ?", (number - POINTS,))
             database.put(progress=after)
@@ -162,14 +164,16 @@ class FleetStore(Store):
                 self._progress = Progress(rows=number, digest=digest)
                 self.logged += len(sealed)
             if (self._progress.rows, self._progress.digest) != (end.rows, end.digest):
-                raise damaged(f"{self.path}: an entry is missing, or the replay gives other releases than the fleet did")
+                raise damaged(f"{self.path}: an entry is missing, or the replay gives other releases")
             self.noted()
         except StreamPCAError:
             self._let_go()
             raise
         except (StopIteration, LookupError, TypeError, ValueError, AttributeError) as problem:
             self._let_go()
-            raise damaged(f"{self.path}: the stored state does not fit the configuration ({reason(problem)})") from problem
+            raise damaged(
+                f"{self.path}: the stored state does not fit the configuration ({reason(problem)})"
+            ) from problem
         except BaseException:
             self._let_go()
             raise
