@@ -152,9 +152,10 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def __init__(
         self, algorithm: PrivateFPL, *, features: Sequence[str] | int, bounds: Any = None,
-        row_norm: float | None = None, store: str | os.PathLike[str] | None = None, totals: Mapping[Any, PrivateFPL] | None = None,
-        max_tenants_per_user: int = 1, on_exhausted: Literal["raise", "drop"] = "raise",
-        account: Account | None = None, seed: int | None = None, key: bytes | None = None,
+        row_norm: float | None = None, store: str | os.PathLike[str] | None = None,
+        totals: Mapping[Any, PrivateFPL] | None = None, max_tenants_per_user: int = 1,
+        on_exhausted: Literal["raise", "drop"] = "raise", account: Account | None = None, seed: int | None = None,
+        key: bytes | None = None,
     ) -> None:  # fmt: skip
         if isinstance(bounds, str):
             raise BadParameterError("bounds", bounds, "public bounds", advice=_INSTEAD)
@@ -209,7 +210,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         mu = math.sqrt(m * one.mu**2 + m**2 * math.fsum(total.mu**2 for total in self._totals.values()))
         return replace(
             one, mu=mu, epsilon=one.epsilon if mu == one.mu else gaussian.epsilon_at(mu, one.delta),
-            unit="one row of one tenant" if m == 1 else f"one unit in up to {m} tenants, with one row of each",
+            unit="one row" if m == 1 else f"one unit in up to {m} tenants, with one row of each",
             contribution="one row" if m == 1 else f"{m} rows",
             scope=f"{one.scope} of each tenant, all together; the tenant of a row, and when it comes, are public",
             theorem=f"{one.theorem}; parallel composition over tenants, adaptive",
@@ -583,9 +584,6 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def __contains__(self, key: object) -> bool:
         return self._tenants.places.get(key, -1) >= 0
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([key for key, place in self._tenants.places.items() if place >= 0])
 
     def __iter__(self) -> Iterator[Any]:
         return iter([key for key, place in self._tenants.places.items() if place >= 0])
