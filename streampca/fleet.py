@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -245,7 +245,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Absorb a row of a tenant in memory, with few calls; None for a row that needs more."""
         tenants, algorithm = self._tenants, self._tenants.algorithm
         self._ready()
-        place = tenants.places.get(key, -1) if isinstance(key, Hashable) else -1
+        try:
+            place = tenants.places.get(key, -1)
+        except TypeError:  # not hashable
+            place = -1
         if place < 0 or self._store is not None or self._totals:
             return None
         t = int(tenants.t[place]) + 1

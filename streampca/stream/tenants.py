@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from streampca.errors import HorizonReachedError
-from streampca.linalg.lattice import LOW, UNIT, UNIT_BITS, GramSum
+from streampca.linalg.lattice import BITS, LOW, UNIT, UNIT_BITS, GramSum
 from streampca.linalg.types import FloatArray, IntArray, Mask
 from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.guarantee import Guarantee
@@ -91,7 +90,7 @@ class Records:
 
     def products(self, rows: FloatArray) -> IntArray:
         """Return the packed products of admitted rows, (n, size), in units of 2**-40."""
-        steps = (rows * math.sqrt(UNIT)).astype(np.int64)
+        steps = (rows * 2.0**BITS).astype(np.int64)
         first, second = self._pairs
         return steps.take(first, axis=-1) * steps.take(second, axis=-1)
 
