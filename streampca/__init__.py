@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streampca.auditing.suite import audit as audit
     from streampca.facade.check import check as check
     from streampca.facade.pca import pca as pca
+    from streampca.fleet import Fleet as Fleet, FleetStep as FleetStep
     from streampca.matrix_factorization.noises import BLT as BLT, Tree as Tree
     from streampca.mechanisms.adaptive import (
         AdaptiveCovariance as AdaptiveCovariance,
@@ -68,6 +69,7 @@ _HOME = {
         "auditing": "Audit audit",
         "facade.check": "check",
         "facade.pca": "pca",
+        "fleet": "Fleet FleetStep",
         "matrix_factorization.noises": "BLT Tree",
         "mechanisms.adaptive": "AdaptiveCovariance AdaptiveLaplaceCovariance adaptive_mechanism",
         "mechanisms.covariance": "GaussianCovariance MatrixLaplaceCovariance",

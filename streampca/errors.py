@@ -152,6 +152,10 @@ class AbsorbInterruptedError(StreamPCAError, RuntimeError):
     """A worker of `Stream.absorb` failed. The stream stands at its last step: the same call continues."""
 
 
+class TenantRetiredError(StreamPCAError, RuntimeError):
+    """A key of a fleet was retired or handed over, and has no budget left there."""
+
+
 class StreamBusyError(StreamPCAError):
     """A call would change a stream, ledger or store inside another call that changes it, in the same thread.
 

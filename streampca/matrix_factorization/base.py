@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -33,6 +33,8 @@ from streampca.state import State
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 #: Number of values that are computed together.
 _CHUNK = 512
+#: Number of chunks kept.
+_MOST_CHUNKS = 64
 #: Largest horizon, window and memory.
 LONGEST = 2**56
 
@@ -118,14 +120,21 @@ class InChunks:
     last: int | None
     # The first n of the latest chunk, and its values. One tuple, so that threads read a consistent pair.
     latest: tuple[int, Sequence[float]] = (1, ())
+    # Chunks by their first n: streams of a fleet are at different places.
+    chunks: dict[int, Sequence[float]] = field(default_factory=dict)
 
     def at(self, n: int) -> float:
         """Return the value at n."""
         first, values = self.latest
         if not 0 <= n - first < len(values):
             first = (n - 1) // _CHUNK * _CHUNK + 1
-            end = first + _CHUNK if self.last is None else min(first + _CHUNK, self.last + 1)
-            values = self.make(np.arange(first, end)).tolist()
+            values = self.chunks.get(first, ())
+            if not values:
+                end = first + _CHUNK if self.last is None else min(first + _CHUNK, self.last + 1)
+                values = self.make(np.arange(first, end)).tolist()
+                if len(self.chunks) >= _MOST_CHUNKS:
+                    self.chunks.clear()
+                self.chunks[first] = values
             self.latest = first, values
         return values[n - first]
 

@@ -22,7 +22,7 @@ from streampca.privacy.unit import Person
 from streampca.processors.base import RELEASE_EVERY, REWARD_WEIGHT, Processor
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
-from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
+from streampca.processors.solvers import SOLVERS, Exact, Reading, Smoothed, Solver
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.terms import Terms, gram_fields
@@ -183,7 +183,7 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         return LeaderProcessor.step(self.after(self.t, self.chain, rewards=self.rewards.add(rows)), rows, outlet)
 
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[FPLProcessor, Release]:
-        algorithm, d, n = self.algorithm, self.n_features, self.noise.n + 1
+        algorithm, n = self.algorithm, self.noise.n + 1
         std = algorithm.mechanism.std_chunks.at(n)
         details: dict[str, Any] = {}
         rewards = self.rewards
@@ -193,9 +193,23 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         else:
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
             details["rewards"] = {**noisy, "split": int(outlet.hide("split").words(1)[0] >> np.uint64(11))}
+        reading, release = self.published(t, packed, std, self.reading, details, plain=rewards is not None)
+        # `Stream` publishes no release of a warm-up, so the scoring subspace stays that of before.
+        if rewards is not None and t > self.terms.warmup:
+            scoring = Scoring.of_release(release) if algorithm.center else Scoring.of(release.subspace.basis)
+            rewards = replace(rewards, scoring=scoring)
+        spectra = with_spectrum(self.spectra, algorithm, n, gram)
+        after = self.after(t, outlet.chain, gram=gram, noise=noise, reading=reading, spectra=spectra, rewards=rewards)
+        return after, release
+
+    def published(
+        self, t: int, packed: FloatArray, std: float, reading: Reading, details: dict[str, Any], *, plain: bool = False
+    ) -> tuple[Reading, Release]:
+        """Return the state of the solver after a noisy sum, and the release of it. Post-processing."""
+        algorithm = self.algorithm
         last = t % algorithm.every  # rows of a short leaf before the horizon; else 0
         matrix = packed[: len(packed) - self.further]
-        reading = self.reading.observe(matrix, last / algorithm.every if last else 1.0)
+        reading = reading.observe(matrix, last / algorithm.every if last else 1.0)
         if reading.name is not None:
             details["solver"] = reading.name
         if reading.noise_std is not None:
@@ -204,12 +218,6 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         about = rows if algorithm.center else None
         fields = gram_fields(packed, std, self.terms, details, about, reading.estimate, rows)
         # Released rewards are computed on its span, so that it must have the same bits without compiled kernels.
-        reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
+        reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * self.n_features), plain=plain)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)
-        # `Stream` publishes no release of a warm-up, so the scoring subspace stays that of before.
-        if rewards is not None and t > self.terms.warmup:
-            scoring = Scoring.of_release(release) if algorithm.center else Scoring.of(release.subspace.basis)
-            rewards = replace(rewards, scoring=scoring)
-        spectra = with_spectrum(self.spectra, algorithm, n, gram)
-        after = self.after(t, outlet.chain, gram=gram, noise=noise, reading=reading, spectra=spectra, rewards=rewards)
-        return after, release
+        return reading, release

@@ -59,8 +59,10 @@ class Terms:
         values["guarantee"] = self.guarantee.to_dict()
         if self.middle is not None and self.scale is not None:
             values |= {"middle": self.middle.tolist(), "scale": self.scale.tolist()}
-        further = {"warmup": self.warmup or None, "noise": self.noise, "run": self.run}
-        further |= {"calendar": self.calendar, "present": self.present}
+        further = {
+            "warmup": self.warmup or None, "noise": self.noise, "run": self.run, "calendar": self.calendar,
+            "present": self.present,
+        }  # fmt: skip
         values |= {name: value for name, value in further.items() if value is not None}
         return {name: JSON.encode(value).encode() for name, value in values.items()}
 

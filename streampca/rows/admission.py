@@ -273,7 +273,6 @@ class Admission:
         kernels = _native.compiled
         if (
             kernels is not None
-            and not self.center
             and self.present != "private"
             and type(row) is np.ndarray
             and row.shape == (self.n_features,)
@@ -281,11 +280,14 @@ class Admission:
             and row.flags.c_contiguous
             and not self.is_warming_up
         ):  # most rows, with few calls
-            admitted = np.empty((1, row.size))
+            admitted = np.empty((1, row.size + self.center))
+            own = admitted
+            if self.center:
+                own, admitted[0, -1] = admitted[:, :-1], CONSTANT
             if self.bounds is None:
-                square = kernels.admit(row, self.factor, admitted)
+                square = kernels.admit(row, self.factor, own)
             else:
-                square = kernels.admit_bounded(row, self.middle, self.factor, admitted)
+                square = kernels.admit_bounded(row, self.middle, self.factor, own)
             if square <= 1.0:
                 return admitted, tuple.__new__(Counts, (NO_COUNTS.zeroed, 0, None, int(square * UNIT), 0, (), None))
         admitted, marks = self.block(self.values(row, number)[None, :], number)

@@ -94,8 +94,11 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> 
     return {"processor": type(algorithm).__name__} | own | more
 
 
-def config_of(engine: Engine) -> bytes:
-    """Return the public configuration of a stream, the parameters of `Stream` without its key, as `load` reads it."""
+def config_of(engine: Engine, more: Mapping[str, Any] | None = None) -> bytes:
+    """Return the public configuration of a stream, the parameters of `Stream` without its key, as `load` reads it.
+
+    ``more`` has further ones.
+    """
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     config = {
@@ -107,7 +110,7 @@ def config_of(engine: Engine) -> bytes:
         "missing_rates": admission.missing_rates, "correct": admission.correct,
         "start": None if engine.calendar is None else engine.calendar.terms()["start"],
     }  # fmt: skip
-    return encode(plain(config))
+    return encode(plain(config | dict(more or {})))
 
 
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:

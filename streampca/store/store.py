@@ -29,7 +29,7 @@ import secrets
 import sqlite3
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
@@ -109,6 +109,8 @@ class Store(AbstractContextManager["Store"]):
     """
 
     _writer: Writer | None = None
+    kind = Database  #: class of the database
+    more: Mapping[str, Any] = {}  #: further parameters of the run, besides those of its stream
 
     def __init__(
         self, path: str | os.PathLike[str], *, passphrase: str | None = None,
@@ -274,7 +276,7 @@ class Store(AbstractContextManager["Store"]):
         """Begin a durable run, in place of an unpaid one without rows, as a crash leaves it. Called by `Stream`."""
         if self._writer is not None:
             raise UsageError(f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)")
-        payer, described = engine.account, config_of(engine)
+        payer, described = engine.account, config_of(engine, self.more)
         if payer is not None and not isinstance(payer, Account):
             raise BadParameterError("account", ..., "Ledger(path).account(data_set), a debit that is durable too")
         try:
@@ -330,39 +332,13 @@ class Store(AbstractContextManager["Store"]):
     @exclusive
     def resume(self, kind: type[Stream], *, moved: bool = False) -> Stream:
         """Rebuild the stream of the run. Called by `Stream.resume`."""
-        if not self._in_memory and not Path(self.path).exists():
-            raise UsageError(NO_RUN.format(self.path))
         if self._writer is not None:
             # Without a snapshot: the next stream replays the entries, which checks them.
             self._writer.finish(snapshot=False)
             self._writer.detach()
             self._writer = None
         try:
-            database = self._claim()
-            run = database.fact("run")
-            known = self._key if self._in_memory else None
-            # The key file is the last step of a beginning. If it is missing beside rows, it was lost or moved.
-            if known is None and not (self._key_file.exists() or database.progress.rows):
-                raise UsageError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
-            key = known or read_key(self._key_file, self._passphrase)
-            check_key(database, key)
-            account, head = None, None
-            if run["account"] is not None:
-                path, data_set, shown = run["account"]
-                self._account = account = Account(Ledger(path, create=False), data_set, shown)
-                head = account.ledger.head(data_set, key.run)
-            if self._witness is not None:
-                if database.progress.rows and not moved and not self._witness_file.exists():
-                    raise forked(
-                        f"{self._witness_file} is missing (put it back, or name it with witness=, on the command line "
-                        f"--set store.witness=FILE), so another copy of {self.path} may have continued"
-                    )
-                with plain_errors(self._witness_file):
-                    seen = self._witness.recall(key.run)
-                if not moved:
-                    check_lineage(database, seen, f"the witness {self._witness_file}")
-            if account is not None and not moved:
-                check_lineage(database, head, f"the ledger {account.ledger.path}")
+            database, key, account, head = self._checked(moved)
             stream = rebuild(database, key, kind)
             self._key, self.run = key, key.run
             writer = self._begin_writing(stream.engine, head)
@@ -379,6 +355,37 @@ class Store(AbstractContextManager["Store"]):
 
     # -- how it works ---------------------------------------------------------------
 
+    def _checked(self, moved: bool) -> tuple[Database, RunKey, Account | None, Point | None]:
+        """Open the files of a run, and check its key and that no other copy continued."""
+        if not self._in_memory and not Path(self.path).exists():
+            raise UsageError(NO_RUN.format(self.path))
+        database = self._claim()
+        run = database.fact("run")
+        known = self._key if self._in_memory else None
+        # The key file is the last step of a beginning. If it is missing beside rows, it was lost or moved.
+        if known is None and not (self._key_file.exists() or database.progress.rows):
+            raise UsageError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
+        key = known or read_key(self._key_file, self._passphrase)
+        check_key(database, key)
+        account, head = None, None
+        if run["account"] is not None:
+            path, data_set, shown = run["account"]
+            self._account = account = Account(Ledger(path, create=False), data_set, shown)
+            head = account.ledger.head(data_set, key.run)
+        if self._witness is not None:
+            if database.progress.rows and not moved and not self._witness_file.exists():
+                raise forked(
+                    f"{self._witness_file} is missing (put it back, or name it with witness=, on the command line "
+                    f"--set store.witness=FILE), so another copy of {self.path} may have continued"
+                )
+            with plain_errors(self._witness_file):
+                seen = self._witness.recall(key.run)
+            if not moved:
+                check_lineage(database, seen, f"the witness {self._witness_file}")
+        if account is not None and not moved:
+            check_lineage(database, head, f"the ledger {account.ledger.path}")
+        return database, key, account, head
+
     def _claim(self) -> Database:
         if not self._in_memory:
             with plain_errors(self.path):
@@ -389,7 +396,7 @@ class Store(AbstractContextManager["Store"]):
                     wait_for_last_calls()
                     self._lock.open()
         if self._database is None:
-            self._database = Database(self.path, write=True)
+            self._database = self.kind(self.path, write=True)
         return self._database
 
     def _begin_writing(self, engine: Engine, head: Point | None) -> Writer:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted.lifecycles import CASES
+from planted.bugs import CASES, Bug, linked
 from scipy import stats
 
 import streampca as sp
@@ -163,3 +163,10 @@ def test_noise_that_only_neighbors_drew_is_not_seen(monkeypatch):
     (gram,) = (row for row in rows if row.part == "gram")
     assert gram.verdict == "cannot see"
     assert "no run with fresh keys" in gram.witness
+
+
+def test_tenants_differ_by_their_first_link():
+    # Their vectors have other names even if neither fresh bytes nor rows were hashed.
+    with Bug("", "life-fleet", (linked,)).planted():
+        rows = instrument.audit_case(CASES["life-fleet"], numbers=200, error=1e-3, every=False, seed=1)
+    assert all(row.holds for row in rows), "\n".join(map(str, rows))

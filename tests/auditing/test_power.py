@@ -183,6 +183,8 @@ def test_chance_to_miss_noise_that_continuations_share(bug):
     elif bug.case in ("life-one-key", "life-two-configurations"):
         two = one if bug.case == "life-one-key" else CASES["PrivateFPL"].make().mechanism.reconstruction(4)
         lawful, actual = block_diag(one, two), np.concatenate([one, two])
+    elif bug.case == "life-fleet":
+        lawful, actual = np.kron(one, np.eye(2)), np.kron(one, np.ones((2, 1)))
     else:  # by law, and where both continuations share all vectors
         lawful = continuations(one, TWO, 2)
         actual = lawful[[0, 1, 2, 3, 2, 3]]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from hashlib import blake2b
 from inspect import getattr_static
 from typing import Any, NamedTuple
 from unittest import mock
@@ -39,7 +40,7 @@ from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget, configuration
 from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
-from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, DrawKeys, Draws
 from streampca.processors import private_fpl, private_oja, private_sketch
 from streampca.processors.dp_pca import Plan
@@ -51,6 +52,7 @@ from streampca.processors.spectral_histogram import SpectralHistogram
 from streampca.rows import admission
 from streampca.rows.bounds import PrivateBounds
 from streampca.stream.engine import Engine
+from streampca.stream.tenants import Records
 from streampca.users import UserStream
 
 #: A class, module or dict, the name of its attribute or key, and what is made of that to take its place.
@@ -158,6 +160,15 @@ def with_start(*label: Any) -> Patch:
 _ZEROS, _KNOWN = bytes(NAME_BYTES), DrawKeys(bytes(32))
 same_noise = after(NoiseSource, "link", lambda made, *_: (made[0], _ZEROS))
 stale = after(NoiseSource, "link", lambda made, *_: (made[0], made[0].n.to_bytes(NAME_BYTES, "little")))
+#: Names that follow from the first link of a tenant and from the number of its vector: these tenants still differ.
+linked = put(
+    NoiseSource,
+    "link",
+    lambda self, chain, kind, fresh, tags: (
+        Chain(chain.n + 1, blake2b(chain.link, digest_size=32).digest()),
+        chain.link[:NAME_BYTES],
+    ),
+)
 known_key = put(NoiseSource, "draws", lambda self, n, name: Draws(_KNOWN, n, n.to_bytes(NAME_BYTES, "little")))
 no_laplace = times(Draws, "laplace", 0.0)
 
@@ -420,6 +431,8 @@ bug("rows not clipped", "GaussianCovariance LaplaceCovariance", put(mechanisms_b
 bug("fresh bytes and rows not hashed", _CONTINUED, stale)
 bug("fresh bytes and rows not hashed, one start", "life-one-key", stale, with_start())
 bug("configuration missing from the label", "life-two-configurations", stale, with_start("label"))
+bug("fresh bytes and rows not hashed, one first link for all tenants", "life-fleet", linked,
+    put(Records, "link", lambda self, number: bytes(32)))
 bug("noise drawn a leaf ahead", "life-fork-blt", (Outlet, "running", _hasty))
 bug("an interrupted block stays half absorbed", "life-interrupted", put(FPLProcessor, "step", _in_place))
 bug("an open tree node shared by two continuations", "life-fork-tree",

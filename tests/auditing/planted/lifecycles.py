@@ -199,3 +199,22 @@ def _one_key_mechanism(subject: Any, rows: list[Row], how: str) -> list[Any]:
 
 add("life-mechanism-one-key", GAUSSIAN, d=6, rows=4, positions=(0, 3), feed=_one_key_mechanism, feeds=("twice",),
     guarantee=_both_claims)  # fmt: skip
+
+
+def _fleet(subject: Any, rows: FloatArray, keys: Sequence[str] = "ij") -> list[Any]:
+    # An adversary chooses the rows of tenant j from the releases of tenant i.
+    fleet, out = sp.Fleet(subject, features=rows.shape[1], row_norm=1.0), list[Any]()
+    for row in rows:
+        release = fleet.push(keys[0], row).release
+        assert release is not None
+        chosen = 0.9 * release.subspace.basis[:, 0]
+        out += [release, *(step.release for step in fleet.push_many([keys[1]], chosen[None]))]
+    return out
+
+
+def _law_of_tenants(subject: sp.PrivateFPL, kind: str) -> Law:
+    # Vectors of both tenants in turn, independent: rows and columns of either one.
+    return correlated(lambda count: np.kron(subject.mechanism.reconstruction(4), np.eye(2)))
+
+
+life("fleet", _fleet, law=_law_of_tenants)

@@ -1,0 +1,616 @@
+"""Many small streams of one algorithm: one record a tenant, one key, one lock, one log.
+
+*Theorem (parallel composition, adaptive).* Every row has a public key, its *tenant*. Let the noise of tenants be
+independent, and let the mechanism of each tenant be mu-GDP for one of its rows, also if rows depend on earlier
+releases. Then all releases of all tenants together are mu-GDP for one row, also if the rows of a tenant depend on the
+releases of the others. If one unit owns rows of at most m tenants, one of each, they are sqrt(m) mu-GDP for the unit.
+With totals of parameters mu_1, mu_2, ..., in which the unit has its m rows, they are sqrt(m mu**2 + m**2 (mu_1**2 +
+mu_2**2 + ...))-GDP.
+
+*Proof.* An adversary against the fleet that changes a row of tenant i is one against the mechanism of tenant i alone:
+it simulates all others, whose rows are the same in both worlds and whose noise is independent. For m tenants, compose m
+such games, in which squares of mu add up; m rows in one total cost m times its mu by group privacy.
+
+Nothing is summed over tenants. The key of a row, and when it comes, are public: a fleet does not hide to which tenant a
+row belongs. Statements about the best or worst of many tenants hold for privacy, not for error bars.
+
+*Noise.* All vectors are drawn under the keys of one fleet. The first chain value of a tenant is a keyed hash of its
+number, so that vectors of different tenants have different inputs (`privacy.outlet`); two of Q vectors have one name
+with probability below Q**2 / 2**129.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+
+from streampca.conversion import as_block
+from streampca.errors import BadParameterError, StoreLockedError, TenantRetiredError, UsageError
+from streampca.exclusive import Guard, exclusive, tell_of_forks
+from streampca.linalg.counts import check_count
+from streampca.linalg.lattice import STEP
+from streampca.linalg.types import FloatArray, IntArray, Mask
+from streampca.matrix_factorization.noises import BLT
+from streampca.privacy import gaussian
+from streampca.privacy.guarantee import Account, Guarantee
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.solvers import Exact, Tracking
+from streampca.release.release import Release
+from streampca.release.subspace import Subspace
+from streampca.rows.admission import REASONS
+from streampca.rows.protocol import Position, PositionedSource, RowSource
+from streampca.store.config import label_of
+from streampca.store.fleet import FleetStore, opened, packed_for, secret_of
+from streampca.store.records import decode, encode
+from streampca.store.row_digest import words_of
+from streampca.stream.stream import Stream
+from streampca.stream.tenants import Change, Published, Records
+
+_KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
+_INSTEAD = "Use a Stream a tenant"
+#: Rows that `Fleet.run` pushes together.
+_ROWS = 4096
+#: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
+_ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
+_SHARD = 64  # records that are sealed together
+
+
+def check_algorithm(name: str, algorithm: Any) -> None:
+    """Raise `BadParameterError` unless a fleet can run the algorithm."""
+    fits = isinstance(algorithm, PrivateFPL) and isinstance(algorithm.noise, BLT)
+    fits = fits and isinstance(algorithm.solver, (Exact, Tracking)) and not algorithm.publish_regret
+    if not fits or algorithm.unit is not None or algorithm.has_calendar:
+        expected = "PrivateFPL with noise=BLT(), solver=Exact() or Tracking(), rows as its unit and inputs, and no regret"
+        raise BadParameterError(name, algorithm, expected, advice=_INSTEAD)
+
+
+@dataclass(slots=True, eq=False)
+class FleetStep:
+    """A tenant, or a total, after one of its rows. Releases are computed when they are read.
+
+    Attributes
+    ----------
+    key : key of the tenant; of a total, the first parts of the keys, a tuple.
+    t : number of its rows.
+    number : number of the release in the fleet, or None.
+    release : the release that the row completed, or None; in ``fleet[key]`` the latest. Publishable.
+    subspace : that of the release; the first coordinate axes without one. Publishable.
+    guarantee : of all releases of the fleet together.
+    bad_rows, dropped : in ``fleet[key]``, numbers of bad rows and of rows after the horizon. Curator only.
+    """
+
+    key: Any
+    t: int
+    _records: Records = field(repr=False)
+    _published: Published | None = field(default=None, repr=False)
+    bad_rows: int | None = None
+    dropped: int | None = None
+
+    @property
+    def number(self) -> int | None:
+        """Number of the release in the fleet, or None."""
+        return None if self._published is None else self._published.order
+
+    @property
+    def release(self) -> Release | None:
+        """The release, or None. Publishable."""
+        return None if self._published is None else self._records.release(self._published)
+
+    @property
+    def subspace(self) -> Subspace:
+        """Subspace of the release; the first coordinate axes without one. Publishable."""
+        first, release = self._records.first, self.release
+        d, k = first.n_features - int(first.algorithm.center), first.algorithm.n_components
+        return Subspace(np.eye(d, k)) if release is None else release.subspace
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Guarantee of all releases of the fleet together."""
+        return self._records.first.terms.guarantee
+
+
+class Fleet(AbstractContextManager["Fleet"]):
+    """Many small streams of one algorithm, one for each key.
+
+    Parameters
+    ----------
+    algorithm : a `PrivateFPL` with ``noise=BLT()`` and the solver `Exact` or `Tracking`, for every tenant.
+    features : names of the features, or their number.
+    bounds, row_norm, account, seed, key : as for `Stream`, without private bounds.
+    store : path of a database that makes the fleet durable; None keeps it in memory.
+    totals : algorithms for sums over tenants, with noise of their own: ``{0: algorithm}`` for the sum of all. If keys
+        are tuples, such as ``("eu", "shop-17")``, one for each number of first parts: ``{0: algorithm, 1: algorithm}``.
+    max_tenants_per_user : number m of tenants in which one unit has rows, at most one in each. The caller checks it.
+    on_exhausted : ``"raise"`` refuses a call with a row after the horizon of its tenant or total; ``"drop"`` counts
+        such a row there and does not add it.
+
+    Notes
+    -----
+    A key is text, bytes (1 to 255) or an integer. Its first row begins the tenant. Keys, and when rows come, are public
+    (`streampca.fleet` states the theorem). Every call is one commit: after an exception none of its rows is absorbed. A
+    tenant has at most 2**23 - 1 rows. A fleet cannot be copied, and a forked child cannot use it.
+
+    Examples
+    --------
+    >>> import streampca as sp
+    >>> algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=2)
+    >>> fleet = sp.Fleet(algorithm, features=2, row_norm=1.0)
+    >>> steps = fleet.push_many(["shop-1", "shop-2", "shop-1"], [[0.5, 0.1], [0.2, 0.3], [0.4, 0.1]])
+    >>> [(step.key, step.t) for step in steps], fleet["shop-2"].t, len(fleet)
+    ([('shop-1', 2)], 1, 2)
+    """
+
+    _store: FleetStore | None = None
+    _debit: bytes | None = None  # to be paid before the next row
+
+    def __init__(
+        self, algorithm: PrivateFPL, *, features: Sequence[str] | int, bounds: Any = None,
+        row_norm: float | None = None, store: str | os.PathLike[str] | None = None,
+        totals: Mapping[Any, PrivateFPL] | None = None, max_tenants_per_user: int = 1,
+        on_exhausted: Literal["raise", "drop"] = "raise", account: Account | None = None, seed: int | None = None,
+        key: bytes | None = None,
+    ) -> None:  # fmt: skip
+        if isinstance(bounds, str):
+            raise BadParameterError("bounds", bounds, "public bounds", advice=_INSTEAD)
+        check_algorithm("algorithm", algorithm)
+        template = Stream(
+            algorithm, bounds=bounds, row_norm=row_norm, features=features, regret=None, account=account, seed=seed,
+            key=key,
+        )  # fmt: skip
+        options: dict[str, Any] = {"max_tenants_per_user": max_tenants_per_user, "on_exhausted": on_exhausted}
+        self.begin(template, totals or {}, **options)
+        self._debit = template.engine.start_id
+        if store is not None:
+            self._store = FleetStore(store, options | {"totals": self._totals})
+            self._store.begin(template.engine)
+
+    def begin(
+        self, template: Stream, totals: Mapping[Any, PrivateFPL], max_tenants_per_user: int, on_exhausted: str
+    ) -> None:  # fmt: skip
+        """Begin without rows; ``template`` has the settings of a tenant."""
+        engine, m = template.engine, max_tenants_per_user
+        admission, algorithm = engine.now.admission, cast(PrivateFPL, engine.algorithm)
+        check_count("max_tenants_per_user", m)
+        if on_exhausted not in ("raise", "drop"):
+            raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
+        if admission.n_features is None:
+            raise BadParameterError("features", None, "names, or their number")
+        self._totals = {int(depth or 0): total for depth, total in totals.items()}
+        for total in self._totals.values():
+            check_algorithm("totals", total)
+            if (total.center, total.adjacency) != (algorithm.center, algorithm.adjacency):
+                raise BadParameterError("totals", total, "center= and adjacency= of the algorithm of the tenants")
+        self._engine, self._admission, self._drops = engine, admission, on_exhausted == "drop"
+        self._depth = 1 + max(self._totals, default=0)  # parts of a key; a key of one part is no tuple
+        self.guarantee = self._composed(engine.guarantee_of(admission), m)
+        source = engine.randomness, None if engine.randomness.is_seeded else engine.start_id
+        self._levels = [
+            Records(each, admission, self.guarantee, source, depth)
+            for depth, each in {self._depth: algorithm, **self._totals}.items()
+        ]
+        self._tenants = self._levels[0]
+        # Numbers of tenants begun, of retired ones, of releases and of commits; packets by keys and address; nonces.
+        self._now: dict[str, Any] = {"begun": 0, "retired": 0, "releases": 0, "commits": 0, "position": None}
+        self._now |= {"packets": {}, "taken": []}
+        self._pending: tuple[Change, int] | None = None
+        self._replay_seconds, self._lost = 0.0, ""
+        self.guard = Guard("fleet")
+        tell_of_forks(self)
+
+    def _composed(self, one: Guarantee, m: int) -> Guarantee:
+        """Return the guarantee of the whole fleet from that of one tenant, by the theorem of this module."""
+        assert one.mu is not None
+        mu = math.sqrt(m * one.mu**2 + m**2 * math.fsum(total.mu**2 for total in self._totals.values()))
+        return replace(
+            one, mu=mu, epsilon=one.epsilon if mu == one.mu else gaussian.epsilon_at(mu, one.delta),
+            unit="one row" if m == 1 else f"one unit in up to {m} tenants, with one row of each",
+            contribution="one row" if m == 1 else f"{m} rows",
+            scope=f"{one.scope} of each tenant, all together; the tenant of a row, and when it comes, are public",
+            theorem=f"{one.theorem}; parallel composition over tenants, adaptive",
+        )  # fmt: skip
+
+    @classmethod
+    def resume(cls, store: str | os.PathLike[str], *, moved: bool = False) -> Self:
+        """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
+        file, fleet = FleetStore(store), cls.__new__(cls)
+        file.rebuild(fleet, moved=moved)
+        fleet._store = file
+        if not fleet._now["commits"]:
+            fleet._debit = fleet._engine.start_id
+        if moved:
+            # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
+            fleet._debit = os.urandom(16)
+            fleet._event("moved", [], fleet._debit)
+        return fleet
+
+    # -- rows -----------------------------------------------------------------------
+
+    def push(self, key: Any, row: Any) -> FleetStep:
+        """Feed one row of a tenant. Raises as `push_many`."""
+        step = self._push_one(key, row)
+        if step is None:
+            found = [one for one in self.push_many([key], [row]) if one._records is self._tenants]
+            step = found[0] if found else FleetStep(key, self[key].t, self._tenants)
+        return step
+
+    @exclusive
+    def _push_one(self, key: Any, row: Any) -> FleetStep | None:
+        """Absorb a row of a tenant in memory, with few calls; None for a row that needs more."""
+        tenants, algorithm = self._tenants, self._tenants.algorithm
+        self._ready()
+        try:
+            place = tenants.places.get(key, -1)
+        except TypeError:  # not hashable
+            place = -1
+        if place < 0 or self._store is not None or self._totals:
+            return None
+        t = int(tenants.t[place]) + 1
+        if t > tenants.limit:
+            return None
+        admitted, counts = self._admission.row(row, t)
+        sums = tenants.sums[place] + tenants.products(admitted[0])
+        change: Change = [(tenants.sums, place, sums), (tenants.t, place, t)]
+        if counts.bad:
+            bad = tenants.all["bad"]
+            change.append((bad, place, bad[place] + counts.bad))
+        one = None
+        if t % algorithm.every == 0 or t == algorithm.horizon:
+            draft, before = tenants.draft(np.array([place])), self._now["releases"]
+            one = tenants.release_in(draft, 0, sums, t, before, None, [])
+            change = [(tenants.all, [place], draft[""]), (self._now, "releases", before + 1), *change]
+        self._pending = change, 0
+        self._settle()
+        return FleetStep(key, t, tenants, one)
+
+    @exclusive
+    def push_many(self, keys: Any, rows: Any, position: Position | None = None) -> list[FleetStep]:
+        """Feed rows of tenants, one key a row; return a step for each release, in order.
+
+        Parameters
+        ----------
+        keys : sequence of keys, or a column of a table.
+        rows : as for `Stream.push_many`.
+        position : of their source after these rows, kept in the same commit.
+
+        Raises
+        ------
+        BadRowError, BadParameterError, HorizonReachedError, TenantRetiredError
+            If a row has the wrong shape, a key is none or is retired, or a tenant has no row left. No row is absorbed.
+        """
+        self._ready()
+        names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
+        values = self._admission.all_values(as_block(rows), 1)
+        if len(names) != len(values):
+            raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
+        admitted, marks = self._admission.block(values, 1)
+        reasons = marks.reasons
+        bad = None if reasons is None else (reasons >= 0) & (reasons < len(REASONS))
+        return self._absorb(names, admitted, bad, position) if names else []
+
+    def _absorb(
+        self, names: list[Any], rows: FloatArray, bad: Mask | None, position: Any, fresh: Sequence[bytes] | None = None
+    ) -> list[FleetStep]:
+        """Absorb admitted rows in one commit; ``fresh`` are the bytes of a replay."""
+        change, steps, drawn, now = Change(), list[FleetStep](), list[bytes](), dict(self._now)
+        for records in self._levels:
+            own = records is self._tenants
+            keys = names if own else [name[: records.depth] if self._depth > 1 else () for name in names]
+            places = self._places(records, keys, change, now)
+            left = None if fresh is None else fresh[len(drawn) :]
+            more, released, used = records.absorb(places, rows, bad, self._drops, now["releases"], left)
+            change += more
+            drawn += used
+            now["releases"] += len(released)
+            steps += [FleetStep(keys[i], one.t, records, one) for i, one in released]
+        now["position"] = position
+        entry = None if self._store is None else ["rows", names, words_of(rows), bad, position, drawn]
+        self._commit(change, now, entry, steps, _ROW_SECONDS * len(rows) + _RELEASE_SECONDS * len(steps))
+        return steps
+
+    def _places(self, records: Records, keys: list[Any], change: Change, now: dict[str, Any]) -> IntArray:
+        """Return the places of keys; new ones are begun by ``change`` and counted in ``now``."""
+        try:
+            found: list[Any] = list(map(records.places.get, keys))
+        except TypeError:  # not hashable
+            raise BadParameterError("keys", ..., _KEYS) from None
+        if None in found:
+            begun, count = dict[Any, int](), len(records.places)
+            for i, key in enumerate(keys):
+                if found[i] is None:
+                    if key not in begun:
+                        self._check_key(key, records.depth)
+                        begun[key] = count + len(begun)
+                    found[i] = begun[key]
+            records.reserve(count + len(begun))
+            for key, place in begun.items():
+                now["begun"] += 1
+                records.all["number"][place] = now["begun"]  # of a place that nothing refers to before the commit
+                change.append((records.places, key, place))
+        places = np.array(found, dtype=np.int64)
+        if places.min() < 0:
+            key = keys[int(places.argmin())]
+            raise TenantRetiredError(f"tenant {key!r} was retired, and its budget is spent. Use another key")
+        return places
+
+    def _check_key(self, key: Any, depth: int) -> None:
+        """Raise `BadParameterError` unless a key, or the first parts of one, can begin a record."""
+        parts = key if self._depth > 1 or depth == 0 else (key,)
+        is_key = isinstance(parts, tuple) and len(parts) == depth
+        for part in parts if is_key else ():
+            size = len(part.encode() if isinstance(part, str) else part) if isinstance(part, (str, bytes)) else 1
+            is_key = is_key and type(part) in (str, bytes, int) and 0 < size < 256
+            is_key = is_key and (type(part) is not int or part.bit_length() < 64)
+        if not is_key:
+            raise BadParameterError("keys", key, f"a tuple of {self._depth}: {_KEYS}" if self._depth > 1 else _KEYS)
+
+    def run(self, rows: Any, key: str) -> Iterator[FleetStep]:
+        """Feed rows with a column of keys, lazily; yield a step for each release.
+
+        Parameters
+        ----------
+        rows : an iterable of mappings; or a source of `streampca.sources` in which ``key`` is a feature, a column of
+            whole numbers. A fleet continues such a source at its position, which is part of each commit: with the
+            messages of a Kafka topic, each counts once.
+        key : name of the column of keys.
+        """
+        if not isinstance(rows, RowSource):
+            left = iter(rows)
+            while batch := list(islice(left, _ROWS)):
+                yield from self.push_many([row[key] for row in batch], batch)
+            return
+        features, last = self._admission.features, self._now["position"]
+        if features is None or not {key, *features} <= set(rows.features):
+            raise UsageError(f"key={key!r}: the source has no such column, or lacks features of this fleet")
+        positioned = rows if isinstance(rows, PositionedSource) else None
+        if positioned is not None and self._now["commits"] and (last is None or last[0] != positioned.name):
+            raise UsageError("the previous rows came from another source. Continue that one, or begin a fleet")
+        columns = [rows.features.index(name) for name in (key, *features)]
+        found = positioned.blocks_from(last and last[1]) if positioned else ((block, None) for block in rows.blocks())
+        for block, after in found:
+            for start in range(0, len(block), _ROWS):
+                part = block[start : start + _ROWS, columns]
+                if not (np.abs(part[:, 0]) <= 2.0**53).all() or (part[:, 0] % 1.0).any():
+                    raise BadParameterError("key", key, "a column of whole numbers")
+                at = Position(positioned.name, after(start + len(part))) if positioned and after else None
+                yield from self.push_many(part[:, 0].astype(np.int64), part[:, 1:], at)
+                if positioned and at:
+                    positioned.durable(at.at)
+
+    # -- tenants that end or move -----------------------------------------------------
+
+    @exclusive
+    def retire(self, *keys: Any) -> None:
+        """End tenants: their records are erased, and their keys refused from then on, because their budget is spent."""
+        self._ready()
+        self._event("retire", list(keys))
+
+    @property
+    def address(self) -> str:
+        """Address of this fleet, to which another one hands over tenants. Public."""
+        return secret_of(self._engine, self._tenants.generation)[1].hex()
+
+    @exclusive
+    def hand_over(self, keys: Sequence[Any], to: str) -> bytes:
+        """Retire tenants here, and return a packet with which the fleet of address ``to`` continues them.
+
+        The packet is sealed for that fleet. Another call with the same keys and address returns the same packet. The
+        rows of the tenants stay in the totals of this fleet, and do not enter those of the other one.
+        """
+        self._ready()
+        name = encode([list(keys), to])
+        if name not in self._now["packets"]:
+            records = [self._tenants.all[self._place(self._tenants, key)].tobytes() for key in keys]
+            packet = packed_for(to, encode([self._law, list(keys), records]))
+            self._event("hand_over", list(keys), name, packet)
+        return bytes(self._now["packets"][name])
+
+    @exclusive
+    def take(self, packet: bytes) -> None:
+        """Continue the tenants of a packet from `hand_over`. `UsageError` unless it is for this fleet, and new."""
+        self._ready()
+        nonce, data = opened(*secret_of(self._engine, self._tenants.generation), packet)
+        law, keys, records = decode(data)
+        if law != self._law:
+            raise UsageError("packet: from a fleet with other parameters, or of another version. Make both alike")
+        if nonce in self._now["taken"] or any(_key(key) in self._tenants.places for key in keys):
+            raise UsageError("packet: it was taken before, or this fleet knows its tenants. Each is taken once")
+        self._event("take", keys, nonce, records)
+
+    @property
+    def _law(self) -> dict[str, Any]:
+        """What two fleets must share to continue each other's tenants. Public."""
+        label = label_of(self._tenants.algorithm, self._admission)
+        return {**label, "features": list(self._admission.features or ()), "depth": self._depth}
+
+    def _event(self, kind: str, stored: list[Any], *parts: Any) -> None:
+        """Commit an entry without rows; also in a replay."""
+        change, now, tenants, keys = Change(), dict(self._now), self._tenants, [_key(key) for key in stored]
+        if kind == "moved":
+            change = [(vars(records), "generation", parts[0]) for records in self._levels]
+        elif kind == "take":
+            nonce, records = parts
+            places = self._places(tenants, keys, change, now)
+            rows = np.frombuffer(b"".join(records), tenants.dtype).copy()
+            # Later vectors are drawn with the keys of this fleet. Numbers name chains here, and releases count from 0.
+            rows["number"], rows["order"] = tenants.all["number"][places], 0
+            now["taken"] = [*now["taken"], nonce]
+            change.append((tenants.all, places, rows))
+        else:
+            places = np.unique([self._place(tenants, key) for key in keys])
+            change = [(tenants.all, places, np.zeros(len(places), tenants.dtype))]
+            change += [(tenants.places, key, -1) for key in keys]
+            now["retired"] += len(places)
+            now["packets"] = {**now["packets"], **({parts[0]: parts[1]} if parts else {})}
+        self._commit(change, now, [kind, stored, *parts])
+
+    # -- the commit -------------------------------------------------------------------
+
+    def _ready(self) -> None:
+        """Raise if no row is accepted; complete an interrupted commit; pay before the first row."""
+        if self._lost:
+            raise StoreLockedError(self._lost)
+        if self._pending is not None:
+            self._settle()
+        if self._debit is not None:
+            if self._engine.account is not None:
+                self._engine.account.debit(self.guarantee, self._debit)
+            self._debit = None
+
+    def _commit(
+        self, change: Change, now: dict[str, Any], entry: Any, steps: Sequence[FleetStep] = (), seconds: float = 0.0
+    ) -> None:  # fmt: skip
+        """Commit a change: to the store, if there is one, then here."""
+        now["commits"] += 1
+        change += [(self._now, name, value) for name, value in now.items()]
+        # Without a store this is the commit point, else the transaction: `_settle` decides after an interrupt.
+        self._pending = change, now["commits"]
+        if self._store is not None:
+            self._store.append(encode(entry), self._kept(steps))
+        self._settle()
+        self._replay_seconds += seconds
+        if self._store is not None:
+            size = sum(len(records.places) * records.dtype.itemsize for records in self._levels)
+            if self._replay_seconds > _REPLAY or self._store.logged > max(size, 2**20):
+                self._fold()
+
+    def _settle(self) -> None:
+        """Make the assignments of the latest commit, unless its transaction failed."""
+        if self._pending is not None:
+            change, number = self._pending
+            if self._store is None or self._store.noted() >= number:
+                for target, place, value in change:
+                    target[place] = value
+            self._pending = None
+
+    def _kept(self, steps: Sequence[FleetStep]) -> list[tuple[int, bytes]]:
+        """Return the releases of steps with their numbers, as they are stored. Publishable."""
+        return [
+            (one.order, encode([self._levels.index(step._records), step.key, *one]))
+            for step in steps
+            if (one := step._published) is not None
+        ]
+
+    def _fold(self) -> None:
+        """Replace the log of the store by the records."""
+        assert self._store is not None
+        keys = [[list(records.places), list(records.places.values())] for records in self._levels]
+        packets = list(self._now["packets"].items())
+        state = encode([{**self._now, "packets": packets}, keys, [records.generation for records in self._levels]])
+
+        def pieces() -> Iterator[bytes]:
+            yield state
+            for records in self._levels:
+                for start in range(0, len(records.places), _SHARD):
+                    yield records.all[start : min(start + _SHARD, len(records.places))].tobytes()
+
+        self._store.fold(pieces())
+        self._replay_seconds = 0.0
+
+    def restore(self, pieces: Iterator[bytes]) -> None:
+        """Set an empty fleet to the state of `_fold`."""
+        now, keys, generations = decode(next(pieces))
+        self._now |= {**now, "packets": dict(now["packets"])}
+        for records, (names, places), generation in zip(self._levels, keys, generations, strict=True):
+            records.reserve(len(names))
+            records.places.update(zip(map(_key, names), places, strict=True))
+            records.generation = generation
+            for start in range(0, len(names), _SHARD):
+                part = np.frombuffer(next(pieces), records.dtype)
+                records.all[start : start + len(part)] = part
+
+    def replay(self, entry: list[Any]) -> list[tuple[int, bytes]]:
+        """Make an entry of the log again; return its releases as they are stored."""
+        if entry[0] != "rows":
+            self._event(*entry)
+            return []
+        names, words, bad, position, fresh = entry[1:]
+        return self._kept(self._absorb([_key(name) for name in names], words * STEP, bad, position, fresh))
+
+    # -- reading ----------------------------------------------------------------------
+
+    def _place(self, records: Records, key: Any) -> int:
+        place = records.places.get(key)
+        if place is None:
+            raise KeyError(key)
+        if place < 0:
+            raise TenantRetiredError(f"tenant {key!r} was retired, and its record is erased")
+        return place
+
+    @exclusive
+    def _view(self, records: Records, key: Any) -> FleetStep:
+        self._settle()
+        place = self._place(records, key)
+        bad, over = (int(records.all[name][place]) for name in ("bad", "over"))
+        return FleetStep(key, int(records.t[place]), records, records.latest(place), bad, over)
+
+    def __getitem__(self, key: Any) -> FleetStep:
+        return self._view(self._tenants, key)
+
+    def total(self, *prefix: Any) -> FleetStep:
+        """Return the sum over all tenants, or over those whose keys begin with these parts."""
+        for records in self._levels[1:]:
+            if records.depth == len(prefix):
+                return self._view(records, prefix)
+        raise UsageError(f"totals: none for keys of {len(prefix)} parts. Pass totals=")
+
+    @exclusive
+    def releases(self, since: int = 0) -> Iterator[FleetStep]:
+        """Return the releases after that of number ``since``, in order. Publishable.
+
+        In memory these are the latest of each tenant and total; a store has all.
+        """
+        self._settle()
+        if self._store is not None:
+            return map(self._read, self._store.kept(since))
+        found = []
+        for records in self._levels:
+            for key, place in records.places.items():
+                one = records.latest(place) if place >= 0 else None
+                if one is not None and one.order > since:
+                    found.append(FleetStep(key, one.t, records, one))
+        return iter(sorted(found, key=lambda step: step.number or 0))
+
+    def _read(self, data: bytes) -> FleetStep:
+        level, key, *one = decode(data)
+        published = Published(*one)
+        return FleetStep(_key(key), published.t, self._levels[level], published)
+
+    def __len__(self) -> int:
+        return len(self._tenants.places) - int(self._now["retired"])
+
+    def __contains__(self, key: object) -> bool:
+        return self._tenants.places.get(key, -1) >= 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([key for key, place in self._tenants.places.items() if place >= 0])
+
+    def __repr__(self) -> str:
+        return f"<Fleet of {self._tenants.algorithm!r}, {len(self)} tenants: {self.guarantee.brief}>"
+
+    def __reduce__(self) -> Any:
+        raise UsageError("a fleet cannot be copied or pickled. Two copies would spend the budget of each tenant twice")
+
+    def after_fork(self) -> None:
+        """Leave the fleet to the parent."""
+        self._lost = "this fleet belongs to the parent process of this one. Use it there"
+
+    def close(self) -> None:
+        """Close the store; the fleet accepts no more rows."""
+        if self._store is not None:
+            self._store.close()
+            self._lost = "the store of this fleet was closed. Continue with Fleet.resume(store)"
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _key(stored: Any) -> Any:
+    """Return a key as it was before it was encoded."""
+    return tuple(stored) if isinstance(stored, list) else stored

@@ -1,0 +1,351 @@
+"""Durable fleets: resumed to the bit, whole commits, copies, moved tenants and what the files show."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+
+import fleet_crash as script
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca import fleet as module
+from streampca.errors import (
+    BadParameterError,
+    BudgetExhaustedError,
+    HorizonReachedError,
+    StoreCorruptError,
+    StoreForkedError,
+    StoreLockedError,
+    StoreUnwritableError,
+    TenantRetiredError,
+    UsageError,
+    WrongKeyError,
+)
+
+FPL = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=7, horizon=100)
+ROWS = np.random.default_rng(0).normal(size=(600, 5))
+ROWS[7, 2] = np.nan
+KEYS = [("eu" if i % 2 else b"us", i % 9) for i in range(600)]
+TOTALS = {0: replace(FPL, release_every=50, horizon=None), 1: replace(FPL, release_every=50, horizon=None)}
+
+
+def fleet(path, algorithm=FPL, **given):
+    return sp.Fleet(algorithm, store=path, **{"features": 5, "row_norm": 1.0, "totals": TOTALS} | given)
+
+
+def same(one, other):
+    for first, second in zip(one._levels, other._levels, strict=True):
+        assert first.places == second.places
+        assert first.generation == second.generation
+        assert first.all[: len(first.places)].tobytes() == second.all[: len(second.places)].tobytes()
+    assert one._now == other._now
+
+
+def texts(steps):
+    return [(step.number, step.key, step.t, step.release.to_json()) for step in steps]
+
+
+@pytest.mark.parametrize("solver", ["exact", "tracking"])
+@pytest.mark.parametrize("seed", [3, None])
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_resumed_fleet_is_the_one_that_was_closed(tmp_path, solver, seed, fold):
+    path = tmp_path / "fleet.db"
+    with fleet(path, replace(FPL, solver=solver), seed=seed) as one:
+        steps = one.push_many(KEYS[:200], ROWS[:200])
+        steps += one.push_many(KEYS[200:300], ROWS[200:300])
+        one.retire(("eu", 1))
+        step = one.push(("eu", 3), ROWS[0])
+        assert step.t == one["eu", 3].t
+        if fold:
+            one._fold()
+            one.push_many(KEYS[302:304], ROWS[302:304])
+    # Releases of a call come tenants first.
+    numbers = [step.number for step in steps]
+    assert numbers == sorted(numbers)
+    with sp.Fleet.resume(path) as again:
+        same(one, again)
+        assert (repr(again), again.guarantee) == (repr(one), one.guarantee)
+        kept = texts(again.releases())
+        assert kept[: len(steps)] == texts(steps)
+        assert texts(again.releases(since=kept[5][0])) == kept[6:]
+        assert again.total().t == one._levels[1].t[0]
+        with pytest.raises(TenantRetiredError):
+            again.push(("eu", 1), ROWS[0])
+
+
+def test_a_resumed_fleet_draws_the_noise_of_one_that_went_through(tmp_path):
+    whole = fleet(None, seed=1)
+    expected = whole.push_many(KEYS[:300], ROWS[:300]) + whole.push_many(KEYS[300:], ROWS[300:])
+    with fleet(tmp_path / "fleet.db", seed=1) as one:
+        steps = one.push_many(KEYS[:300], ROWS[:300])
+    with sp.Fleet.resume(tmp_path / "fleet.db") as one:
+        steps += one.push_many(KEYS[300:], ROWS[300:])
+    strip = [(number, key, t) for number, key, t, _ in texts(steps)]
+    assert strip == [(number, key, t) for number, key, t, _ in texts(expected)]
+    assert [step.release.packed.tobytes() for step in steps] == [step.release.packed.tobytes() for step in expected]
+
+
+def test_records_replace_the_log_when_its_replay_takes_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_REPLAY", 1e-3)
+    with fleet(tmp_path / "fleet.db") as one:
+        for start in range(0, 600, 50):
+            one.push_many(KEYS[start : start + 50], ROWS[start : start + 50])
+        entries = one._store._database.first("SELECT count(*) FROM log")[0]
+        assert entries < 6
+    with sp.Fleet.resume(tmp_path / "fleet.db") as again:
+        same(one, again)
+
+
+@pytest.mark.parametrize(
+    ("times", "rows"),
+    [pytest.param(5, 5_000, marks=pytest.mark.ci), pytest.param(100, 60_000, marks=pytest.mark.long)],
+)
+def test_fleets_that_are_killed_at_random_moments(times, rows):
+    command = [sys.executable, script.__file__, "--times", str(times), "--rows", str(rows)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"'times': {times}" in done.stdout
+
+
+def test_the_check_of_killed_fleets_rejects_a_lost_row_and_another_release(tmp_path):
+    with script.opened(tmp_path / "fleet.db") as one:
+        for _ in one.run(script.Numbers(400), key="shop"):
+            pass
+    (tmp_path / "world").touch()
+    script.check(tmp_path, 400)
+    with pytest.raises(AssertionError, match="lost or doubled"):
+        script.check(tmp_path, 401)
+    (tmp_path / "world").write_text("1 3 5 0123456789abcdef\n")
+    with pytest.raises(AssertionError, match="differs"):
+        script.check(tmp_path, 400)
+
+
+def test_a_source_continues_at_its_position(tmp_path):
+    source, heard = script.Numbers(500), []
+    source.durable = heard.append
+    with script.opened(tmp_path / "fleet.db") as one:
+        run = one.run(source, key="shop")
+        for _ in range(20):
+            next(run)
+        done = one._now["position"][1]
+        assert 0 < heard[-1] <= done < 500
+    with script.opened(tmp_path / "fleet.db") as again:
+        for _ in again.run(source, key="shop"):
+            pass
+        assert sum(again[key].t for key in again) == again.total().t == heard[-1] == 500
+        source.name = "another"
+        with pytest.raises(UsageError, match="another source"):
+            next(again.run(source, key="shop"))
+
+
+def test_a_commit_that_fails_leaves_the_calls_before(tmp_path):
+    path = tmp_path / "fleet.db"
+    with fleet(path) as one:
+        one.push_many(KEYS[:50], ROWS[:50])
+        one._store._database.db.execute("PRAGMA max_page_count = 1")  # as on a full disk
+        before = dict(one._now)
+        with pytest.raises(StoreUnwritableError):
+            one.push_many([("new", i) for i in range(5000)], np.ones((5000, 5)))
+        assert ("new", 0) not in one
+        assert one.total().t == 50
+        assert one._now == before
+        one._store._database.db.execute("PRAGMA max_page_count = 1073741823")
+        one.push_many(KEYS[50:60], ROWS[50:60])
+    with sp.Fleet.resume(path) as again:
+        same(one, again)
+        assert again.total().t == 60
+
+
+def test_an_interrupt_after_the_transaction_keeps_the_call(tmp_path, monkeypatch):
+    class Stop(BaseException):
+        pass
+
+    with fleet(tmp_path / "fleet.db") as one:
+        append = one._store.append
+
+        def interrupted(*given):
+            append(*given)
+            raise Stop
+
+        monkeypatch.setattr(one._store, "append", interrupted)
+        with pytest.raises(Stop):
+            one.push_many(KEYS[:50], ROWS[:50])
+        monkeypatch.setattr(one._store, "append", append)
+        assert one.total().t == 50
+        one.push_many(KEYS[50:60], ROWS[50:60])
+    with sp.Fleet.resume(tmp_path / "fleet.db") as again:
+        same(one, again)
+
+
+def test_copies_that_are_set_back_are_refused_or_paid_for(tmp_path):
+    path, copy = tmp_path / "fleet.db", tmp_path / "copy.db"
+    with sp.Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget("rows", sp.Budget(1.2, 1e-6))
+        with fleet(path, totals=None, account=ledger.account("rows")) as one:
+            one.push_many([1, 2] * 7, ROWS[:14])
+        shutil.copy(path, copy)
+        with sp.Fleet.resume(path) as one:
+            one.push(1, ROWS[0])
+        shutil.copy(copy, path)
+        with pytest.raises(StoreForkedError):
+            sp.Fleet.resume(path)
+        with sp.Fleet.resume(path, moved=True) as again, pytest.raises(BudgetExhaustedError):  # sqrt(2) times mu
+            again.push(1, ROWS[0])
+        assert len(ledger.balance("rows").entries) == 1
+
+
+def test_a_moved_fleet_is_another_run_with_noise_of_its_own(tmp_path):
+    path, there = tmp_path / "fleet.db", tmp_path / "there"
+    with fleet(path, totals=None) as one:
+        one.push_many([1] * 7, ROWS[:7])
+    there.mkdir()
+    for name in tmp_path.glob("fleet.db*"):
+        shutil.copy(name, there)
+    with sp.Fleet.resume(path) as one, sp.Fleet.resume(there / "fleet.db", moved=True) as other:
+        first, second = (each.push_many([1] * 7, ROWS[7:14])[0].release for each in (one, other))
+        assert not np.array_equal(first.packed, second.packed)
+        assert first.terms.run["name"] != second.terms.run["name"]
+        assert one.address != other.address
+    with sp.Fleet.resume(there / "fleet.db") as again:
+        same(other, again)
+
+
+def test_a_fleet_has_one_writer_and_its_own_key(tmp_path):
+    path = tmp_path / "fleet.db"
+    with fleet(path) as one:
+        one.push_many(KEYS[:50], ROWS[:50])
+        with pytest.raises(StoreLockedError):
+            sp.Fleet.resume(path)
+        with pytest.raises((UsageError, StoreLockedError)):
+            fleet(path)
+    with pytest.raises(StoreLockedError, match="was closed"):
+        one.push(("eu", 3), ROWS[0])
+    with pytest.raises(StoreCorruptError):
+        sp.Stream.resume(sp.Store(path))
+    with pytest.raises(UsageError):
+        fleet(path)
+    (tmp_path / "fleet.db.key").rename(tmp_path / "elsewhere")
+    with pytest.raises(WrongKeyError):
+        sp.Fleet.resume(path)
+    with pytest.raises(UsageError, match="no run"):
+        sp.Fleet.resume(tmp_path / "missing.db")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM log WHERE number = 2",
+        "DELETE FROM log WHERE number = 3",
+        "UPDATE log SET sealed = (SELECT sealed FROM log WHERE number = 1) WHERE number = 2",
+        "UPDATE log SET sealed = 7 WHERE number = 2",
+        "DELETE FROM records WHERE number = 2",
+        "UPDATE records SET sealed = (SELECT sealed FROM records WHERE number = 2) WHERE number = 3",
+    ],
+)
+def test_damage_is_found(tmp_path, damage):
+    path = tmp_path / "fleet.db"
+    with fleet(path) as one:
+        for start in range(0, 300, 100):
+            one.push_many(KEYS[start : start + 100], ROWS[start : start + 100])
+        if "records" in damage:
+            one._fold()
+    with sqlite3.connect(path) as db:
+        assert db.execute(damage).rowcount == 1
+    db.close()
+    with pytest.raises(StoreCorruptError):
+        sp.Fleet.resume(path)
+
+
+@pytest.mark.parametrize(
+    "damage", ["DELETE FROM releases WHERE number = 4", "UPDATE releases SET record = x'00' WHERE number = 4"]
+)
+def test_damaged_releases_are_found_when_they_are_read(tmp_path, damage):
+    path = tmp_path / "fleet.db"
+    with fleet(path) as one:
+        one.push_many(KEYS[:300], ROWS[:300])
+    with sqlite3.connect(path) as db:
+        db.execute(damage)
+    db.close()
+    with sp.Fleet.resume(path) as one, pytest.raises(StoreCorruptError):
+        list(one.releases())
+
+
+def test_the_database_shows_nothing_of_rows_without_its_key(tmp_path):
+    path, names = tmp_path / "fleet.db", []
+    for value in (0.25, 0.5):  # two fleets whose rows differ have files of one size, and no row in the clear
+        folder = tmp_path / str(value)
+        folder.mkdir()
+        with fleet(folder / "fleet.db", totals=None, features=2) as one:
+            one.push_many(["a"] * 5, np.full((5, 2), value))
+            one._fold()
+            one.push_many(["a"] * 1, np.full((1, 2), value))
+        data = (folder / "fleet.db").read_bytes()
+        steps = np.full(2, value * 2**20, dtype=np.int32).tobytes()
+        assert steps not in data
+        assert np.full(2, value).tobytes() not in data
+        names.append(len(data))
+    assert names[0] == names[1]
+    assert not path.exists()
+
+
+def test_a_tenant_moves_once(tmp_path):
+    with fleet(tmp_path / "a.db") as one, fleet(tmp_path / "b.db") as other, fleet(tmp_path / "c.db") as third:
+        one.push_many(KEYS[:200], ROWS[:200])
+        keys = [("eu", 3), (b"us", 0)]
+        before = {key: one[key] for key in keys}
+        packet = one.hand_over(keys, other.address)
+        assert one.hand_over(keys, other.address) == packet
+        for wrong, where in ((third, packet), (other, packet[:-1] + bytes([packet[-1] ^ 1])), (other, b"short")):
+            with pytest.raises(UsageError, match="packet"):
+                wrong.take(where)
+        other.take(packet)
+        with pytest.raises(UsageError, match="taken before"):
+            other.take(packet)
+        with pytest.raises(TenantRetiredError):
+            one.hand_over(keys, third.address)
+        with pytest.raises(TenantRetiredError):
+            one.push(keys[0], ROWS[0])
+        with pytest.raises(BadParameterError, match="to="):
+            one.hand_over([("eu", 5)], "nowhere")
+        assert one.total().t == 200
+        other.push_many(keys, ROWS[:2])
+        assert other.total().t == 2  # the rows of before stay in the totals of the first fleet
+        for key in keys:
+            assert other[key].t == before[key].t + 1
+            assert np.array_equal(other[key].release.packed, before[key].release.packed)
+    for path, last in (("a.db", one), ("b.db", other)):
+        with sp.Fleet.resume(tmp_path / path) as again:
+            same(again, last)
+            if path == "a.db":
+                assert again.hand_over(keys, other.address) == packet
+            else:
+                again._fold()
+                with pytest.raises(UsageError, match="taken before"):
+                    again.take(packet)
+
+
+def test_a_moved_tenant_has_the_sums_and_noise_levels_of_one_that_stayed(tmp_path):
+    one, other, stayed = (fleet(None, totals=None) for _ in range(3))
+    steps = one.push_many([5] * 30, ROWS[:30])
+    other.take(one.hand_over([5], other.address))
+    steps += other.push_many([5] * 70, ROWS[30:100])
+    alone = stayed.push_many([5] * 100, ROWS[:100])
+    assert [(s.t, s.release.details["joint_noise_std"]) for s in steps] == [
+        (s.t, s.release.details["joint_noise_std"]) for s in alone
+    ]
+    assert np.array_equal(other._tenants.sums[0], stayed._tenants.sums[0])
+    with pytest.raises(HorizonReachedError):
+        other.push(5, ROWS[0])
+
+
+@pytest.mark.parametrize(
+    "changed", [{"row_norm": 2.0}, {"algorithm": replace(FPL, epsilon=2.0)}, {"features": list("abcde")}]
+)
+def test_fleets_with_other_parameters_do_not_exchange_tenants(changed):
+    one, other = fleet(None, totals=None), fleet(None, **{"totals": None} | changed)
+    one.push("a", ROWS[0])
+    with pytest.raises(UsageError, match="other parameters"):
+        other.take(one.hand_over(["a"], other.address))
