@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from streampca.rows import people
 from streampca.rows.people import NOBODY, Budgets, People, commonly_weighted
 
 ENCODERS = {
-    "blt": GeometricBLT, "tree": BinaryTree, "anytime": lambda horizon: AnytimeBLT(),
-    "restarted": lambda horizon: AnytimeBLT(restart_after=11), "stationary": lambda horizon: StationaryBLT(9),
-    "twin": lambda horizon: WindowDifference(9), "forgetting": lambda horizon: ForgettingBLT(9),
+    "blt": lambda horizon: GeometricBLT(horizon, 1.0), "tree": lambda horizon: BinaryTree(horizon, 1.0),
+    "anytime": lambda horizon: AnytimeBLT(1.0), "restarted": lambda horizon: AnytimeBLT(1.0, restart_after=11),
+    "stationary": lambda horizon: StationaryBLT(9, 1.0), "twin": lambda horizon: WindowDifference(9, 1.0),
+    "forgetting": lambda horizon: ForgettingBLT(9, 1.0),
 }  # fmt: skip
 #: Encoders of which P is exact.
 EXACT = ("blt", "tree")
@@ -54,9 +56,8 @@ def costs(rows, inputs, encoder, *, reward):
 
 
 def dense(mechanism, n):
-    encoder = strategy(mechanism, n) * mechanism.sensitivity / mechanism.mu
-    largest = np.linalg.norm(encoder, axis=0).max()
-    return encoder / largest if mechanism.horizon else encoder
+    """Return the encoder whose columns have norms of at most 1."""
+    return strategy(mechanism, n)
 
 
 def largest(*, centered, reward):
@@ -152,7 +153,7 @@ def worlds(seed):
 
 
 def outcome(rows, names, inputs, cuts=()):
-    budgets = made(GeometricBLT(100), Person(max_rows=5))
+    budgets = made(GeometricBLT(100, 1.0), Person(max_rows=5))
     out, after = fed(budgets, rows, names, inputs, cuts)
     budgets.enter(after.changes)
     return out, after, budgets.states(), budgets
@@ -202,7 +203,7 @@ def test_rows_past_max_rows_do_not_count():
 
 def test_zero_rows_cost_nothing_and_need_no_name():
     rows = np.zeros((3, 2))
-    out, after = made(GeometricBLT(4), Person()).weighted(NOBODY, rows, [None] * 3, [1, 2, 3])
+    out, after = made(GeometricBLT(4, 1.0), Person()).weighted(NOBODY, rows, [None] * 3, [1, 2, 3])
     assert not out.any()
     assert after == People()
 
@@ -212,16 +213,19 @@ def test_the_weight_is_the_root_of_its_equation():
     rng = np.random.default_rng(3)
     for _ in range(20):
         horizon, d = int(rng.integers(2, 30)), 3
-        mechanism, unit = GeometricBLT(horizon), Person(max_rows=1000)
+        mechanism, unit = GeometricBLT(horizon, 1.0), Person(max_rows=1000)
         rows = admitted(rng, 12, d, "short", centered=False)
         inputs = np.sort(rng.integers(1, horizon + 1, size=12)).tolist()
         out, _ = fed(made(mechanism, unit), rows, [b"a"] * 12, inputs)
         encoder = dense(mechanism, horizon)
         for i in range(12):
+
             def cost(weight, i=i):
                 now = np.vstack([out[:i], math.sqrt(weight) * rows[i : i + 1]])
                 return costs(now, inputs[: i + 1], encoder, reward=0.0)
 
+            if cost(0.0) > 1.0 - 1e-6:  # her budget is spent
+                break
             low, high = 0.0, 1.0
             if cost(1.0) > 1.0:
                 for _ in range(40):
@@ -242,7 +246,7 @@ def test_truncation_that_enlarges_a_product_is_undone(monkeypatch):
         for _ in range(300):
             unit = Person(budget=1e-3, max_rows=1000)
             rows = lattice(rng.standard_normal((6, 3)) * 0.02)
-            out, _ = fed(made(BinaryTree(1), unit), rows, [b"a"] * 6, [1] * 6)
+            out, _ = fed(made(BinaryTree(1, 1.0), unit), rows, [b"a"] * 6, [1] * 6)
             found = max(found, float(np.linalg.norm(out.T @ out)) / 1e-3)
         return found
 
@@ -283,15 +287,16 @@ def test_spent_people_are_a_set():
     assert len(spent._table) <= 60 * 3000
 
 
-def interrupted_at(count: int, act: Any) -> bool:
-    """Run a call, and interrupt it at its line ``count``; return whether it came to an end before."""
-    import sys
-
-    left = [count]
+def interrupted_at(count: int, act: Any, code: Any = None) -> bool:
+    """Run a call and interrupt it at its instruction ``count``, of calls of ``code`` only; return whether it ended."""
+    left, depth = [count], []
 
     def trace(frame: Any, event: str, _: Any) -> Any:
+        if code is not None and frame.f_code is not code:
+            return None
+        depth.append(frame)
         frame.f_trace_opcodes = True
-        if event == "opcode":
+        if event == "opcode" and (code is None or frame is depth[0]):
             left[0] -= 1
             if left[0] == 0:
                 raise KeyboardInterrupt
@@ -309,20 +314,20 @@ def interrupted_at(count: int, act: Any) -> bool:
 
 
 def test_an_interrupt_loses_no_spent_person():
-    """At each instruction at which the set grows."""
-    ids = [np.random.default_rng(7).bytes(people.ID_BYTES * 43)[16 * i : 16 * (i + 1)] for i in range(43)]
-    count, is_done = 1, False
+    """At each instruction of a call at which the set grows."""
+    data = np.random.default_rng(7).bytes(44 * people.ID_BYTES)
+    ids = [data[i : i + people.ID_BYTES] for i in range(0, len(data), people.ID_BYTES)]
+    count, is_done = 0, False
     while not is_done:
-        spent = people._Spent()
+        spent, count = people._Spent(), count + 1
         for one in ids[:-1]:
             spent.add(one)
-        is_done = interrupted_at(count, lambda spent=spent: spent.add(ids[-1]))
+        is_done = interrupted_at(count, lambda spent=spent: spent.add(ids[-1]), people._Spent.add.__code__)
+        assert all(one in spent for one in ids[:-1])
         spent.add(ids[-1])
-        if count % 50 == 1 or is_done or len(spent._table) > 1024:
-            assert all(one in spent for one in ids)
-            assert sorted(spent.ids()) == sorted(ids)
-        count += 37
-    assert len(spent._table) == 96 * people.ID_BYTES
+        assert sorted(spent.ids()) == sorted(ids)
+        assert len(spent._table) == 96 * people.ID_BYTES
+    assert count > 40
 
 
 def test_an_interrupt_leaves_the_people_before_or_after():
@@ -330,7 +335,7 @@ def test_an_interrupt_leaves_the_people_before_or_after():
     names = [b"a", b"b", b"a", b"c", b"a", b"b"]
     expected, _, states, _ = outcome(rows, names, [1, 2, 3, 4, 5, 6])
     for count in range(1, 3000, 97):
-        budgets = made(GeometricBLT(100), Person(max_rows=5))
+        budgets = made(GeometricBLT(100, 1.0), Person(max_rows=5))
         out, after = budgets.weighted(NOBODY, rows[:3], names[:3], [1, 2, 3])
         interrupted_at(count, lambda b=budgets, a=after: b.weighted(a, rows[3:], names[3:], [4, 5, 6]))
         rest, last = budgets.weighted(after, rows[3:], names[3:], [4, 5, 6])
