@@ -51,8 +51,9 @@ def run_command(rows: Path, store: Path) -> list[str]:
     """Return the command that begins a durable run of the file."""
     end = START + timedelta(days=DAYS)
     return command(
-        "run", rows, "-k", 2, "--epsilon", 1, "--bounds", BOUNDS, "--set", "unit=person", "--release-every", "1d",
-        "--start", START.isoformat(), "--end", end.isoformat(), "--read", "time=at", "--seed", 7, "--store", store,
+        "run", rows, "-k", 2, "--epsilon", 1, "--bounds", BOUNDS, "--release-every", "1d",
+        "--start", START.isoformat(), "--read", f"end={end.isoformat()}", "--read", "time=at",
+        "--unit", "person", "--seed", 7, "--store", store,
         "--set", "store.commit_every=1", "--out", store.with_suffix(".jsonl"), "--no-live", "--quiet",
     )  # fmt: skip
 

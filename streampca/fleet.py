@@ -67,7 +67,7 @@ def check_algorithm(name: str, algorithm: Any) -> None:
     fits = isinstance(algorithm, PrivateFPL) and isinstance(algorithm.noise, BLT)
     fits = fits and isinstance(algorithm.solver, (Exact, Tracking)) and not algorithm.publish_regret
     if not fits or algorithm.unit is not None or algorithm.has_calendar:
-        expected = "PrivateFPL with noise=BLT(), solver=Exact() or Tracking(), rows as its unit and inputs, and no regret"
+        expected = "PrivateFPL of rows with noise=BLT(), solver=Exact() or Tracking(), and no regret"
         raise BadParameterError(name, algorithm, expected, advice=_INSTEAD)
 
 
@@ -373,7 +373,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise UsageError("the previous rows came from another source. Continue that one, or begin a fleet")
         columns = [rows.features.index(name) for name in (key, *features)]
         found = positioned.blocks_from(last and last[1]) if positioned else ((block, None) for block in rows.blocks())
-        for block, after in found:
+        for block, after, *_ in found:
             for start in range(0, len(block), _ROWS):
                 part = block[start : start + _ROWS, columns]
                 if not (np.abs(part[:, 0]) <= 2.0**53).all() or (part[:, 0] % 1.0).any():

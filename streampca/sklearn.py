@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streampca.conversion import as_floats
-from streampca.errors import UsageError, needs
+from streampca.errors import BadParameterError, UsageError, needs
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.counts import check_components, check_switch
 from streampca.linalg.eigen import fix_signs, signs_like
@@ -33,6 +33,7 @@ from streampca.linalg.scale import Bounds
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.unit import Person
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.linear import pca
@@ -78,6 +79,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         public) or by any row (``"replace"``).
     on_missing, missing_rates, correct : what becomes of missing cells, as in `streampca.Stream`; `partial_fit` takes
         public shares only.
+    unit : a `Person` without ``column``: all rows of a person are protected together, by the names that ``fit(X,
+        person=...)`` gets. None protects rows.
     ledger, data_set : ledger file, and name of the data set whose budget pays before the first row. Every `fit`, every
         clone and every copy that continues pays.
     random_state : for tests: not private against anyone who knows it. None draws a fresh key from the system.
@@ -121,6 +124,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     correct: bool = True
     ledger: str | PathLike[str] | None = None
     data_set: str | None = None
+    unit: Person | None = None
     random_state: int | np.random.RandomState | None = None
     # Attributes of a fitted estimator, which type checkers know by these lines.
     n_components_: int = field(init=False)
@@ -139,14 +143,16 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     feature_names_in_: npt.NDArray[Any] = field(init=False)
 
     @exclusive
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Create one release of all rows, an array, sparse matrix or table. Discard previous results."""
-        X = self._read(X, reset=True)
+    def fit(self, X: Any, y: Any = None, person: Any = None) -> Self:
+        """Create one release of all rows, an array, sparse matrix or table. Discard previous results.
+
+        ``person`` has the name of each row's person, for an estimator with a ``unit``.
+        """
+        X, names = self._read(X, reset=True), self._names(person, X)
         # One release after all rows: the tree and BLT mechanisms of one leaf are the Gaussian mechanism.
         stream = self._new_stream(PrivateFPL, horizon=X.shape[0], release_every=X.shape[0])
         try:
-            for block in _blocks(X):
-                stream.push_many(block)
+            self._push(stream, X, names)
         finally:
             # Also if a warning is raised as an error: the release exists, and its budget is spent.
             if stream.release is not None:
@@ -157,7 +163,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     @exclusive
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, person: Any = None) -> Self:
         """Absorb one more batch, as in `fit`, and create one more release.
 
         Sizes of batches must not depend on the rows. One row is enough. If the first batch is interrupted, the next
@@ -167,6 +173,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # A stream without rows is of a first batch that was interrupted or refused.
         before = None if stream is None or not stream.t else getattr(self, "components_", None)
         X = self._read(X, reset=stream is None or not stream.t)
+        names = self._names(person, X)
         if stream is None or not stream.t:
             if self.bounds == "private":
                 raise UsageError("bounds='private' needs all rows: use fit, or pass public bounds")
@@ -176,6 +183,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 # Hashed after a seed was drawn from `random_state`, which changes its state. One call sets both.
                 self.__dict__.update(_stream=stream, _stream_of=self._configuration())
         try:
+            if names is not None:
+                self._push(stream, X, names)
+                return self
             # One block a batch, hence one release: the cutter's block is as long as the batch.
             admission = stream.engine.now.admission.fixed_by_block(next(_blocks(X)))
             cutter = BlockCutter(admission, release_every=stream.t + X.shape[0])
@@ -200,6 +210,26 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # Bad values make bad rows: an exception would depend on the rows, and leave a budget spent.
         return validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", ensure_all_finite=False, reset=reset)
 
+    def _names(self, person: Any, X: Any) -> list[Any] | None:
+        if (self.unit is None) != (person is None):
+            given = "person" if self.unit is None else "unit"
+            raise UsageError(f"{given}: expected both unit=Person() and the names of the rows, fit(X, person=names)")
+        if self.unit is not None and self.unit.column is not None:
+            raise BadParameterError("unit.column", self.unit.column, "None", advice="Pass fit(X, person=X[column])")
+        names = None if person is None else list(person)
+        if names is not None and len(names) != X.shape[0]:
+            raise UsageError(f"person: {len(names)} names for {X.shape[0]} rows. Name one for each row")
+        return names
+
+    def _push(self, stream: Stream, X: Any, names: list[Any] | None) -> None:
+        start = 0
+        for block in _blocks(X):
+            if names is None:
+                stream.push_many(block)
+            else:
+                stream.push_many(block, names[start : start + len(block)])
+            start += len(block)
+
     def _configuration(self) -> str:
         """Return a digest of the parameters and the features."""
         return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))
@@ -218,7 +248,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return Stream(
             algorithm(
                 n_components=k, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, center=self.center,
-                **schedule,
+                unit=self.unit, **schedule,
             ),
             bounds=self.bounds, row_norm=self.row_norm,
             features=None if names is None else tuple(map(str, names)), regret=None, seed=seed,

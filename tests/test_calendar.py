@@ -112,7 +112,14 @@ def release_file(folder, rows):
         writer.writerows(rows)
     out = folder / "out.jsonl"
     words = ["-k", "1", "--epsilon", "1", "--row-norm", "1", "--columns", "a,b,c", "--release-every", "6h", "--start"]
-    words += [START.isoformat(), "--end", (START + timedelta(days=3)).isoformat(), "--read", "time=at", "--no-live"]
+    words += [
+        START.isoformat(),
+        "--read",
+        f"end={(START + timedelta(days=3)).isoformat()}",
+        "--read",
+        "time=at",
+        "--no-live",
+    ]
     assert main(["run", str(folder / "rows.csv"), *words, "--out", str(out)]) == 0
     return [json.loads(line) for line in out.read_text().splitlines()]
 

@@ -136,6 +136,8 @@ def _create(kind: type, given: dict[str, Any]) -> Any:
 
 
 def _flag(name: str) -> str:
+    if name == "unit":
+        return "--unit"
     if name not in COMMON:
         return f"--set {name}"
     return "-k" if name == "n_components" else "--" + name.replace("_", "-")

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
 from streampca.errors import UsageError
 from streampca.linalg.scale import check_scale
+from streampca.privacy.unit import Person
 from streampca.processors.base import Algorithm
 from streampca.rows.bounds import Ranges, read_bounds
 from streampca.rows.protocol import RowSource
@@ -26,12 +27,16 @@ _MARKS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"
 
 def open_source(
     source: Path | Address, reading: ReadSettings, columns: str | None = None, *, bounds: Ranges | None = None,
-    features: Sequence[str] | None = None,
+    features: Sequence[str] | None = None, unit: Person | None = None,
 ) -> RowSource:  # fmt: skip
-    """Open a file, a pattern of files, - for standard input, a topic or a query. ``features`` are default columns."""
+    """Open a file, a pattern of files, - for standard input, a topic or a query.
+
+    ``features`` are default columns. The columns of the ``unit`` and of times are none of them.
+    """
     given, chosen = text_options(reading), chosen_columns(columns, reading)
+    beside = [*(() if unit is None else unit.columns), *(() if reading.time is None else (reading.time,))]
     if not isinstance(source, Address):
-        given.pop("time", None)  # a column beside the features
+        given = {name: value for name, value in given.items() if name not in ("time", "end")}
     if columns is None and features is not None and has_names(reading):
         chosen = list(features)
     common: dict[str, Any] = {"columns": chosen, "bounds": bounds}
@@ -42,6 +47,9 @@ def open_source(
     applying = theirs.get(kind, given.keys() - (theirs["topic"] ^ theirs["database"]))
     if others := sorted(given.keys() - applying):
         raise UsageError(f"--read {others[0]} does not apply to {source.name}, a {kind}")
+    if both := sorted({*beside} & {*map(str, chosen if isinstance(chosen, list) else bounds or ())}):
+        raise UsageError(f"--columns {both[0]}: it holds people or times, and is no feature. Leave it out")
+    given["beside"] = beside
     if kind == "file":
         return open_rows("-" if str(source) == "-" else source, **common, **given)
     if chosen is not None:
@@ -95,11 +103,11 @@ def parquet_files(source: Path | Address) -> list[Any]:
     return paths
 
 
-def rows_of(source: Path | Address, options: PrivateOptions) -> RowSource:
+def rows_of(source: Path | Address, options: PrivateOptions, unit: Person | None = None) -> RowSource:
     """Open the source of a run."""
     check_scale(options.bounds, options.row_norm)
     bounds = None if options.bounds in (None, "private") else read_bounds(options.bounds)
-    return open_source(source, options.reading(), options.columns, bounds=bounds)
+    return open_source(source, options.reading(), options.columns, bounds=bounds, unit=unit)
 
 
 def missing_scale(options: PrivateOptions) -> tuple[str, ...]:
@@ -164,33 +172,47 @@ def passphrase_of(settings: Settings) -> str | None:
     return text
 
 
-def remember(
-    store: Store, source: Path | Address | None, reading: ReadSettings, columns: str | None, end: str | None = None
-) -> None:  # fmt: skip
+def remember(store: Store, source: Path | Address | None, reading: ReadSettings, columns: str | None) -> None:
     """Store where the rows of a run come from, so that it can be resumed without a source."""
     if source is None or str(source) == "-":
         store.remember_source(None)
         return
     elsewhere = isinstance(source, Address)
     where = str(source if isinstance(source, Address) else source.absolute())
-    store.remember_source({
-        "source": where, "elsewhere": elsewhere, "columns": columns, "reading": asdict(reading), "end": end,
-    })  # fmt: skip
+    store.remember_source({"source": where, "elsewhere": elsewhere, "columns": columns, "reading": asdict(reading)})
 
 
-def in_calendar(rows: RowSource, source: Path | Address, algorithm: Algorithm, reading: ReadSettings) -> RowSource:
-    """Return the rows of a run as its calendar counts them. Refuse a file whose rows have no times."""
-    if not algorithm.has_calendar:
-        if reading.time is not None:
-            raise UsageError("--read time: it goes with a calendar, such as --release-every 1d")
-        return rows
+def unit_of(options: Any, settings: Settings) -> Person | None:
+    """Return the unit of ``--unit`` and ``--set unit.NAME``, or None for a row."""
+    if options.unit is None:
+        return None
+    columns = tuple(name.strip() for name in options.unit.split(","))
+    return Person(
+        column=columns[0] if len(columns) == 1 else columns,
+        budget=settings.unit_budget, max_rows=settings.unit_max_rows, name=settings.unit_name,
+    )  # fmt: skip
+
+
+def counted(
+    rows: RowSource, source: Path | Address, algorithm: Algorithm, reading: ReadSettings, name: str | None = None,
+    passed: Any = None,
+) -> RowSource:  # fmt: skip
+    """Return the rows of a run as its calendar and its unit count them. Refuse a file whose rows have no times.
+
+    ``name`` is that of the rows in the run, by default their path, and ``passed`` that of `NumberedRows`.
+    """
     is_file = isinstance(source, Path) and source.is_file()
-    if is_file and not reading.follow and reading.time is None:
+    for key in ("time", "end"):
+        if not algorithm.has_calendar and getattr(reading, key) is not None:
+            raise UsageError(f"--read {key}: it goes with a calendar, such as --release-every 1d")
+    if algorithm.has_calendar and is_file and not reading.follow and reading.time is None:
         raise UsageError(
             f"--release-every {algorithm.release_every}: all rows of a file arrive at once. Name the column of their "
             "times, --read time=COLUMN, or follow the file, --read follow=yes"
         )
     if reading.time is not None and (not is_file or reading.follow):
         raise UsageError(f"--read time: {source.name} is live, and its rows count on arrival. Omit --read time")
-    # A file that is followed begins anew after a resume: the position says which rows have counted.
-    return NumberedRows(rows, str(source)) if is_file and reading.follow else rows
+    # Positions are numbers of rows, which say after a resume how many have counted, and whose they were.
+    if isinstance(source, Path) and (algorithm.unit is not None or (algorithm.has_calendar and is_file)):
+        return NumberedRows(rows, name or str(source if str(source) == "-" else source.absolute()), passed)
+    return rows

@@ -96,6 +96,7 @@ class ReadSettings:
     follow : yes to wait for more rows at the end of the file, like tail -f, until Ctrl-C.
     rate : replay this number of rows a second.
     time : for a calendar, the column with the times of the rows, which are in their order.
+    end : with it, the end of the last period, to which all are released; by default that of the horizon.
     query : of a database: a SELECT without ORDER BY.
     cursor : of a database: the column by which rows are ordered, and different from row to row.
     connect_timeout : of a topic: seconds that brokers may take to answer at the start, 5 by default.
@@ -111,6 +112,7 @@ class ReadSettings:
     follow: bool = False
     rate: float | None = None
     time: str | None = None
+    end: str | None = None
     query: str | None = None
     cursor: str | None = None
     connect_timeout: float | None = None
@@ -127,6 +129,9 @@ class Settings:
     missing_correct : no to fill only, which moves the mean.
     bounds_warmup : with --bounds private, number of the first rows, which only find the bounds; by default it follows
         from the budget, the number of columns and the horizon.
+    unit_budget : with --unit, the number of full rows whose effect the rows of a person never exceed, 1 by default.
+    unit_max_rows : most rows of a person that count, 64 by default.
+    unit_name : word for the unit in the guarantee, such as device; person by default.
     out_gram : no to write subspaces without the private Gram matrices.
     out_keep_every : write only every n-th release.
     regret_every : rows between lines of the regret files, 1000 by default.
@@ -140,6 +145,9 @@ class Settings:
     missing_rates: str | None = None
     missing_correct: bool = True
     bounds_warmup: int | None = None
+    unit_budget: float = 1.0
+    unit_max_rows: int = 64
+    unit_name: str = "person"
     out_gram: bool = True
     out_keep_every: int = 1
     regret_every: int = 1000
@@ -307,7 +315,7 @@ class RunOptions(PrivateOptions):
     horizon: int | str | None = None
     """Number of rows the noise is calibrated for. By default the number of records of a regular file, which is counted
     first. Unknown for pipes, topics, queries, follow=yes and --store: about 20 % more noise, 50 % in the last release.
-    With a calendar, a duration such as 365d; by default the time from --start to --end.
+    With a calendar, a duration such as 365d; by default the time from --start to --read end.
     """
     window: Annotated[
         int | str | None,
@@ -321,14 +329,15 @@ class RunOptions(PrivateOptions):
     files at their times: --read time=COLUMN."""
     start: str | None = None
     """Start of the first period of a calendar: a time with its zone, such as 2026-01-01T00:00+01:00."""
-    end: str | None = None
-    """End of the last period, to which the periods of a file are released. By default that of the horizon."""
+    unit: str | None = None
+    """Column with the person of each row, or several, separated by commas: all rows of a person are protected together,
+    by weights (see streampca.Person). It is no feature."""
     set_: Annotated[
         tuple[str, ...],
         _key_option(
             "--set",
             f"Any further parameter of the algorithm, such as noise=tree, of tumbling mechanism=adaptive, or {UNITS}",
-            Settings, "missing", "bounds", "out", "regret", "store", "serve",
+            Settings, "missing", "bounds", "unit", "out", "regret", "store", "serve",
         ),
     ] = ()  # fmt: skip
     out: HyphenPath = Path("releases.jsonl")

@@ -32,7 +32,7 @@ from streampca.cli.options import (
     take,
     units_of,
 )  # fmt: skip
-from streampca.cli.session import NEVER, Session, card_lines
+from streampca.cli.session import NEVER, Repeated, Session, card_lines
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.facade.pca import components_or_share
 from streampca.linalg.counts import check_components, check_count
@@ -42,7 +42,7 @@ from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.protocol import PositionedSource, Table
+from streampca.rows.protocol import NumberedRows, PositionedSource, Table
 from streampca.stream import absorb
 from streampca.stream.stream import Stream
 
@@ -70,25 +70,27 @@ def run(
     # Everything is checked before a file is written or a budget pays: settings, algorithm, page, rows, files, ledger.
     given = pairs(options.set_)
     for key in given:
-        if (part := key.partition(".")[0]) in ("store", "serve") and not getattr(options, part):
+        if (part := key.partition(".")[0]) in ("store", "serve", "unit") and not getattr(options, part):
             raise UsageError(f"--set {key}: it goes with --{part}")
-    settings = take(Settings, given, "missing", "bounds", "out", "regret", "store", "serve", others=True)
+    settings = take(Settings, given, "missing", "bounds", "unit", "out", "regret", "store", "serve", others=True)
+    unit = inputs.unit_of(options, settings)
     check_count("regret.every", settings.regret_every)
     check_count("processes", options.processes, optional=True)
     if options.processes is not None:
         inputs.parquet_files(source)
-    opened_rows = cache(lambda: inputs.rows_of(source, options))  # one reader, because a pipe can be opened only once
+    # One reader, because a pipe can be opened only once.
+    opened_rows = cache(lambda: inputs.rows_of(source, options, unit))
     units = units_of(given, lambda: opened_rows().features)
     common = {name: getattr(options, name) for name in COMMON}
     # None is omitted, so that algorithms without this parameter do not refuse it.
-    common["publish_regret"] = None if options.private_regret is None else True
+    common |= {"publish_regret": None if options.private_regret is None else True, "unit": unit}
     # Not counted: pipes and files that are followed, and runs in a store, which other files may continue.
     # Nor with a calendar, whose horizon is a number of periods.
     counts = isinstance(source, Path) and str(source) != "-" and options.store is None and not options.reading().follow
     if isinstance(options.release_every, str):
         counts, common["horizon"] = False, periods_until(options)
-    elif options.start is not None or options.end is not None:
-        raise UsageError("--start, --end: they go with a calendar, such as --release-every 1d")
+    elif options.start is not None:
+        raise UsageError("--start: it goes with a calendar, such as --release-every 1d")
     count = cache(lambda: opened_rows().count_rows()) if counts else None  # one reading of a text
     algorithm = make_algorithm(options.algorithm, common, given, missing=inputs.missing_scale(options), count=count)
     if settings.serve_public and not algorithm.guarantee.is_private:
@@ -103,7 +105,7 @@ def run(
 
     # Warnings follow from public settings, and are printed once nothing is refused anymore.
     reading = options.reading()
-    rows = inputs.in_calendar(opened_rows(), source, algorithm, reading)
+    rows = inputs.counted(opened_rows(), source, algorithm, reading)
     d = len(rows.features)
     check_components(k, d, optional=True)
     horizon: int | None = getattr(algorithm, "horizon", None)
@@ -136,7 +138,7 @@ def run(
             regret=RegretLog(every=NEVER if database is None else None),
         )  # fmt: skip
         if database is not None:
-            inputs.remember(database, source, reading, options.columns, options.end)
+            inputs.remember(database, source, reading, options.columns)
         shown = view(options.live, title, stream.guarantee, horizon)
         views = [shown]
         if served is not None:
@@ -151,7 +153,7 @@ def run(
             page=None if served is None else served.page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or served is not None or isinstance(shown, LiveView),
-            time=reading.time, end=options.end,
+            time=reading.time, end=reading.end,
             paths=None if options.processes is None else inputs.parquet_files(source), processes=options.processes,
         )  # fmt: skip
         session.run()
@@ -168,11 +170,12 @@ def run(
 
 
 def periods_until(options: RunOptions) -> int | str | None:
-    """Return the horizon of a calendar: the one given, or the number of periods from ``--start`` to ``--end``."""
-    if options.horizon is not None or options.end is None:
+    """Return the horizon of a calendar: the one given, or the number of periods from ``--start`` to the end."""
+    end = options.reading().end
+    if options.horizon is not None or end is None:
         return options.horizon
     calendar = Calendar.of(options.release_every, options.start)
-    return None if calendar is None else calendar.number(Calendar.time("end", options.end))
+    return None if calendar is None else calendar.number(Calendar.time("end", end))
 
 
 def resume(
@@ -210,27 +213,32 @@ def resume(
         following = "" if dated else f"; next is row {before + 1}"
         inputs_word = "periods" if dated else "rows"
         print(f"Resumed after {before} {inputs_word}{following}.", file=sys.stderr)
-        reading, columns, end = options.reading(), options.columns, (database.source or {}).get("end")
+        reading, columns, unit = options.reading(), options.columns, stream.algorithm.unit
         # A file that continues the first one is not remembered: the next resume needs all rows from the first one.
         if source is not None:
-            inputs.remember(database, None if continues and isinstance(source, Path) else source, reading, columns, end)
+            inputs.remember(database, None if continues and isinstance(source, Path) else source, reading, columns)
         elif (stored := database.source) is None:
             raise UsageError(f"{store} does not know where its rows come from; name their file")
         else:
             reading, columns = ReadSettings(**stored["reading"]), stored["columns"]
             source = Address(stored["source"]) if stored["elsewhere"] else Path(stored["source"])
-        rows = inputs.open_source(source, reading, columns, features=features)
+        rows = inputs.open_source(source, reading, columns, features=features, unit=unit)
         if features is not None and tuple(rows.features) != features:
             raise UsageError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
-        rows = inputs.in_calendar(rows, source, stream.algorithm, reading)
+        # A file that is not declared to be another one has the rows of the run, which are compared.
+        log = stream.engine.log
+        last = None if continues or log is None else log.position(durable=False)
+        name, passed = None if last is None else last.source, Repeated(stream, database)
+        rows = inputs.counted(rows, source, stream.algorithm, reading, name, passed)
+        own = isinstance(rows, PositionedSource) and not isinstance(rows, NumberedRows)  # positions of its own
         # Blocks have no digest of their rows: the files are compared instead.
         absorbed = processes is not None or (database.position or ("",))[0] == absorb.SOURCE
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, None)
         session = Session(
             stream, rows, Files(), [shown],
-            skip=0 if continues or dated or isinstance(rows, PositionedSource) else before,
-            new_source=continues, followed=isinstance(shown, LiveView), store=database, time=reading.time, end=end,
-            processes=processes, paths=inputs.parquet_files(source) if absorbed else None,
+            skip=0 if continues or dated or own else before,
+            new_source=continues, followed=isinstance(shown, LiveView), store=database, time=reading.time,
+            end=reading.end, processes=processes, paths=inputs.parquet_files(source) if absorbed else None,
         ).run()  # fmt: skip
         if session.problem is not None and stream.t > before:
             print(session.stopped(), file=sys.stderr)

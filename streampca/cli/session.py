@@ -20,9 +20,12 @@ from streampca.cli.live import Progress, View, publishable
 from streampca.cli.messages import SpentError, terminal_width
 from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
+from streampca.privacy.unit import names_of
 from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
+from streampca.rows.owners import named_values
+from streampca.rows.people import NOBODY
 from streampca.rows.protocol import RowSource
 from streampca.store.config import public_parameters
 from streampca.store.store import Store
@@ -38,6 +41,26 @@ NEVER = 2**62
 #: What stops a run. Anything else is a bug.
 _FAILURES = (StreamPCAError, OSError, MemoryError)
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
+
+
+class Repeated:
+    """Check of the rows that a resumed run with a unit passes over: they are weighted again, as those in the store.
+
+    With a calendar, the store has no digest of rows to compare, and any rows are passed over.
+    """
+
+    def __init__(self, stream: Stream, store: Store) -> None:
+        self._engine, self._people, self._passed = stream.engine, NOBODY, store.passed_rows()
+        self._budgets = None if stream.algorithm.has_calendar else stream.algorithm.budgets(b"")
+
+    def __call__(self, rows: FloatArray, cells: Sequence[Sequence[Any]]) -> None:
+        if self._budgets is None:
+            return
+        first, names, every = self._passed.count, names_of(cells), self._engine.algorithm.every
+        admitted = self._engine.now.admission.block(named_values(rows, names), first + 1)[0]
+        numbers = [(first + i) // every + 1 for i in range(len(rows))]
+        admitted, self._people = self._budgets.weighted(self._people, admitted, names, numbers)
+        self._passed.take(admitted)
 
 
 @dataclass(eq=False)

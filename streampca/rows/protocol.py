@@ -102,6 +102,7 @@ class PositionedBlock(NamedTuple):
 
     rows: FloatArray
     after: Callable[[int], Any]
+    cells: Sequence[Sequence[Any]] = ()  #: values of further columns, by column
 
 
 class Part(NamedTuple):
@@ -123,8 +124,8 @@ class PositionedSource(RowSource):
     name: str
 
     @abstractmethod
-    def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """Yield the rows after a position, or from the start."""
+    def blocks_from(self, at: Any = None, beside: Sequence[str] = ()) -> Iterator[PositionedBlock]:
+        """Yield the rows after a position, or from the start, with the values of the columns ``beside``."""
 
     def blocks(self) -> Iterator[FloatArray]:
         for block in self.blocks_from():
@@ -132,6 +133,50 @@ class PositionedSource(RowSource):
 
     def durable(self, at: Any) -> None:
         """Take note that all rows up to a position are durable; called from time to time."""
+
+
+class NumberedRows(PositionedSource):
+    """Rows of a source that can be read again; a position is the number of rows before it.
+
+    Rows may be appended to the source, such as ``from_csv(...)`` or ``open_rows("day-*.csv")``. ``passed`` is called
+    with the rows that are passed over, and their values of the columns ``beside``.
+    """
+
+    def __init__(
+        self,
+        rows: RowSource,
+        name: str | None,
+        passed: Callable[[FloatArray, list[Sequence[Any]]], object] | None = None,
+    ) -> None:
+        self._rows, self._passed = rows, passed
+        self.name = name or ""
+        self.features, self.bounds = rows.features, rows.bounds
+
+    def while_idle(self, call: Callable[[], object]) -> None:
+        self._rows.while_idle(call)
+
+    @property
+    def expected_rows(self) -> int | None:
+        return self._rows.expected_rows
+
+    def count_rows(self) -> int | None:
+        return self._rows.count_rows()
+
+    def blocks_from(self, at: Any = None, beside: Sequence[str] = ()) -> Iterator[PositionedBlock]:
+        """Yield the rows after the first ``at``, which are read and discarded. `SourceError` if there are fewer."""
+        before, done = int(at or 0), 0
+        # `blocks_with` splits the text of every record: only where it must.
+        found = self._rows.blocks_with(beside) if beside else ((rows, list[Any]()) for rows in self._rows.blocks())
+        for rows, cells in found:
+            start, done = done, done + len(rows)
+            skip = min(max(0, before - start), len(rows))
+            if skip and self._passed is not None:
+                self._passed(rows[:skip], [column[:skip] for column in cells])
+            if skip < len(rows):
+                yield PositionedBlock(rows[skip:], (start + skip).__add__, [column[skip:] for column in cells])
+        if done < before:
+            where = self.name or None
+            raise SourceError(where, f"{done} rows, fewer than the {before} of the run; pass all rows from the first")
 
 
 #: Rows of a table converted at a time.

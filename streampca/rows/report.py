@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from streampca.linalg.lattice import UNIT
 from streampca.rows.admission import REASONS, Admission, Counts
+from streampca.rows.people import People
 
 #: Its records depend on raw rows. Python prints them on standard error unless the program configures it.
 logger = logging.getLogger("streampca.curator")
@@ -42,6 +43,10 @@ class AdmissionReport:
     row_norm : the norm, which is public.
     share_missing : share of the cells of each feature that were missing, by name, over the rows that could be read.
     on_missing : what became of them.
+    people, people_spent : number of people with a row that counts, and of those whose budget is spent. None without a
+        unit, as the following ones.
+    rows_full, rows_shrunk, rows_refused : number of rows that count in full, with a smaller weight, and not at all.
+    mean_weight : mean weight of these rows; nan before the first.
     bad_rows : number of bad rows.
 
     Notes
@@ -57,14 +62,20 @@ class AdmissionReport:
     row_norm: float = 1.0
     share_missing: dict[str, float] = field(default_factory=dict)
     on_missing: str = "bad"
+    people: int | None = None
+    people_spent: int | None = None
+    rows_full: int | None = None
+    rows_shrunk: int | None = None
+    rows_refused: int | None = None
+    mean_weight: float | None = None
     bad_rows: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bad_rows", sum(self.zero_rows_by_reason.values()))
 
     @classmethod
-    def of(cls, admission: Admission, counts: Counts, rows: int) -> AdmissionReport:
-        """Create the report on ``rows`` rows."""
+    def of(cls, admission: Admission, counts: Counts, rows: int, people: People | None = None) -> AdmissionReport:
+        """Create the report on ``rows`` rows of ``people``, or with a row as the unit of privacy."""
         names = admission.features or tuple(f"feature {j}" for j in range(admission.n_features or 0))
         used = rows - counts.bad - counts.warmup or math.nan
         clamped = np.zeros(len(names)) if counts.clamped is None else counts.clamped
@@ -72,9 +83,16 @@ class AdmissionReport:
         zeroed = {reason: count for reason, count in zip(REASONS, counts.zeroed, strict=True) if count}
         gaps = np.zeros(len(names)) if counts.gaps is None else counts.gaps
         missing = gaps / (rows - sum(counts.zeroed[1:]) or math.nan)
-        return cls(
+        report = cls(
             rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used, admission.row_norm,
             dict(zip(names, missing.tolist(), strict=True)), admission.on_missing,
+        )  # fmt: skip
+        if people is None:
+            return report
+        charged = people.full + people.shrunk + people.refused
+        return replace(
+            report, people=people.number, people_spent=people.spent, rows_full=people.full, rows_shrunk=people.shrunk,
+            rows_refused=people.refused, mean_weight=people.weight / (charged or math.nan),
         )  # fmt: skip
 
     @property
@@ -103,6 +121,11 @@ class AdmissionReport:
             found.append(
                 f"{100.0 * self.share_scaled:.3g} % of rows are longer than row_norm={self.row_norm:g} and were "
                 "scaled; the components are those of the scaled rows."
+            )
+        if self.mean_weight is not None and self.mean_weight < 0.5:
+            found.append(
+                f"Rows count with weight {self.mean_weight:.2g} on average: {self.people_spent} of {self.people} "
+                "people have spent their budgets. A larger budget increases the noise as much as the weights."
             )
         if self.ball_used < 0.1:
             remedy = "tighter public bounds" if self.share_clamped else "a smaller row_norm"

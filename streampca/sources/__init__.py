@@ -1,8 +1,7 @@
 """Rows from files, databases, topics and synthetic streams: read in chunks, as often as asked."""
 
-from streampca.rows.protocol import PositionedSource, RowSource
+from streampca.rows.protocol import NumberedRows, PositionedSource, RowSource
 from streampca.sources import flights, synthetic
-from streampca.sources.base import NumberedRows
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.databases import from_query
 from streampca.sources.files import open_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,40 +12,11 @@ from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.scale import Bounds as GivenBounds, close_names, column_bounds
 from streampca.linalg.types import FloatArray
 from streampca.rows.names import MISSING, refuse_values, repeated
-from streampca.rows.protocol import PositionedBlock, PositionedSource, RowSource
 
 #: Advice for sources whose columns always have names.
 NAME_THEM = "if they are names, choose the columns by name with columns="
 
 BoundsLike = GivenBounds | None
-
-
-class NumberedRows(PositionedSource):
-    """Rows of a source that can be read again; a position is the number of rows before it.
-
-    Rows may be appended to the source, such as ``from_csv(...)`` or ``open_rows("day-*.csv")``.
-    """
-
-    def __init__(self, rows: RowSource, name: str) -> None:
-        self._rows, self.name = rows, name
-        self.features, self.bounds = rows.features, rows.bounds
-
-    def while_idle(self, call: Callable[[], object]) -> None:
-        self._rows.while_idle(call)
-
-    def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """Yield the rows after the first ``at``, which are read and discarded. `SourceError` if there are fewer."""
-        before = int(at or 0)
-        done = 0
-        for block in self._rows.blocks():
-            start, done = done, done + len(block)
-            skip = max(0, before - start)
-            if skip < len(block):
-                yield PositionedBlock(block[skip:], lambda m, first=start + skip: first + m)  # type: ignore[misc]
-        if done < before:
-            raise SourceError(
-                self.name, f"{done} rows, fewer than the {before} of the run; pass all rows from the first"
-            )
 
 
 class NameOrPosition(str):

@@ -101,7 +101,7 @@ class CsvRows(TextRows):
             if columns is None:
                 raise UsageError(f"{self.name} {NO_TYPES}")
         elif columns == "all":
-            columns = None
+            columns = options.features(names)
         self._places = (
             choose(names, columns, self.name)
             if header is not None or not self._has_header  # the caller vouches for the names

@@ -18,7 +18,7 @@ import numpy as np
 from streampca.errors import SourceError, UsageError
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import PositionedBlock, PositionedSource
-from streampca.sources.base import NAME_THEM, BoundsLike, choose_named, numbers, source_bounds
+from streampca.sources.base import NAME_THEM, BoundsLike, choose, choose_named, numbers, source_bounds
 from streampca.sources.reading import Reading
 
 # Addresses whose parts are unambiguous. Drivers quote parts of others, which may be those of a password.
@@ -42,7 +42,7 @@ class QueryRows(PositionedSource):
     cursor : a column of whole numbers or text that differs from row to row; rows must become visible in its order.
     columns : names of the columns to read, in that order; by default, all but the cursor.
     bounds : public bounds of the columns, as in `from_csv`.
-    reading : ``follow`` and ``chunk_rows`` of `Reading`. A null or any value that is no number makes a
+    reading : ``follow``, ``chunk_rows`` and ``beside`` of `Reading`. A null or any value that is no number makes a
         bad row. ``follow`` looks for more rows at the end, every second. ``chunk_rows`` is the length of a page: the
         database sorts once a page, and an index on the cursor makes that fast.
 
@@ -66,7 +66,7 @@ class QueryRows(PositionedSource):
         self, connect: str | Callable[[], Any], query: str, cursor: str, *, columns: Sequence[str] | None = None,
         bounds: BoundsLike = None, **reading: Any,
     ) -> None:  # fmt: skip
-        options = Reading(**reading).only("a query", "follow", "chunk_rows")
+        options = Reading(**reading).only("a query", "follow", "chunk_rows", "beside")
         self._connect = connector(connect) if isinstance(connect, str) else connect
         self._follow, self._size = options.follow, options.chunk_rows
         self._query, self._cursor = query.strip().rstrip(";"), cursor
@@ -77,14 +77,17 @@ class QueryRows(PositionedSource):
             if cursor not in header:
                 raise SourceError("the query", f"no column {cursor!r}; it has {', '.join(header)}")
             self._at = header.index(cursor)
-            wanted = columns if columns is not None else [name for name in header if name != cursor]
+            wanted = columns
+            if wanted is None:
+                wanted = [name for name in header if name != cursor and name not in options.beside]
             self._places = choose_named(header, wanted, "the query", NAME_THEM, given=columns)
             if self._page(connection, None, 1, where=f"{self._quoted} IS NULL")[1]:
                 raise SourceError(None, f"the cursor {cursor!r} is null in some rows; exclude them in the query")
-        self.features = tuple(header[place] for place in self._places)
+        self.features, self._header = tuple(header[place] for place in self._places), header
         self.bounds = source_bounds(bounds, self.features, header)
 
-    def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
+    def blocks_from(self, at: Any = None, beside: Sequence[str] = ()) -> Iterator[PositionedBlock]:
+        others = choose(self._header, beside, "the query") if beside else ()
         with closing(self._connect()) as connection:
             while True:
                 # One row more than a page shows whether the cursor differs across the border of pages.
@@ -111,7 +114,8 @@ class QueryRows(PositionedSource):
                     time.sleep(_POLL)
                     continue
                 rows = as_rows([tuple(row[place] for place in self._places) for row in page])
-                yield PositionedBlock(rows, lambda m, keys=keys: keys[m - 1])  # type: ignore[misc]
+                cells = [[row[place] for row in page] for place in others]
+                yield PositionedBlock(rows, lambda m, keys=keys: keys[m - 1], cells)  # type: ignore[misc]
                 # Only the last key of a whole page: rows behind it are read next.
                 at = keys[-1]
 

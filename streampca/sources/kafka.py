@@ -70,7 +70,7 @@ class KafkaRows(PositionedSource):
         bounds: BoundsLike = None, turn: int = 1000, connect_timeout: float = 5.0,
         config: Mapping[str, Any] | None = None, **reading: Any,
     ) -> None:  # fmt: skip
-        options = Reading(**reading).only("a topic", "follow")
+        options = Reading(**reading).only("a topic", "follow", "beside")
         check_count("turn", turn)
         if isinstance(features, str) or not features or repeated(features):
             raise BadParameterError("features", features, "distinct names", advice="A topic has no header line")
@@ -93,11 +93,12 @@ class KafkaRows(PositionedSource):
         }  # fmt: skip
         self._consumer: Any = None
 
-    def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
+    def blocks_from(self, at: Any = None, beside: Sequence[str] = ()) -> Iterator[PositionedBlock]:
         if self._value == "block":
             raise UsageError("messages of blocks are no rows; pass the source to streampca.readers.collect")
         for part in self.parts_from(at):
             rows = np.empty((len(part.blocks), len(self.features)))
+            cells: list[list[Any]] = [[None] * len(rows) for _ in beside]
             for i, data in enumerate(part.blocks):
                 try:
                     if callable(self._value):
@@ -106,9 +107,12 @@ class KafkaRows(PositionedSource):
                         check_levels(data)
                         content = msgspec.json.decode(data)
                     rows[i] = numbers(content, self.features)
+                    # A message without names is one of nobody, hence a bad row.
+                    for column, name in zip(cells, beside, strict=True):
+                        column[i] = content.get(name) if isinstance(content, Mapping) else None
                 except Exception:  # the function of the caller may raise anything
                     rows[i] = bad_values("unreadable record", len(self.features))
-            yield PositionedBlock(rows, part.after)
+            yield PositionedBlock(rows, part.after, cells)
 
     def durable(self, at: Any) -> None:
         from confluent_kafka import KafkaException, TopicPartition

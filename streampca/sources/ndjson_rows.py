@@ -46,7 +46,7 @@ class NdjsonRows(TextRows):
     def __init__(
         self, path: Readable, *, columns: Sequence[str] | None = None, bounds: BoundsLike = None, **reading: Any
     ) -> None:
-        options = Reading(**reading).only("NDJSON", "chunk_rows", "na", "max_bytes", "follow")
+        options = Reading(**reading).only("NDJSON", "chunk_rows", "na", "max_bytes", "follow", "beside")
         super().__init__(path, options, has_header=False)
         pieces = self._pieces()
         first = next(pieces, None)

@@ -27,7 +27,7 @@ class ParquetRows(RowSource):
     path : the file.
     columns, bounds : as in `from_csv`.
     any_type : whether columns that hold no numbers are accepted, for `batches`.
-    reading : ``chunk_rows`` of `Reading`.
+    reading : ``chunk_rows`` and ``beside`` of `Reading`.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class ParquetRows(RowSource):
             raise UsageError("path='-': Parquet cannot be read from a pipe, because its types come last")
         if not isinstance(path, (str, os.PathLike)):
             raise BadParameterError("path", path, "the path of a file", advice="Pass rows in memory directly")
-        options = Reading(**reading).only("Parquet", "chunk_rows")
+        options = Reading(**reading).only("Parquet", "chunk_rows", "beside")
         self._chunk_rows, self.path = options.chunk_rows, Path(path)
         # The footer gives names, types and the number of rows without reading any row.
         with self.open() as file, damage(path, "cannot be read as Parquet"):
@@ -59,7 +59,8 @@ class ParquetRows(RowSource):
             self.n_rows: int = file.metadata.num_rows
         if self.n_rows == 0 or not names:
             raise SourceError(path, f"no {'columns' if self.n_rows else 'rows'}; check the path")
-        places = choose_named(names, columns, str(path), NAME_THEM, given=columns)
+        wanted = options.features(names) if columns is None else columns
+        places = choose_named(names, wanted, str(path), NAME_THEM, given=columns)
         self.features = feature_names(names, places)
         # pyarrow selects by name, and reads every column of an ambiguous one.
         self.columns: list[str] = [names[place] for place in places]

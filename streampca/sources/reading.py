@@ -34,6 +34,7 @@ class Reading:
         names them and is refused if a chosen name looks like a value.
     names : names of all columns of a file without a header; with ``header=True``, in place of those in the header.
     encoding : of the text. Its characters must be independent: UTF-7 is refused.
+    beside : names of columns that are no features where all columns are read, such as those of people and times.
 
     Raises
     ------
@@ -50,6 +51,7 @@ class Reading:
     header: bool | None = None
     names: Sequence[str] | None = None
     encoding: str = "utf-8"
+    beside: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_count("chunk_rows", self.chunk_rows)
@@ -61,6 +63,8 @@ class Reading:
              "one of the characters , ; : | tab space ! / ~ ^ # & @ $ % * ="),
             ("na", all(isinstance(text, str) for text in self.na),
              "texts that mean a missing value, such as na=['?', '-']"),
+            ("beside", not isinstance(self.beside, str) and all(isinstance(name, str) for name in self.beside),
+             "a list of names of columns"),
             ("quoting", self.quoting in ("csv", "none"), "'csv' or 'none'"),
             ("header", self.header in (None, True, False), "True, False or None. List names with names="),
             ("names", names is None or is_list, "a list of the names of all columns"),
@@ -69,6 +73,10 @@ class Reading:
                 raise BadParameterError(option, getattr(self, option), expected)
         if self.header is False and names is None:  # otherwise the first row would decide how many columns there are
             raise UsageError("header=False: name all columns, names=['a', 'b', ...]")
+
+    def features(self, header: Sequence[str]) -> list[int] | None:
+        """Return the positions of all columns but those ``beside``; None for all."""
+        return [at for at, name in enumerate(header) if name not in self.beside] if self.beside else None
 
     def only(self, rows: str, *options: str) -> Self:
         """Return these options; `UsageError` if one is set that does not apply to such rows."""

@@ -246,9 +246,15 @@ class Engine:
         return None if release is None else self.committed().release
 
     @exclusive
-    def adopt(self, source: RowSource) -> None:
-        """Use the feature names of a source if the stream has none."""
-        now = self.now
+    def adopt(self, source: RowSource, beside: Sequence[str] = ()) -> None:
+        """Use the feature names of a source if the stream has none. The columns ``beside`` and of people are none."""
+        now, unit = self.now, self.algorithm.unit
+        others = [*beside, *(() if unit is None else unit.columns)]
+        if both := [name for name in others if name in source.features]:
+            raise UsageError(
+                f"columns: {', '.join(both)} holds people or times, and is no feature. Choose the features with "
+                f"columns=, or open the source with beside={both}"
+            )
         admission = now.admission
         if source.features and admission.features is None:
             admission = admission.fixed(source.features)

@@ -12,7 +12,7 @@ from streampca.errors import BadParameterError, HorizonReachedError, SourceError
 from streampca.linalg.types import FloatArray
 from streampca.privacy.unit import names_of
 from streampca.rows.owners import Names
-from streampca.rows.protocol import Position, PositionedSource, RowSource
+from streampca.rows.protocol import NumberedRows, Position, PositionedBlock, PositionedSource, RowSource
 from streampca.stream import periods
 from streampca.stream.engine import Engine
 from streampca.stream.step import Steps
@@ -65,10 +65,10 @@ def batches(
     if unit is not None:
         if not unit.columns:
             raise UsageError("unit: a source has no names of people. Use Person(column=...)")
-        positioned = None
         found = numbered(engine, source, unit.columns, new_source=new_source)
         blocks: Iterator[Batch] = (
-            Batch(rows, getattr(source, "name", None), after, names=names_of(cells)) for rows, cells, after in found
+            Batch(block.rows, getattr(source, "name", None), block.after, names=names_of(block.cells))
+            for block in found
         )
     elif positioned is None:
         blocks = map(Batch, rest(source.blocks()))
@@ -120,10 +120,10 @@ def feed_timed(
     Raises `SourceError` at a row out of order, after the rows before it: the rows of both neighbors are in order.
     """
     number = _last(engine, end)
-    engine.adopt(source)
+    engine.adopt(source, (time,))
     name, latest, calendar = getattr(source, "name", None), None, periods.grid(engine)
     columns = () if engine.algorithm.unit is None else engine.algorithm.unit.columns
-    for rows, (cells, *others), after in numbered(engine, source, (time, *columns), new_source=new_source):
+    for rows, after, (cells, *others) in numbered(engine, source, (time, *columns), new_source=new_source):
         at = [instant(cell, naive=True) for cell in cells]
         # Absent: without a readable time, before the start, or from the end on.
         numbers = np.array([-1 if one is None else max(-1, calendar.number(one)) for one in at], dtype=np.int64)
@@ -147,21 +147,16 @@ def feed_timed(
 
 
 def numbered(
-    engine: Engine, source: RowSource, columns: Sequence[str], *, new_source: bool
-) -> Iterator[tuple[FloatArray, list[Sequence[Any]], Callable[[int], int]]]:
-    """Yield the rows of a source, the values of further columns, and a function for the position after the first m.
+    engine: Engine, source: RowSource, beside: Sequence[str], *, new_source: bool
+) -> Iterator[PositionedBlock]:
+    """Yield the rows of a source after those of a durable run, with the values of the columns ``beside``.
 
-    The rows of a durable run are passed over. Positions are numbers of rows.
+    Positions are those of the source, or else numbers of rows.
     """
-    name, done = getattr(source, "name", None), 0
-    before = 0 if name is None else int(engine.position_in(name, new_source=new_source) or 0)
-    for rows, cells in source.blocks_with(columns):
-        start, done = done, done + len(rows)
-        skip = max(0, before - start)
-        if skip < len(rows):
-            yield rows[skip:], [column[skip:] for column in cells], (start + skip).__add__
-    if done < before:
-        raise SourceError(name, f"{done} rows, fewer than the {before} of the run; pass all rows from the first")
+    if not isinstance(source, PositionedSource):
+        source = NumberedRows(source, getattr(source, "name", None))
+    at = engine.position_in(source.name, new_source=new_source) if source.name else None
+    yield from source.blocks_from(at, beside)
 
 
 def _last(engine: Engine, end: Any) -> int:

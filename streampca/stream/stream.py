@@ -510,7 +510,7 @@ class Stream(Answered):
         if waiting is not None:
             admitted, further = waiting
             counts, rows = counts.plus(further), rows + len(admitted)
-        return AdmissionReport.of(now.admission, counts, rows)
+        return AdmissionReport.of(now.admission, counts, rows, None if self.algorithm.unit is None else now.people)
 
     def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Any:
         """Show a live card in a notebook: ``with stream.watch():``, or ``for step in stream.watch(rows):``.

@@ -18,7 +18,8 @@ from streampca.stream import periods
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = ["-k", "1", "--epsilon", "1", "--row-norm", "1", "--columns", "a,b", "--no-live", "--release-every", "1d"]
-GRID = ["--start", START.isoformat(), "--end", (START + timedelta(days=5)).isoformat(), "--read", "time=at"]
+END = f"end={(START + timedelta(days=5)).isoformat()}"
+GRID = ["--start", START.isoformat(), "--read", END, "--read", "time=at"]
 
 
 @pytest.fixture
@@ -58,8 +59,8 @@ def test_a_file_is_released_up_to_the_end(table, command):
     [
         (GRID[:4], "all rows of a file arrive at once. Name the column of their times"),
         (GRID[2:], "--start None: expected a time with its time zone"),
-        (GRID[:2] + GRID[4:], "--end None: expected a public time"),
-        ([*GRID, "10"], "they go with a calendar"),
+        (GRID[:2] + GRID[4:], "--read end=None: expected a public time"),
+        ([*GRID, "10"], "--start: it goes with a calendar"),
         (["--read", "time=at", "10"], "--read time: it goes with a calendar"),
         ([*GRID, "--read", "follow=yes"], "is live, and its rows count on arrival"),
         ([*GRID[:4], "--read", "time=when"], "no column 'when'"),
