@@ -173,7 +173,7 @@ def test_guarantee_of_units_in_several_tenants_and_of_totals():
         ({"algorithm": replace(FPL, noise="tree")}, "algorithm"),
         ({"algorithm": replace(FPL, solver="smoothed")}, "algorithm"),
         ({"algorithm": replace(FPL, publish_regret=True, center=False)}, "algorithm"),
-        ({"algorithm": replace(FPL, max_rows_per_user=2)}, "algorithm"),
+        ({"algorithm": replace(FPL, unit="who")}, "algorithm"),
         ({"bounds": "private", "row_norm": None}, "bounds"),
         ({"features": None}, "features"),
         ({"on_exhausted": "wait"}, "on_exhausted"),

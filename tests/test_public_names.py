@@ -24,8 +24,8 @@ def test_members_of_a_stream() -> None:
     """The list may change by a decision only; what stores and adapters need belongs to the engine."""
     stream = sp.Stream(sp.Oja(n_components=1), row_norm=1.0)
     assert {name for name in dir(stream) if name[0] != "_"} == {
-        "push", "push_many", "push_block", "leaves", "absorb", "run", "arun", "tick", "close_period", "finish", "resume",
-        "watch", "close",
+        "push", "push_many", "push_block", "leaves", "absorb", "run", "arun", "finish", "resume", "watch", "close",
+        "tick", "close_period",
         "t", "release", "guarantee", "algorithm", "features", "row_norm", "warmup_left",
         "regret", "private_regret", "admission", "engine",
     }  # fmt: skip

@@ -229,7 +229,7 @@ def test_configurations_that_differ_in_anything_share_no_noise(cloned, monkeypat
     mechanism = BASE.mechanism
     changes = {
         "n_components": 1, "epsilon": np.nextafter(1.0, 2.0), "delta": np.nextafter(1e-6, 1.0),
-        "adjacency": "replace", "discrete_noise": True, "center": True,
+        "adjacency": "replace", "discrete_noise": True, "center": True, "unit": "who",
     }  # fmt: skip
     assert set(changes) == {field.name for field in fields(mechanism) if field.init}
     names = [first_name(replace(BASE, mechanism=replace(mechanism, **{name: v}))) for name, v in changes.items()]
