@@ -223,7 +223,7 @@ _START = datetime(3000, 1, 1, tzinfo=UTC)
 
 
 def feed_calendar(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    """Feed a stream with periods of a day, two rows each; None stands for a row that is absent.
+    """Feed a stream with periods of a day, two rows each; an absent row is None.
 
     ``how`` is "push", "many", "resumed" (as for `feed_stream`) or "timed", where rows have times. A row that is a
     function is pushed singly. If the unit is a person, the first `HERS` rows are those of one.

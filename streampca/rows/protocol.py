@@ -61,7 +61,7 @@ class RowSource(ABC):
     def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
         """Yield the rows as `blocks` does, and with them the values of further columns, by column.
 
-        Values are as the source holds them: texts, numbers, times. None stands for a record that cannot be read.
+        Values are as the source holds them: texts, numbers, times. That of a record that cannot be read is None.
         """
         named = ", ".join(names)
         raise SourceError(getattr(self, "name", None), f"the source has no further columns, such as {named}")
