@@ -120,11 +120,11 @@ class Settings:
 
     Parameters
     ----------
+    bounds_warmup : with --bounds private, number of the first rows, which only find the bounds; by default it follows
+        from the budget, the number of columns and the horizon.
     missing_rates : with --on-missing cell, the shares of cells present: private by default, or public ones as a number
         for all or NAME=SHARE,NAME=SHARE,...
     missing_correct : no to fill only, which moves the mean.
-    bounds_warmup : with --bounds private, number of the first rows, which only find the bounds; by default it follows
-        from the budget, the number of columns and the horizon.
     out_gram : no to write subspaces without the private Gram matrices.
     out_keep_every : write only every n-th release.
     regret_every : rows between lines of the regret files, 1000 by default.
@@ -135,9 +135,9 @@ class Settings:
     serve_port : port of the page, 8765 by default; 0 takes any.
     """
 
+    bounds_warmup: int | None = None
     missing_rates: str | None = None
     missing_correct: bool = True
-    bounds_warmup: int | None = None
     out_gram: bool = True
     out_keep_every: int = 1
     regret_every: int = 1000

@@ -51,7 +51,7 @@ def released(name: str, *, interrupted: bool = False) -> list[sp.Release]:
             made, rows = cases.MECHANISMS[name]
             return [made().release(rows, seed=cases.SEED, row_norm=1.0)]
         algorithm, options = cases.STREAMS[name]
-        rows, half = cases.rows(), cases.HALF
+        rows, half = cases.gaps() if name.startswith("cells") else cases.rows(), cases.HALF
         if name.startswith("users"):
             people = [f"person {i // 3}" for i in range(len(rows))]
             by_user = sp.UserStream(algorithm(), seed=cases.SEED, **options)
