@@ -174,7 +174,7 @@ def _with_gaps(
 ) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
     """Yield cases whose missing cells are filled and corrected, by private and by public shares."""
     for word, rates in {"cells": "private", "shares": 0.8}.items():
-        options = {"on_missing": "cell", "row_norm": 1.0, "missing_rates": rates}
+        options: dict[str, Any] = {"on_missing": "cell", "row_norm": 1.0, "missing_rates": rates}
         try:
             present = sp.Stream(subject.made, features=case["d"], **options).engine.now.admission.present
         except StreamPCAError:
