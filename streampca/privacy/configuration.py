@@ -103,9 +103,9 @@ class Configuration(ABC):
     @property
     def guarantee(self) -> Guarantee:
         """Guarantee of all releases together. Known before any row."""
-        budget = self.budget
+        budget, scope = self.budget, self.scope + ", with the noisy numbers of cells present" * self.counts_cells
         return Guarantee(
-            budget.epsilon, budget.delta, budget.adjacency, self.scope, self.theorem, self.citation, self.unit,
+            budget.epsilon, budget.delta, budget.adjacency, scope, self.theorem, self.citation, self.unit,
             self.mu if self.is_gaussian else None, self.slack, floating_delta=self.floating_delta,
             contribution=self.contribution,
         )  # fmt: skip
