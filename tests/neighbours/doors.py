@@ -608,6 +608,9 @@ def object_doors() -> Iterator[Door]:
           for kind in ("mapping", "tuple", "list") for way in ("push", "push_many", "run", "iterator")],
         *[(f"private bounds, {way}", partial(_python, way=way, **private), 1.0)
           for way in ("push", "push_many")],
+        *[(f"missing cells, {rates} shares, {way}", partial(_python, kind=kind, way=way, center=True, on_missing="cell",
+           missing_rates=rates if rates == "private" else 0.8), 1.0)
+          for rates in ("private", "public") for kind, way in (("mapping", "push"), ("list", "push_many"))],
         ("users, push", partial(_users, way="push"), 0.5),
         ("users, push_many", partial(_users, way="many"), 0.5),
         ("mapping, targets", partial(_python, kind="mapping", way="targets"), 1.0),
