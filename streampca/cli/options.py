@@ -124,11 +124,11 @@ class Settings:
 
     Parameters
     ----------
+    bounds_warmup : with --bounds private, number of the first rows, which only find the bounds; by default it follows
+        from the budget, the number of columns and the horizon.
     missing_rates : with --on-missing cell, the shares of cells present: private by default, or public ones as a number
         for all or NAME=SHARE,NAME=SHARE,...
     missing_correct : no to fill only, which moves the mean.
-    bounds_warmup : with --bounds private, number of the first rows, which only find the bounds; by default it follows
-        from the budget, the number of columns and the horizon.
     unit_budget : with --unit, the number of full rows whose effect the rows of a person never exceed, 1 by default.
     unit_max_rows : most rows of a person that count, 64 by default.
     unit_name : word for the unit in the guarantee, such as device; person by default.
@@ -142,9 +142,9 @@ class Settings:
     serve_port : port of the page, 8765 by default; 0 takes any.
     """
 
+    bounds_warmup: int | None = None
     missing_rates: str | None = None
     missing_correct: bool = True
-    bounds_warmup: int | None = None
     unit_budget: float = 1.0
     unit_max_rows: int = 64
     unit_name: str = "person"

@@ -95,7 +95,10 @@ def record_of(release: Release, parameters: Mapping[str, Any], name: str, *, sev
     implementation = {
         "preprocessing_and_hyperparameter_tuning": [
             f"- Ranges of columns, or the norm of rows, are {scale}; values beyond them are clipped.",
-            "- A row with a missing or unusable value counts as absent.", f"- Settings: {settings}",
+            "- A row with a missing or unusable value counts as absent." if terms.present is None else
+            "- Missing cells are filled with the middle of their ranges, and sums are corrected by "
+            f"{'private' if terms.present == 'private' else 'public'} shares of cells present.",
+            f"- Settings: {settings}",
             f"- {TODO}: how they were chosen, and that it was without the rows.",
         ],
         "mechanisms": [

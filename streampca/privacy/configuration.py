@@ -123,7 +123,8 @@ class Configuration(ABC):
         """Guarantee of all releases together. Known before any row."""
         budget, unit, theorem = self.budget, self.unit, self.theorem
         return Guarantee(
-            budget.epsilon, budget.delta, budget.adjacency, self.scope,
+            budget.epsilon, budget.delta, budget.adjacency,
+            self.scope + ", with the noisy numbers of cells present" * self.counts_cells,
             theorem if unit is None else f"{theorem}; rows weighted by the budget of their {unit.name}", self.citation,
             "one row" if unit is None else f"one {unit.name}",
             self.mu if self.is_gaussian else None, self.slack, floating_delta=self.floating_delta,

@@ -41,6 +41,13 @@ def rows(n: int = N) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((n, D)) * np.linspace(1.0, 0.2, D)
 
 
+def gaps() -> np.ndarray:
+    random = np.random.default_rng(1)
+    made = np.where(random.random((N, D)) < np.linspace(0.0, 0.5, D), np.nan, rows())
+    made[random.random(N) < 0.02] = np.inf
+    return made
+
+
 def ball(n: int) -> np.ndarray:
     made = rows(n)
     return made / (1.0 + np.linalg.norm(made, axis=1, keepdims=True))
@@ -138,6 +145,15 @@ stream("tumbling-center", lambda: TUMBLING(GAUSSIAN(**BUDGET, center=True), rele
 stream("tumbling-warmup", lambda: TUMBLING(GAUSSIAN(**RICH), release_every=40), bounds="private",
        warmup=80)  # fmt: skip
 stream("tumbling-wishart", lambda: TUMBLING(sp.papers.WishartCovariance(**BUDGET), release_every=25, horizon=N))
+# -- missing cells, of `gaps` ---------------------------------------------------------------------
+CELLS: dict[str, Any] = {"on_missing": "cell", "bounds": RANGES}
+stream("cells-fpl-center", lambda: FPL(**BUDGET, horizon=400, center=True), **CELLS)
+stream("cells-fpl-replace-every-7", lambda: FPL(**RICH, adjacency="replace", release_every=7), **CELLS)
+stream("cells-fpl-public", lambda: FPL(**BUDGET, center=True, solver="tracking"), missing_rates=0.75, **CELLS)
+stream("cells-fpl-filled", lambda: FPL(**BUDGET, center=True), correct=False, **CELLS)
+stream("cells-window-smoothed", lambda: WINDOW(**RICH, window=40, release_every=20, center=True), **CELLS)
+stream("cells-window-histogram", lambda: WINDOW(**RICH, window=64, release_every=4, method="histogram"), **CELLS)
+stream("cells-tumbling", lambda: TUMBLING(GAUSSIAN(**RICH, center=True), release_every=40), **CELLS)
 stream("tumbling-laplace", lambda: TUMBLING(sp.papers.LaplaceCovariance(n_components=K, epsilon=1.0), release_every=40))
 # -- mechanisms -----------------------------------------------------------------------------------
 PURE: dict[str, Any] = {"n_components": K, "epsilon": 1.0}

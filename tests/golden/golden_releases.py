@@ -51,7 +51,7 @@ def released(name: str, *, interrupted: bool = False) -> list[sp.Release]:
             made, rows = cases.MECHANISMS[name]
             return [made().release(rows, seed=cases.SEED, row_norm=1.0)]
         algorithm, options = cases.STREAMS[name]
-        rows, half = cases.rows(), cases.HALF
+        rows, half = cases.gaps() if name.startswith("cells") else cases.rows(), cases.HALF
         made = algorithm()
         stream = sp.Stream(made, seed=cases.SEED, **options)
         releases = stream.push_many(rows[:half], **cases.whose(made, 0, half)).releases

@@ -60,7 +60,7 @@ def watching() -> Iterator[Watched]:
 
 def emptied(exact: Any) -> Any:
     if isinstance(exact, GramSum):
-        return GramSum(exact.n_features)
+        return GramSum(exact.n_features, further=exact.further)
     if isinstance(exact, LatticeGram):
         return LatticeGram(GramSum(exact.gram.n_features))
     if isinstance(exact, LatticeSum):

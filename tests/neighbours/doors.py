@@ -608,6 +608,9 @@ def object_doors() -> Iterator[Door]:
           for way in ("push", "push_many")],
         ("people, push", partial(_people, way="push"), 0.5),
         ("people, push_many", partial(_people, way="many"), 0.5),
+        *[(f"missing cells, {rates} shares, {way}", partial(_python, kind=kind, way=way, center=True, on_missing="cell",
+           missing_rates=rates if rates == "private" else 0.8), 1.0)
+          for rates in ("private", "public") for kind, way in (("mapping", "push"), ("list", "push_many"))],
         ("mapping, targets", partial(_python, kind="mapping", way="targets"), 1.0),
         ("river, learn_one", partial(_river, way="one"), 1.2),
     ]  # fmt: skip

@@ -29,7 +29,7 @@ from edited import Edit, Table
 from streampca.errors import BadRowError
 from streampca.linalg.centering import JOINT_FACTOR
 from streampca.linalg.lattice import BITS, UNIT_BITS
-from streampca.linalg.svec import upper
+from streampca.linalg.svec import PRESENCE, upper
 
 
 class Case(NamedTuple):
@@ -105,7 +105,7 @@ def _fault_of_rows(case: Case, base: Outcome, found: Outcome) -> str | None:
     if base.gram is not None and found.gram is not None:
         high, low = (part - before for part, before in zip(found.gram, base.gram, strict=True))
         change = (high << UNIT_BITS) + low
-        if _norm(change) > _most(_width(change), replaced=True):
+        if _norm(change) > _most(change, replaced=True):
             return f"the exact sums differ by {_norm(change):.4g} in Frobenius norm"
     if rows is None or found.rows is None:
         return None if change is not None else "nothing of the rows was watched"
@@ -117,32 +117,36 @@ def _fault_of_rows(case: Case, base: Outcome, found: Outcome) -> str | None:
     one, other = (_square(part[case.edit.at]) for part in (found.rows, rows))
     if change is not None and not np.array_equal(change, one - other):
         return "the exact sums differ by something else than the edited row"
-    if _norm(one) > _most(rows.shape[1], replaced=False):  # against an absent row
+    if _norm(one) > _most(one, replaced=False):  # against an absent row
         return "the edited row is longer than row_norm"
     return None
 
 
+#: Of three columns: the longer row with the cells that are present, and the size of its sums.
+_WIDE, _SUMS = 7, 13
+
+
 def _square(row: np.ndarray) -> np.ndarray:
+    row, cells = (row[:4], row[4:]) if row.size == _WIDE else (row, row[:0])
     units = np.rint(row * 2.0**BITS).astype(np.int64)
-    return np.outer(units, units).take(upper(row.size))
-
-
-def _width(packed: np.ndarray) -> int:
-    return int((2 * packed.size) ** 0.5)
+    return np.append(np.outer(units, units).take(upper(row.size)), cells.astype(np.int64) << UNIT_BITS)
 
 
 @cache
-def _weights(width: int) -> np.ndarray:
-    return np.where(np.equal(*np.triu_indices(width)), 1.0, 2.0) * 2.0 ** (-2 * UNIT_BITS)
+def _weights(size: int) -> np.ndarray:
+    further = 3 * (size == _SUMS)
+    width = int((2 * (size - further)) ** 0.5)
+    weights = np.where(np.equal(*np.triu_indices(width)), 1.0, 2.0)
+    return np.append(weights, np.full(further, PRESENCE / 3)) * 2.0 ** (-2 * UNIT_BITS)
 
 
 def _norm(packed: np.ndarray) -> float:
-    return float(_weights(_width(packed)) @ packed.astype(np.float64) ** 2) ** 0.5
+    return float(_weights(packed.size) @ packed.astype(np.float64) ** 2) ** 0.5
 
 
-def _most(width: int, *, replaced: bool) -> float:
-    plain = 2.0**0.5 if replaced else 1.0
-    return plain * (JOINT_FACTOR if width > 3 else 1.0) * (1.0 + 1e-12)
+def _most(packed: np.ndarray, *, replaced: bool) -> float:
+    plain = (2.0 if replaced else 1.0) * (JOINT_FACTOR**2 if packed.size > 6 else 1.0)
+    return (plain + PRESENCE * (packed.size == _SUMS)) ** 0.5 * (1.0 + 1e-12)
 
 
 def _difference(before: Any, after: Any) -> str:
