@@ -169,13 +169,13 @@ def _selected(
     chosen, features = [], list[str]()
     for i, (name, width) in enumerate(runs.items()):
         kind, column = kinds[name], f.col(f"`{name.replace('`', '``')}`")
-        if width and kind.typeName() == "vector":
+        if width and kind.simpleString() == "vector":
             from pyspark.ml.functions import vector_to_array
 
             column = vector_to_array(column)
         elif width and isinstance(kind, ArrayType):
             kind = kind.elementType
-        if kind.typeName() != "vector" and not isinstance(kind, (BooleanType, NumericType)):
+        if kind.simpleString() != "vector" and not isinstance(kind, (BooleanType, NumericType)):
             raise UsageError(f"column {name!r} of the frame does not hold numbers. Choose with columns=")
         chosen.append((column if width else column.cast("double")).alias(f"f{i}"))
         features += [f"f{i}[{j}]" for j in range(width)] or [f"f{i}"]

@@ -59,7 +59,7 @@ def test_every_file_that_the_page_names_exists():
 #: Imports of own modules inside functions, by module. A number may only fall, and a module may only leave.
 LAZY = {
     # numpy reads the number of BLAS threads when it is imported; the page needs the extra `serve`.
-    "streampca.cli": 1, "streampca.cli.run": 1, "streampca.spark": 1, "streampca.sources.synthetic": 1,
+    "streampca.cli": 1, "streampca.cli.run": 1, "streampca.sources.synthetic": 1,
 }  # fmt: skip
 
 

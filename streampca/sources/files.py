@@ -18,6 +18,7 @@ from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
 from streampca.sources.parquet import from_parquet
 from streampca.sources.text_files import Readable
+from streampca.stream.absorb import files_of
 
 #: Reader of each format, and the ends of the names of its files.
 FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -127,8 +128,6 @@ def matching(path: Readable) -> list[Readable]:
         return [path]
     refuse_web(path)
     if os.path.isdir(path):
-        from streampca.stream.absorb import files_of
-
         return [*map(Path, files_of(path, None)[0])]
     if not glob.has_magic(os.fspath(path)) or os.path.exists(path):
         return [path]

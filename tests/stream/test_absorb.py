@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -15,9 +16,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from importlib import import_module
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -120,10 +123,39 @@ def test_processes(files: list[Path]) -> None:
         assert of_steps(stream().absorb(data, pool, rows_per_task=300)) == expected
 
 
-def test_executors_of_other_libraries(files: list[Path]) -> None:
-    loky = pytest.importorskip("loky")
+def test_loky(files: list[Path]) -> None:
+    loky = pytest.importorskip("loky", reason="needs pip install loky")
     with loky.ProcessPoolExecutor(2) as pool:
         assert of_steps(stream().absorb(files, pool, rows_per_task=300)) == single(files)
+
+
+@pytest.mark.ci
+@pytest.mark.filterwarnings("ignore")  # of its own: sockets are left to the garbage collector
+def test_dask_with_a_worker_that_is_killed(files: list[Path]) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs pip install distributed")
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        victim, made = next(iter(client.run(os.getpid).values())), []
+        for i, step in enumerate(stream().absorb(files, client.get_executor(), rows_per_task=50, in_flight=4)):
+            if i == 5:
+                os.kill(victim, signal.SIGKILL)
+            made += of_steps([step])
+    assert made == single(files)
+
+
+def test_ray(files: list[Path], monkeypatch) -> None:
+    """The library is stood in for by the calls of it that are used."""
+    with ThreadPoolExecutor(2) as pool:
+
+        def remote(fn):
+            return SimpleNamespace(remote=lambda *given: SimpleNamespace(future=lambda: pool.submit(fn, *given)))
+
+        stub = SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 3.0}, remote=remote)
+        monkeypatch.setitem(sys.modules, "ray", stub)
+        executor = import_module("streampca.ray").RayExecutor()
+        monkeypatch.delitem(sys.modules, "streampca.ray")
+        assert executor.workers == 3
+        assert of_steps(stream().absorb(files, executor, rows_per_task=300)) == single(files)
 
 
 def test_addresses_and_file_systems(files: list[Path]) -> None:
