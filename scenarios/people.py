@@ -20,31 +20,32 @@ N_ROWS, N_FEATURES, N_COMPONENTS, EVERY, DELTA = 2**14, 20, 3, 64, 1e-6
 BARS = {1.0: (0.995, 0.975, 0.960, 0.985), 0.3: (0.970, 0.840, 0.790, 0.900)}
 ONE_EPSILON, ONE_BARS = 0.1, (0.95, 0.83, 0.76, 0.80)
 WORLDS = {
-    "4000 people, median 3 rows, at most 128": (4000, "lognormal", 128, 1.0),
-    "1000 people, median 13 rows, at most 250": (1000, "lognormal", 250, 1.0),
-    "1000 people, Zipf, at most 2200 rows": (1000, "zipf", 2200, 1.0),
-    "1000 people, median 13 rows, norms .6": (1000, "lognormal", 250, 0.6),
+    "4000 people, median 3 rows, at most 128": (4000, 0.79, 128, 1.0),
+    "1000 people, median 13 rows, at most 250": (1000, 0.68, 250, 1.0),
+    "1000 people, Zipf, median 5, at most 2200 rows": (1000, None, 2200, 1.0),
+    "1000 people, median 13 rows, norms .6": (1000, 0.68, 250, 0.6),
 }
+#: Eigenvalues of the rows, up to a factor.
+SPECTRUM = np.array([1.0, 0.7, 0.5] + [0.08] * (N_FEATURES - 3))
+#: Part of the variance of a row that all rows of its person share.
+SHARED = 0.5
 
 
 def world(number: int) -> tuple[FloatArray, list[int]]:
-    """Return the rows of a world and their people, in random order.
-
-    Each person has a direction of her own beside the three that all share, so that her rows repeat themselves.
-    """
-    people, shape, most, norm = list(WORLDS.values())[number]
+    """Return the rows of a world and their people, in random order. A person has a direction of her own."""
+    people, spread, most, norm = list(WORLDS.values())[number]
     rng = np.random.default_rng(2026 + number)
-    if shape == "zipf":
-        sizes = 1.0 / np.arange(1, people + 1) ** 0.85
-    else:
-        sizes = rng.lognormal(sigma=0.9, size=people)
-    counts = np.clip(np.round(sizes * N_ROWS / sizes.sum()), 1, most).astype(int)
-    names = np.repeat(np.arange(people), counts)
-    names = rng.permutation(np.resize(names, N_ROWS))
-    spectrum = np.array([1.0, 0.7, 0.5] + [0.08] * (N_FEATURES - 3))
-    own = rng.normal(size=(people, N_FEATURES)) * np.sqrt(spectrum)
-    rows = 0.7 * own[names] + 0.7 * rng.normal(size=(N_ROWS, N_FEATURES)) * np.sqrt(spectrum)
-    return norm * rows / np.linalg.norm(rows, axis=1, keepdims=True), names.tolist()
+    # Numbers of rows are log-normal or follow the law of Zipf; one person has the most.
+    sizes = (
+        np.arange(1, people + 1) ** -0.99 if spread is None else np.sort(rng.lognormal(sigma=spread, size=people))[::-1]
+    )
+    counts = np.maximum(1, np.round(sizes * (N_ROWS - most) / sizes[1:].sum()).astype(int))
+    counts[0] = most
+    names = rng.permutation(np.resize(np.repeat(np.arange(people), counts), N_ROWS))
+    own, fresh = (rng.normal(size=(n, N_FEATURES)) * np.sqrt(SPECTRUM) for n in (people, N_ROWS))
+    rows = np.sqrt(SHARED) * own[names] + np.sqrt(1.0 - SHARED) * fresh
+    norms = norm * rng.uniform(0.5, 1.0, (N_ROWS, 1))
+    return norms * rows / np.linalg.norm(rows, axis=1, keepdims=True), names.tolist()
 
 
 def captured(rows: FloatArray, basis: FloatArray) -> float:
