@@ -34,9 +34,10 @@ from streampca.auditing.needs import (
     centered,
     changes,
     her_absence,
+    her_rows,
     needs,
 )
-from streampca.auditing.runs import Case, feed_calendar, feed_stream
+from streampca.auditing.runs import HERS, Case, feed_calendar, feed_stream
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
@@ -117,12 +118,14 @@ def _word(name: str, value: Any) -> str:
     """Return the value of a switch as a word of the name of a case."""
     if isinstance(value, str):
         return value
+    if isinstance(value, Person):
+        return "person"
     if isinstance(value, (Noise, Solver)):
         return "discrete" if getattr(value, "discrete", False) else type(value).__name__.lower()
     if value is None:
         return {"horizon": "endless"}.get(name, f"no_{name}")
     name = _WORDS.get(name, name)
-    return name if value is True else {"max_rows_per_user": "users", "horizon": "ending"}.get(name, f"{name}_{value}")
+    return name if value is True else {"horizon": "ending"}.get(name, f"{name}_{value}")
 
 
 @cache
@@ -151,20 +154,22 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                 words["bounds"] = "bounds"
                 case |= _bounded(subject, warmup)
             case["make"] = subject.make
-            cap = getattr(subject.made, "max_rows_per_user", None)
             if streaming:
                 options: dict[str, Any] = {"row_norm": 1.0}
                 if bounds:
                     options = {"bounds": "private", "warmup": warmup}
                 try:
-                    (sp.Stream if cap is None else sp.UserStream)(subject.made, **options)
+                    sp.Stream(subject.made, **options)
                 except StreamPCAError:
                     continue
                 case["feed"] = partial(feed_stream, **options)
-            if cap is not None:
-                case |= {"span": cap + 1, "positions": (0,)}
+            if subject.made.unit is not None:
+                if not streaming:
+                    continue
+                # Rows that spend her budget, and are all absent from one of two streams, or replaced.
+                case |= {"span": HERS, "positions": (0,), "changes": partial(her_rows, case["changes"])}
             yield words, case
-            if streaming and cap is None:
+            if streaming:
                 yield words | {"feeds": "resumed"}, case | {"feeds": ("resumed",)}
                 if not bounds:
                     yield from _dated(subject, words, case)
@@ -183,14 +188,10 @@ def _dated(
         replace(made, **periods)
     except StreamPCAError:
         return
-    case = {**case, "feed": feed_calendar, "changes": absent, "feeds": ("push", "many", "timed", "resumed")}
-    words = words | {"release_every": "calendar"}
-    yield words, case | {"make": partial(replace, made, **periods)}
-    if "unit" in made.parameters():
-        # Six of her rows, in three periods, spend her budget: their products across periods count, too.
-        alone = {"make": partial(replace, made, unit=Person(column="who"), **periods), "changes": her_absence}
-        feed = partial(feed_calendar, hers=6)
-        yield words | {"unit": "person-day"}, case | alone | {"span": 6, "positions": (0,), "feed": feed}
+    # The rows of a person in three periods spend her budget: their products across periods count, too.
+    changes = absent if made.unit is None else her_absence
+    case = {**case, "feed": feed_calendar, "changes": changes, "feeds": ("push", "many", "timed", "resumed")}
+    yield words | {"release_every": "calendar"}, case | {"make": partial(replace, made, **periods)}
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 - *mu, epsilon and delta*: quadrature of the privacy loss.
 - *Sums over time*: unit vectors in place of random ones give the matrix B of the noise as it runs. With A the sums,
-  ``A^T (B B^T)^-1 A`` holds the cost of each row and of each pattern of rows. For users, patterns are enumerated.
+  ``A^T (B B^T)^-1 A`` holds the cost of each row, and of pairs of rows of a person.
 - *Sensitivities*: the largest move over a grid of pairs of rows.
 - *Phases*: losses on the same rows add up; of losses on different rows the largest counts.
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -50,8 +49,8 @@ from streampca.rows.bounds import PrivateBounds
 
 #: Relative error of the values computed here.
 ROUNDING = 1e-6
-#: Inputs of a dense matrix, and patterns of a user's rows that are all tried, at most.
-_INPUTS, _PATTERNS = 64, 4000
+#: Inputs of a dense matrix, at most.
+_INPUTS = 64
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 Density = Callable[[FloatArray], FloatArray]
 
@@ -272,25 +271,11 @@ def products(mechanism: MatrixFactorization) -> FloatArray:
     return np.asarray(c.T @ c, dtype=np.float64)
 
 
-def columns_norm(mechanism: MatrixFactorization, max_rows: int = 1, rows_per_input: int = 1) -> tuple[float, str]:
-    """Return the largest move of the outputs by rows of one user, in units of the noise, and the rows that attain it.
-
-    A user has ``max_rows`` rows, and an input sums ``rows_per_input`` rows.
-    """
-    found = np.abs(products(mechanism))
-    rows = len(found) * rows_per_input
-    m = min(max_rows, rows)
-    patterns: Sequence[tuple[int, ...]]
-    if math.comb(rows, m) <= _PATTERNS:
-        patterns = list(combinations(range(rows), m))
-    else:  # rows in succession, or at equal distances
-        ends = [(start, step) for step in range(1, rows // m + 1) for start in range(rows - (m - 1) * step)]
-        patterns = [tuple(range(start, start + m * step, step)) for start, step in ends]
-    inputs = np.array(patterns) // rows_per_input
-    squares = found[inputs[:, :, None], inputs[:, None, :]].sum(axis=(1, 2))
+def columns_norm(mechanism: MatrixFactorization) -> tuple[float, str]:
+    """Return the largest move of the outputs by a row, in units of the noise, and the row that attains it."""
+    squares = np.diagonal(products(mechanism))
     worst = int(squares.argmax())
-    named = ", ".join(str(row + 1) for row in patterns[worst][:8])
-    return math.sqrt(float(squares[worst])), f"row{'s' if m > 1 else ''} {named}"
+    return math.sqrt(float(squares[worst])), f"row {worst + 1}"
 
 
 # -- subjects -------------------------------------------------------------------------------------
@@ -311,6 +296,8 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield from _parts(subject.mechanism, d, notes)
         case PrivateFPL():
             move = gram_move(d, adjacency, center=subject.center, rewards=subject.publish_regret)
+            if subject.unit is not None:
+                move *= subject.unit.budget
             # The bound on the move of centered rewards is not attained.
             tight = subject.horizon is not None and d > 1
             tight = tight and not (subject.center and subject.publish_regret)

@@ -30,7 +30,7 @@ import numpy as np
 #: Packages and modules in which exact values, and values released from them, decide.
 WATCHED = (
     "streampca.linalg.scale", "streampca.rows.admission", "streampca.rows.bounds", "streampca.mechanisms",
-    "streampca.papers", "streampca.privacy.outlet", "streampca.processors", "streampca.users",
+    "streampca.papers", "streampca.privacy.outlet", "streampca.processors", "streampca.rows.people",
 )  # fmt: skip
 #: Functions of types and lengths: their result is an operand, but their arguments are not.
 _OF_TYPES = ("callable", "hasattr", "is_frame", "isinstance", "len", "type")

@@ -20,6 +20,7 @@ from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.mean import SUBSAMPLE
+from streampca.privacy.unit import Person
 from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Exact, Smoothed, Tracking
 from streampca.stream.stream import Stream
@@ -30,7 +31,7 @@ SMALL: dict[str, Any] = {"epsilon": 1.0, "delta": 0.05}
 LARGE: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-6}
 #: Values that are tried, the plain case first: of parameters by name, and of a class by its name.
 VALUES: dict[str, tuple[Any, ...]] = {
-    "horizon": (12, None), "release_every": (1, 4), "max_rows_per_user": (None, 2),
+    "horizon": (12, None), "release_every": (1, 4), "unit": (None, Person(column="who")),
     "center": (False, True),
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -155,6 +156,15 @@ def her_absence(subject: Any, d: int) -> Pairs:
     return {"short rows": (None, 0.45 * one), "shorter rows": (None, 0.3 * one), **{"e1": rows.pop("e1")}, **rows}
 
 
+def her_rows(of_row: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs:
+    """Return rows of a person that are bad rows in one of two streams, or others under replace."""
+    pairs, one = of_row(subject, d), np.eye(d)[0]
+    if subject.adjacency == "replace":
+        return pairs
+    bad = np.full(d, np.nan)
+    return {"short rows": (bad, 0.45 * one), **{name: (bad, pair[1]) for name, pair in pairs.items()}}
+
+
 def about_mean(subject: Any, d: int) -> Pairs:
     """Return rows that move the mean, and rows that are far apart about the mean of `_MOVED`, .6 e1."""
     one, two = np.eye(d)[:2]
@@ -264,8 +274,6 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
         case["slack"] = ENDLESS
     elif options["publish_regret"] and options["center"]:
         case["slack"] = MEAN
-    elif options["publish_regret"] and options["max_rows_per_user"] is not None:
-        case["slack"] = "two rows of a user would need extreme rewards on different subspaces, and equal outer products"
     return {"n_components": 2}, case
 
 

@@ -37,7 +37,6 @@ from streampca.rows.admission import Admission
 from streampca.rows.bounds import PrivateBounds
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
-from streampca.users import UserStream
 from streampca.views.card import card
 from streampca.views.facts import in_words
 from streampca.views.page import Page
@@ -63,7 +62,6 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
         _SECRET: "engine",
         _SETTINGS: "algorithm",
     },
-    UserStream: {_CHANGES: "finish push push_many run", _EXACT: "admission regret", _SETTINGS: "algorithm guard"},
     Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block table values"},
     PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
     History: {_ARGUMENT: "append read restored"},

@@ -159,7 +159,11 @@ def pairs(case: Case, subject: Any, seed: int | None, *, every: bool) -> Iterato
                     yield Pair(f"row {position + 1} of {base} rows, {name}, fed by {how}", first, second, depth)
 
 
-# -- ways to feed rows to a stream, a stream of users or a mechanism ------------------------------------
+# -- ways to feed rows to a stream or a mechanism -------------------------------------------------------
+
+
+#: Number of first rows that are those of one person.
+HERS = 6
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:
@@ -168,7 +172,7 @@ def names_of(rows: Sequence[Row]) -> list[str]:
 
 
 def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list[Any]:
-    """Feed a stream, or a stream of users, the first of whom has the first rows, one more than may count.
+    """Feed a stream; if its unit is a person, the first `HERS` rows are those of one.
 
     ``how`` is "push", "chunks" of 5, "many" (one block), "past" (one block, then a row beyond the horizon), or
     "resumed" (from a snapshot in the middle, or after the rows that are named: "resumed 4 9"). A row that is a function
@@ -177,10 +181,8 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
     options |= {"features": names_of(rows), "regret": None}
     if "bounds" not in options:
         options.setdefault("row_norm", 1.0)
-    cap = getattr(subject, "max_rows_per_user", None)
-    entry: Any = sp.Stream(subject, **options) if cap is None else sp.UserStream(subject, **options)
-    users = ["she" if i <= (cap or 0) else f"user {i}" for i in range(len(rows))]
-    stream, out, at = getattr(entry, "stream", entry), list[Any](), 0
+    stream, out, at, unit = sp.Stream(subject, **options), list[Any](), 0, subject.unit
+    people = ["she" if i < HERS else f"person {i}" for i in range(len(rows))]
     how, *named = how.split()
     resumes = ([int(n) for n in named] or [len(rows) // 2]) if how == "resumed" else []
     size = {"push": 1, "chunks": 5}.get(how, len(rows))
@@ -192,10 +194,10 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
         try:
             if how == "push" or callable(rows[at]):
                 row = rows[at](stream) if callable(rows[at]) else rows[at]
-                out += released(entry.push(row) if cap is None else entry.push(row, user=users[at]))
+                out += released(stream.push(row) if unit is None else stream.push(row, person=people[at]))
             else:
                 block = np.array(rows[at:stop])
-                steps = entry.push_many(block) if cap is None else entry.push_many(block, users=users[at:stop])
+                steps = stream.push_many(block) if unit is None else stream.push_many(block, person=people[at:stop])
                 out += steps.releases
         except StreamPCAError as problem:
             out.append(f"row {at + 1}: {type(problem).__name__}: {problem}")
@@ -204,27 +206,29 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
             # Continue from a snapshot, as a store writes and reads it.
             entry = sp.Stream(stream.algorithm, key=stream.engine.randomness.key, **options)
             restore(entry.engine, *_stored(stream), copied=False)
+            if unit is not None:
+                restore_people(entry.engine, *saved(stream.engine)["people"])
             stream = entry
-    last = entry.finish()
+    last = stream.finish()
     if how == "past":
         try:
-            stream.push(rows[-1])
+            stream.push(rows[-1], **({} if unit is None else {"person": people[-1]}))
         except StreamPCAError as problem:
             out.append(f"{type(problem).__name__}: {problem}")
-    return [*out, entry, *([] if last is None else [last])]
+    return [*out, stream, *([] if last is None else [last])]
 
 
 #: A start that no clock has reached: rows count on arrival in the period that `Stream.tick` has opened.
 _START = datetime(3000, 1, 1, tzinfo=UTC)
 
 
-def feed_calendar(subject: Any, rows: list[Row], how: str, hers: int = 0) -> list[Any]:
+def feed_calendar(subject: Any, rows: list[Row], how: str) -> list[Any]:
     """Feed a stream with periods of a day, two rows each; None stands for a row that is absent.
 
     ``how`` is "push", "many", "resumed" (as for `feed_stream`) or "timed", where rows have times. A row that is a
-    function is pushed singly. If the unit is a person, the first ``hers`` rows are those of one.
+    function is pushed singly. If the unit is a person, the first `HERS` rows are those of one.
     """
-    people, unit = [f"person {max(0, i - hers + 1)}" for i in range(len(rows))], subject.unit
+    people, unit = [f"person {max(0, i - HERS + 1)}" for i in range(len(rows))], subject.unit
     width = next(np.size(row) for row in rows if row is not None and not callable(row))
     names = tuple(f"x{i}" for i in range(width))
     options: dict[str, Any] = {"features": names, "regret": None, "row_norm": 1.0, "start": _START}
@@ -232,7 +236,7 @@ def feed_calendar(subject: Any, rows: list[Row], how: str, hers: int = 0) -> lis
     if how == "timed" and not any(map(callable, rows)):
         present = [i for i, row in enumerate(rows) if row is not None]
         values, times = np.array([rows[i] for i in present]), [_START + timedelta(days=i / 2) for i in present]
-        columns: list[Sequence[Any]] = [times, [people[i] for i in present]][: 1 if unit is None else 2]
+        columns: list[Sequence[Any]] = [times] if unit is None else [times, [people[i] for i in present]]
         table = Table(names, None, lambda: iter([values]), lambda _: iter([(values, columns)]))
         end = _START + timedelta(days=(len(rows) + 1) // 2)
         return [*released(*stream.run(table, time="at", end=end)), stream]
