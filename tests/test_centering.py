@@ -26,6 +26,7 @@ from streampca.linalg.svec import pack_entries, svec, svec_size, unpack_entries,
 from streampca.privacy.budget import Budget
 from streampca.processors.rewards import RewardSum, reward_scale
 from streampca.release.scoring import Scoring, score
+from streampca.rows.people import NOBODY
 from streampca.stream import replay
 
 BUDGET: dict[str, Any] = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
@@ -109,7 +110,7 @@ def test_bad_rows_leave_the_sums_equal_to_the_bit(places: set[int], cut: int, ev
 
 
 def test_every_kind_of_absent_row_is_the_zero_vector() -> None:
-    """Bad rows one by one and in blocks, rows past a cap, and rows of a warm-up; a row in the middle is present."""
+    """Bad rows one by one and in blocks, rows past a budget, and of a warm-up; a row in the middle is present."""
     rows, names = some_rows(12), list("abcde")
     fpl = sp.PrivateFPL(**BUDGET, horizon=12, release_every=4, center=True)
 
@@ -123,15 +124,16 @@ def test_every_kind_of_absent_row_is_the_zero_vector() -> None:
         assert corner(stream) == 10
         assert stream.admission.bad_rows == 2
     for kind in (np.ndarray, list, pd.DataFrame):
-        users = sp.UserStream(replace(fpl, max_rows_per_user=2), row_norm=1.0, seed=1, features=names)
+        people = sp.Stream(replace(fpl, unit=sp.Person(budget=9.0, max_rows=2)), row_norm=1.0, seed=1, features=names)
         table = {np.ndarray: rows, list: rows.tolist(), pd.DataFrame: pd.DataFrame(rows, columns=names)}[kind]
-        users.push_many(table, users=["one"] * 6 + ["two"] * 6)
-        assert corner(users.stream) == 4
-        assert users.admission.bad_rows == 0
-    users = sp.UserStream(replace(fpl, max_rows_per_user=2), row_norm=1.0, seed=1, features=names)
+        people.push_many(table, person=["one"] * 6 + ["two"] * 6)
+        assert corner(people) == 4
+        assert people.admission.bad_rows == 0
+    people = sp.Stream(replace(fpl, unit=sp.Person()), row_norm=1.0, seed=1, features=names)
     for row in rows:
-        users.push(row, "one")
-    assert corner(users.stream) == 2
+        people.push(row, "one")
+    assert 1.0 < corner(people) == pytest.approx(people.engine.now.people.weight, abs=1e-4)
+    assert people.engine.now.people.refused > 0
     warm = sp.Stream(replace(fpl, horizon=40), seed=1, features=names, bounds="private", warmup=16)
     warm.push_many(some_rows(40))
     assert corner(warm) == 24
@@ -287,7 +289,7 @@ def test_the_stated_noise_covers_every_direction() -> None:
 CENTERED = [
     pytest.param(made(), id=name)
     for name, (made, options) in STREAMS.items()
-    if "center" in name and options == {"row_norm": 1.0} and not name.startswith("users")
+    if "center" in name and options == {"row_norm": 1.0} and not name.startswith("people")
 ]
 
 
@@ -410,13 +412,19 @@ def test_blocks_of_centered_rows() -> None:
     one.engine.processor.absorb(np.zeros((1, 6)))  # an absent row
 
 
-def test_users_are_centered_without_their_capped_rows() -> None:
-    algorithm = sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
+def test_people_are_centered_with_the_weights_of_their_rows() -> None:
+    algorithm = sp.PrivateFPL(release_every=1, center=False, **BUDGET, horizon=40, unit=sp.Person(), noise="tree")
     ratio = replace(algorithm, center=True).noise_std(40) / algorithm.noise_std(40)
     assert ratio == pytest.approx(JOINT_FACTOR, rel=1e-5)
     rows, names = some_rows(40), [f"u{i % 10}" for i in range(40)]
-    users = sp.UserStream(replace(algorithm, center=True), row_norm=1.0, seed=1)
-    users.push_many(rows, users=names)
-    kept = onto_ball(rows)[:20]  # two rows of each of ten users
-    about = kept - kept.mean(axis=0)
-    np.testing.assert_allclose(users.regret.exact_gram(), about.T @ about, atol=1e-9)
+    people = sp.Stream(replace(algorithm, center=True), row_norm=1.0, seed=1)
+    people.push_many(rows, person=names)
+    longer = np.hstack([onto_ball(rows), np.full((40, 1), CONSTANT)])
+    budgets = replace(algorithm, center=True).budgets(b"key")
+    assert budgets is not None
+    counted, _ = budgets.weighted(NOBODY, longer, [name.encode() for name in names], range(1, 41))
+    weights = counted[:, -1] ** 2 / CONSTANT**2
+    assert weights.min() < 0.9
+    mean = np.average(onto_ball(rows), axis=0, weights=weights)
+    about = (onto_ball(rows) - mean) * np.sqrt(weights)[:, None]
+    np.testing.assert_allclose(people.regret.exact_gram(), about.T @ about, atol=1e-4)

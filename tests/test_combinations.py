@@ -15,7 +15,7 @@ BUDGET: dict[str, Any] = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
 VALUES = {
     "solver": ("exact", "tracking", "smoothed"), "center": ("yes", "no"), "publish_regret": ("yes", "no"),
     "noise": ("blt", "tree", "discrete"), "horizon": ("known", "endless"),
-    "adjacency": ("zero-out", "replace"), "users": ("yes", "no"),
+    "adjacency": ("zero-out", "replace"), "unit": ("person", "row"),
 }  # fmt: skip
 ROWS = np.array([[0.5, 0.1], [0.4, -0.2], [0.6, 0.0]])
 
@@ -35,19 +35,15 @@ def listed() -> set[tuple[str, ...]]:
 
 
 def run(*values: str) -> Any:
-    solver, center, rewards, noise, horizon, adjacency, users = values
+    solver, center, rewards, noise, horizon, adjacency, unit = values
     algorithm = sp.PrivateFPL(
         release_every=1, **BUDGET, solver=solver, publish_regret=rewards == "yes",  # type: ignore[arg-type]
         noise=sp.Tree(discrete=True) if noise == "discrete" else noise,  # type: ignore[arg-type]
         horizon=len(ROWS) if horizon == "known" else None, adjacency=adjacency,  # type: ignore[arg-type]
-        max_rows_per_user=2 if users == "yes" else None, center=center == "yes",
+        unit=sp.Person() if unit == "person" else None, center=center == "yes",
     )  # fmt: skip
-    if users == "no":
-        stream: Any = sp.Stream(algorithm, row_norm=1.0, seed=0)
-        stream.push_many(ROWS)
-    else:
-        stream = sp.UserStream(algorithm, row_norm=1.0, seed=0)
-        stream.push_many(ROWS, users=["a", "b", "a"])
+    stream: Any = sp.Stream(algorithm, row_norm=1.0, seed=0)
+    stream.push_many(ROWS, **({"person": ["a", "b", "a"]} if unit == "person" else {}))
     record = stream.regret.now()
     bounded = (solver, center, noise) == ("exact", "no", "blt")
     assert (record.bound is not None) == bounded

@@ -93,8 +93,8 @@ def stream(**options):
     return sp.Stream(FPL, row_norm=1.0, **options)
 
 
-def users(**options):
-    return sp.UserStream(replace(FPL, max_rows_per_user=options.pop("cap", 9)), row_norm=1.0, **options)
+def people(**unit):
+    return sp.Stream(replace(FPL, unit=sp.Person(budget=100.0, **unit)), row_norm=1.0)
 
 
 def exact(made):
@@ -116,7 +116,7 @@ RELEASE = sp.GaussianCovariance(**BUDGET, center=False).release(ROWS, seed=1, ro
 DOORS = {
     "push_many": lambda rows: (made := stream(), made.push_many(rows))[0],
     "run": lambda rows: (made := stream(), list(made.run(rows)))[0],
-    "users": lambda rows: (made := users(), made.push_many(rows, users=range(6)))[0],
+    "people": lambda rows: (made := people(), made.push_many(rows, person=range(6)))[0],
     "release": released,
     "transform": lambda rows: (RELEASE.transform(rows), None),
     "readers": packed,
@@ -133,7 +133,7 @@ def test_rows_of_every_kind_are_the_same_rows(kind, door):
         made if isinstance(made, tuple) else exact(made) for made in (DOORS[door](make()), DOORS[door](ROWS))
     )
     assert np.allclose(found, expected, rtol=1e-12, atol=0.0)
-    assert features == (NAMES if named and door in ("push_many", "run", "users", "release") else None)
+    assert features == (NAMES if named and door in ("push_many", "run", "people", "release") else None)
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -144,7 +144,7 @@ def test_what_is_no_rows_of_real_numbers_gives_one_clear_error(kind, door):
     assert len(str(told.value)) < 250
 
 
-@pytest.mark.parametrize("door", ["push_many", "run", "users"])
+@pytest.mark.parametrize("door", ["push_many", "run", "people"])
 @pytest.mark.parametrize("kind", CELLS)
 def test_cells_that_are_no_real_numbers_make_bad_rows(kind, door):
     made = DOORS[door](CELLS[kind]())
@@ -169,17 +169,17 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     assert np.array_equal(grams[0], grams[2])
 
 
-def test_users_of_a_table_are_known_by_their_value_and_columns_by_their_name():
+def test_people_of_a_table_are_known_by_their_value_and_columns_by_their_name():
     pa = pytest.importorskip("pyarrow")
     table = arrow().append_column("who", pa.array(["ann", "bob", "ann", "ann", "bob", "cid"]))
-    made, lazily, other = (users(cap=2, user="who") for _ in range(3))
+    made, lazily, other = (people(max_rows=2, column="who") for _ in range(3))
     made.push_many(table)
     assert len(list(lazily.run(table))) == 6
     assert np.array_equal(made.regret.exact_gram(), lazily.regret.exact_gram())
     made.push(ROWS[0], "bob")
     made.push(ROWS[0], pa.scalar("ann"))
-    other.push_many(FRAME[["c", "a", "b"]], users=table["who"])
-    other.push_many(FRAME, users=["ann"] * 6)
+    other.push_many(FRAME[["c", "a", "b"]], person=table["who"])
+    other.push_many(FRAME, person=["ann"] * 6)
     for stream, order in ((made, [0, 1, 2]), (other, [2, 0, 1])):
         kept = ROWS[[0, 1, 2, 4, 5]][:, order]
         assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
@@ -209,9 +209,9 @@ def test_masked_rows_of_scikit_learn_and_records_and_frames_of_river():
 
 
 @pytest.mark.parametrize("named", ["ann", b"ann", 7, None, np.array(7)])
-def test_users_are_named_row_by_row(named):
-    with pytest.raises(StreamPCAError, match=r"users=.*: expected one user for each row|identifies no user"):
-        users().push_many(ROWS[:3], users=named)
+def test_people_are_named_row_by_row(named):
+    with pytest.raises(StreamPCAError, match=r"person: expected a name for each row"):
+        people().push_many(ROWS[:3], person=named)
 
 
 @pytest.mark.parametrize("cells", [[True, None], [1, None], [0.5, None]])

@@ -80,7 +80,7 @@ _FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1, center=False)
 #: Every interface that absorbs or releases rows, with parameters of the scale.
 DOORS = {
     "Stream": lambda **scale: sp.Stream(_FPL, **scale),
-    "UserStream": lambda **scale: sp.UserStream(replace(_FPL, max_rows_per_user=2), **scale),
+    "Stream of people": lambda **scale: sp.Stream(replace(_FPL, unit=sp.Person()), **scale),
     "release": lambda **scale: sp.GaussianCovariance(n_components=1, epsilon=1.0, center=False).release(ROWS, **scale),
     "scikit-learn": lambda **scale: SklearnPCA(**scale).fit(ROWS),
     "partial_fit": lambda **scale: SklearnPCA(**scale).partial_fit(ROWS),

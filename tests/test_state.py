@@ -39,7 +39,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "sketch_size": (None, 5),
     "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
     "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
-    "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
+    "unit": (None, sp.Person(), sp.Person(budget=2.0)), "window": (9, 10), "eta": (0.25, 0.5),
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "failure_rate": (0.01, 0.02),
     "keep_short": (False, True), "mu": (1.0, 2.0), "warmup": (None, 5),
     "mechanism": (
@@ -56,20 +56,20 @@ DEFAULTS = {
     "DPPCA": "delta=1e-06, batch_size='auto', learning_rate='adaptive', adjacency='zero-out'",
     "DoublingFPL": "delta=1e-06, release_every=100, adjacency='zero-out'",
     "ExactSubspace": "n_components=None, delta=1e-06, adjacency='zero-out', max_components=3, block_rows=None",
-    "GaussianCovariance": "delta=1e-06, adjacency='zero-out', discrete_noise=False, center=None",
+    "GaussianCovariance": "delta=1e-06, adjacency='zero-out', discrete_noise=False, center=None, unit=None",
     "LaplaceCovariance": "adjacency='zero-out'",
     "MatrixLaplaceCovariance": "adjacency='zero-out'",
     "Oja": "learning_rate='adaptive', batch_size=32, release_every=None",
     "PerturbedLeader": "delta=1e-06, release_every=100, center=None",
     "PrivateBounds": "warmup=None, horizon=None",
     "PrivateFPL": "delta=1e-06, horizon=None, noise=BLT(), release_every=100, "
-    "adjacency='zero-out', publish_regret=False, solver=Exact(), center=None, max_rows_per_user=None",
+    "adjacency='zero-out', publish_regret=False, solver=Exact(), center=None, unit=None",
     "PrivateOja": "delta=1e-06, horizon=None, batch_size='auto', "
-    "learning_rate='adaptive', clip=None, adjacency='zero-out', release_every=None",
+    "learning_rate='adaptive', clip=None, adjacency='zero-out', release_every=None, unit=None",
     "PrivateSketch": "delta=1e-06, horizon=None, release_every=None, sketch_size=None, clip=None, "
     "adjacency='zero-out', center=None",
     "SlidingWindowPCA": "delta=1e-06, eta=0.25, method='auto', adjacency='zero-out', "
-    "release_every=None, checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=None",
+    "release_every=None, checkpoint_every=None, overhang=0.125, failure_rate=0.01, center=None, unit=None",
     "SubspacePerturbation": "delta=1e-06, adjacency='zero-out'",
     "Tumbling": "horizon=None, keep_short=False",
     "WishartCovariance": "delta=1e-06, adjacency='zero-out'",

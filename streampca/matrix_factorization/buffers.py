@@ -101,7 +101,8 @@ class Buffers:
         """
         # c_0 = 1 and c_k = sum_i omega_i theta_i**(k - 1), so that c_(k + lag) c_k adds, for k = 0, omega_i / theta_i,
         # and for each pair of buffers a geometric series from k = 1 on, all times theta_i**lag.
-        logs, omega = self.log_theta + math.log(kept), kept * self.omega
+        # Without memory, kept = 0, all terms are 0.
+        logs, omega = self.log_theta + math.log(max(kept, 1e-300)), kept * self.omega
         gaps = (1.0 - kept * kept) + kept * kept * self.gaps
         faded = -np.expm1((n - 1.0) * (logs[:, None] + logs))
         return omega / np.exp(logs) + omega * (faded * omega / gaps).sum(axis=1), logs

@@ -17,6 +17,8 @@ from streampca.linalg.counts import check_count, use_plain_numbers
 
 #: Whole numbers from which a floating-point type lacks some, so that two people could have one number.
 _EXACT = {2: 2.0**11, 4: 2.0**24, 8: 2.0**53}
+#: Largest number of digits that every setting of Python converts to text; a longer number names nobody.
+_DIGITS = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +107,13 @@ def _text(value: Any) -> str:
     if isinstance(value, (str, UUID)):
         return str(value).strip()
     if isinstance(value, (int, np.integer, np.bool_)):
-        return str(int(value))
+        return str(int(value)) if int(value).bit_length() < 3 * _DIGITS else ""
     if isinstance(value, (float, np.floating)):
         size, value = value.dtype.itemsize if isinstance(value, np.floating) else 8, float(value)
         # Other numbers are nobody, because rounding may have made two people equal.
         return str(int(value)) if abs(value) < _EXACT.get(size, 0.0) and value == math.floor(value) else ""
-    if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
-        return str(int(value))
+    if isinstance(value, Decimal) and value.is_finite() and value.adjusted() < _DIGITS:
+        return str(int(value)) if value == value.to_integral_value() else ""
     return ""
 
 

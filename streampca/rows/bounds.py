@@ -106,7 +106,7 @@ class PrivateBounds:
 
         Raises `BadParameterError` if the guarantee does not allow Gaussian noise, or does not refer to single rows.
         """
-        if guarantee.unit != "one row":
+        if guarantee.is_private and guarantee.unit != "one row":
             # A person may have rows in the warm-up and after it, so that budgets would add up.
             raise UsageError("bounds='private', unit=Person(...): not supported together. Pass bounds=(lower, upper)")
         if guarantee.adjacency not in ("zero-out", "replace") or not guarantee.delta:

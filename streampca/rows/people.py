@@ -82,14 +82,16 @@ NOBODY = People()
 class _Spent:
     """A set of ids in one block of memory, by open addressing: about 40 bytes an id."""
 
-    def __init__(self) -> None:
-        self._slots, self._table, self.count = 64, bytearray(64 * ID_BYTES), 0
+    def __init__(self, slots: int = 64) -> None:
+        # An interrupt finds all ids: their block is replaced by one assignment, and `count` may only be too large.
+        self._table, self.count = bytearray(slots * ID_BYTES), 0
 
     def _place(self, identity: bytes) -> int:
         """Return the place of an id, or the empty one at which it would be stored."""
-        place = int.from_bytes(identity[:8], "little") % self._slots
+        slots = len(self._table) // ID_BYTES
+        place = int.from_bytes(identity[:8], "little") % slots
         while (found := self._table[ID_BYTES * place : ID_BYTES * (place + 1)]) != identity and any(found):
-            place = (place + 1) % self._slots
+            place = (place + 1) % slots
         return place
 
     def __contains__(self, identity: bytes) -> bool:
@@ -99,16 +101,15 @@ class _Spent:
     def add(self, identity: bytes) -> None:
         if identity in self:
             return
-        if 3 * self.count >= 2 * self._slots:
-            larger = _Spent()
-            larger._slots = self._slots * 3 // 2
-            larger._table = bytearray(larger._slots * ID_BYTES)
+        slots = len(self._table) // ID_BYTES
+        if 3 * self.count >= 2 * slots:
+            larger = _Spent(slots * 3 // 2)
             for one in self.ids():
                 larger.add(one)
-            self._slots, self._table = larger._slots, larger._table
+            self._table = larger._table
+        self.count += 1
         place = ID_BYTES * self._place(identity)
         self._table[place : place + ID_BYTES] = identity
-        self.count += 1
 
     def ids(self) -> list[bytes]:
         """Return all ids."""

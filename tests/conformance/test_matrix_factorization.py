@@ -98,6 +98,59 @@ def test_columns_of_the_encoder_spend_mu_and_no_more(name):
         assert norms.max() >= MU * (0.999 if endless else 1.0 - 1e-6)
 
 
+def products_of_columns(mechanism, n):
+    """Products of the columns as stated and as they are, for column j in row j: the lower triangles."""
+    inputs = np.arange(1, n + 1)
+    stated = np.array([np.pad(mechanism.products(inputs[:j], j), (0, n - j)) for j in inputs])
+    encoder = strategy(mechanism, n) * SENSITIVITY / MU
+    return stated, np.tril(encoder.T @ encoder)
+
+
+def check_products(mechanism, n, *, exact):
+    stated, true = products_of_columns(mechanism, n)
+    assert stated.min() >= 0.0
+    assert stated.max() <= 1.0
+    assert (stated - true).min() >= -1e-13
+    # Norms of columns are inflated by 1e-6. Of an endless stream, early columns are nearly whole.
+    columns = slice(None) if exact else slice(max(1, n // 100))
+    assert np.abs(stated - true)[:, columns].max() <= (2e-6 if exact else 2e-3)
+
+
+@every_case
+def test_products_of_columns_are_not_below_the_true_ones(name):
+    kind, mechanism = name.split()[0], CASES[name]
+    if kind.startswith("anytime"):  # their columns are far from whole: calibrated for 2**32 inputs, or restarted
+        stated, true = products_of_columns(mechanism, 100)
+        assert (stated - true).min() >= -1e-13
+        assert stated.min() >= 0.0
+        runs = np.arange(100) // mechanism.restart_after
+        assert not stated[runs[:, None] != runs].any()
+    else:
+        check_products(mechanism, length(mechanism) if mechanism.horizon else 400, exact=kind in KINDS)
+
+
+@pytest.mark.parametrize("step", [37, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_of_columns_at_every_horizon(kind, step):
+    for horizon in range(1, 301, step):
+        check_products(KINDS[kind](horizon), horizon, exact=True)
+
+
+@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_products_of_columns_at_every_window(kind, step):
+    for window in range(2, 65, step):
+        check_products(WINDOWS[kind](window, MU, SENSITIVITY), 400, exact=False)
+
+
+def test_products_that_are_too_small_are_seen(monkeypatch):
+    """Those of the next lag."""
+    honest = GeometricBLT.products
+    monkeypatch.setattr(GeometricBLT, "products", lambda self, inputs, n: honest(self, np.maximum(inputs - 1, 1), n))
+    with pytest.raises(AssertionError):
+        check_products(GeometricBLT(16, MU, SENSITIVITY), 16, exact=True)
+
+
 @every_case
 def test_std_is_the_row_norm_of_the_decoder(name):
     mechanism = CASES[name]

@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_cases import STREAMS, rows
+from golden_cases import STREAMS, rows, whose
 from interrupts import within
 
 import streampca as sp
+from streampca.stream.replay import saved
 
 ROWS = rows()
 N = len(ROWS)
 NAMES = (
     "fpl", "fpl-endless-replace", "fpl-tree", "fpl-discrete", "fpl-tracking", "fpl-tracking-every-row", "fpl-smoothed",
     "fpl-regret", "fpl-center", "fpl-doubling", "window-histogram", "window-ring", "window-smoothed",
-    "window-forgetting", "oja", "private-oja", "sketch", "dp-pca", "tumbling-short", "users",
+    "window-forgetting", "oja", "private-oja", "sketch", "dp-pca", "tumbling-short", "people", "people-regret",
 )  # fmt: skip
-USERS = np.random.default_rng(1).integers(0, 120, size=N).tolist()
 
 
 class Interrupted(BaseException):
@@ -39,8 +39,11 @@ class Feed:
 
     def __init__(self, name: str, rng: random.Random) -> None:
         self.name, self.rng = name, rng
-        self.stream: Any = (sp.UserStream if name == "users" else sp.Stream)(STREAMS[name][0](), row_norm=1.0, seed=3)
+        self.stream: Any = sp.Stream(STREAMS[name][0](), row_norm=1.0, seed=3)
         self.seen: dict[int, str] = {}
+
+    def whose(self, start: int, stop: int) -> dict[str, Any]:
+        return whose(self.stream.algorithm, start, stop)
 
     def once(self) -> None:
         """Push something."""
@@ -51,11 +54,11 @@ class Feed:
             raise StopIteration
         count = 1 if self.rng.random() < 0.4 else self.rng.randint(1, 12)
         rows = ROWS[t : t + count]
-        if self.name == "users":
+        if whose := self.whose(t, t + len(rows)):
             if count == 1:
-                self.keep([stream.push(rows[0], user=USERS[t]).release])
+                self.keep([stream.push(rows[0], person=whose["person"][0]).release])
             else:
-                self.keep(stream.push_many(rows, users=USERS[t : t + len(rows)]).releases)
+                self.keep(stream.push_many(rows, **whose).releases)
         elif count == 1:
             self.keep([stream.push(rows[0]).release])
         elif stream.algorithm.absorbs_grams and t and self.rng.random() < 0.5:
@@ -79,18 +82,27 @@ class Feed:
 
 
 @cache
-def expected(name: str) -> tuple[dict[int, str], Any]:
-    """Releases and regret of an uninterrupted run. The rows of blocks are scored as one."""
+def expected(name: str) -> tuple[dict[int, str], Any, Any]:
+    """Releases, regret and people of an uninterrupted run. The rows of blocks are scored as one."""
     feed = Feed(name, random.Random(0))
-    stream, options = feed.stream, {"users": USERS} if name == "users" else {}
-    feed.keep(stream.push_many(ROWS, **options).releases)
+    stream = feed.stream
+    feed.keep(stream.push_many(ROWS, **feed.whose(0, N)).releases)
     feed.keep([stream.finish()])
-    return feed.seen, stream.regret.now()
+    return feed.seen, stream.regret.now(), people_of(stream)
+
+
+def people_of(stream: Any) -> Any:
+    """Return the states of people and their totals; their weights are added in another order."""
+    if (people := saved(stream.engine)["people"]) is None:
+        return None
+    states, totals = people
+    return states, totals._replace(weight=round(totals.weight, 6))
 
 
 def check(feed: Feed) -> None:
     """Compare what a run has shown with an uninterrupted one."""
-    seen, regret = expected(feed.name)
+    seen, regret, people = expected(feed.name)
+    assert people_of(feed.stream) == people
     assert feed.stream.t == N
     assert set(feed.seen) <= set(seen)
     different = [t for t, text in feed.seen.items() if text != seen[t]]
@@ -120,7 +132,7 @@ def injected(name: str, count: int, seed: int) -> None:
             check(feed)
             feed = Feed(name, rng)
         stream = feed.stream
-        assert not (stream if isinstance(stream, sp.UserStream) else stream.engine).guard.is_busy
+        assert not stream.engine.guard.is_busy
     feed.end()
 
 
@@ -160,7 +172,7 @@ def signalled(name: str, count: int, seed: int) -> None:
 
 def is_free(stream: Any) -> bool:
     """True if another thread can take the stream's lock."""
-    lock = (stream.stream if isinstance(stream, sp.UserStream) else stream).engine.guard.lock
+    lock = stream.engine.guard.lock
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(lambda: lock.acquire(timeout=5.0) and lock.release() is None).result()
 
@@ -197,7 +209,7 @@ def test_no_loop_runs_directly_under_a_lock() -> None:
     """
     package = Path(sp.__file__).parent
     for file in [
-        *(package / name for name in ("exclusive.py", "stream/engine.py", "stream/replay.py", "users.py")),
+        *(package / name for name in ("exclusive.py", "stream/engine.py", "stream/replay.py", "rows/people.py")),
         *sorted((package / "store").glob("*.py")),
     ]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -45,7 +45,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "warm-up": lambda: sp.Stream(fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40),
     "window": lambda: sp.Stream(WINDOW, row_norm=1.0, seed=3),
     "tumbling": lambda: sp.Stream(sp.Tumbling(GAUSSIAN, release_every=6, keep_short=True), row_norm=1.0, seed=3),
-    "users": lambda: sp.UserStream(fpl(horizon=30_000, max_rows_per_user=6), row_norm=1.0, features=NAMES, seed=3),
+    "people": lambda: sp.Stream(fpl(horizon=30_000, unit=sp.Person()), row_norm=1.0, features=NAMES, seed=3),
 }
 
 
@@ -53,7 +53,7 @@ class Feed:
     """Pushes rows of its own to a stream, and notes which row got which number, and every release handed out."""
 
     def __init__(self, stream: Any) -> None:
-        self.stream, self.is_capped = stream, isinstance(stream, sp.UserStream)
+        self.stream, self.has_people = stream, stream.algorithm.unit is not None
         self.numbers: list[tuple[int, int]] = []  # number in the stream, place in ROWS
         self.released: list[tuple[int, str]] = []
         self.given = self.refused = 0
@@ -61,8 +61,8 @@ class Feed:
     def rows(self, count: int) -> tuple[int, dict[str, Any]]:
         """Rows that were not given before: the place of the first, and further arguments."""
         at, self.given = self.given, self.given + count
-        users = [at // 3 % 50 for at in range(at, at + count)]
-        return at, {} if not self.is_capped else {"user": users[0]} if count == 1 else {"users": users}
+        people = [at // 3 % 50 for at in range(at, at + count)]
+        return at, {"person": people[0] if count == 1 else people} if self.has_people else {}
 
     def push(self) -> None:
         at, options = self.rows(1)
@@ -108,7 +108,7 @@ class Feed:
         if name is None:
             return
         other, rows = MAKE[name](), ROWS[list(places)]
-        options = {"users": [place // 3 % 50 for place in places]} if self.is_capped else {}
+        options = {"person": [place // 3 % 50 for place in places]} if self.has_people else {}
         expected = {release.t: release.to_json() for release in other.push_many(rows, **options).releases}
         assert dict(self.released) == expected
         one, two = self.stream.regret.now(), other.regret.now()
@@ -175,7 +175,7 @@ CALLS = {"push": Feed.push, "push_many": Feed.push_many, "push_block": Feed.push
 @pytest.mark.parametrize("name", MAKE)
 def test_a_push_at_places_inside_a_push(name: str, opcodes: bool, step: int) -> None:
     for how, call in CALLS.items():
-        if (how == "run" and name == "users") or (how == "push_block" and name not in ("fpl", "unnamed")):
+        if (how == "run" and name == "people") or (how == "push_block" and name not in ("fpl", "unnamed")):
             continue
         feed = Feed(MAKE[name]())
         if name == "unnamed" and how == "push_block":
@@ -490,7 +490,7 @@ def test_threads_wait_while_calls_inside_are_refused() -> None:
     feed.check()
 
 
-@pytest.mark.parametrize("kind", ["store", "users"])
+@pytest.mark.parametrize("kind", ["store", "copy"])
 def test_no_two_threads_wait_for_each_other(kind: str) -> None:
     """One ends a stream and waits for a push of the other, which ends it inside that push."""
     if kind == "store":
@@ -499,9 +499,9 @@ def test_no_two_threads_wait_for_each_other(kind: str) -> None:
         end: Callable[[], object] = store.close
         stream.push(ROWS[0])
     else:
-        users = copy.deepcopy(sp.UserStream(fpl(horizon=100, max_rows_per_user=6), row_norm=1.0, features=NAMES))
-        stream, end = users.stream, users.finish
-        users.push(ROWS[0], user=1)
+        stream = copy.deepcopy(sp.Stream(fpl(horizon=100), row_norm=1.0, features=NAMES))
+        end = stream.finish
+        stream.push(ROWS[0])
     waiting, ended = threading.Event(), threading.Event()
 
     def wait() -> None:

@@ -25,6 +25,7 @@ BY_LAPACK = frozenset({"gaussian-psd", "subspace-perturbation-fallback", "sketch
 RANGES = (np.full(D, -1.5), np.array([2.5, *[1.5] * (D - 1)]))
 
 Algorithm = Callable[[], Any]
+_PEOPLE: list[int] = np.random.default_rng(1).integers(0, 120, size=1000).tolist()
 #: Cases are of the form of the papers where they do not say otherwise: not centered, a release after every row.
 PLAIN: dict[str, Any] = {"center": False, "release_every": 1}
 FPL, WINDOW, TUMBLING = partial(sp.PrivateFPL, **PLAIN), partial(sp.SlidingWindowPCA, **PLAIN), sp.Tumbling
@@ -53,6 +54,11 @@ def plane(n: int) -> np.ndarray:
     made = np.zeros((n, D))
     made[:, :2] = np.random.default_rng(0).integers(-99, 100, size=(n, 2))
     return made
+
+
+def whose(algorithm: Any, start: int, stop: int) -> dict[str, Any]:
+    """Return the argument that names the people of the rows from ``start`` to ``stop``, if they are the unit."""
+    return {} if algorithm.unit is None else {"person": _PEOPLE[start:stop]}
 
 
 def stream(name: str, algorithm: Algorithm, **options: Any) -> None:
@@ -93,11 +99,16 @@ stream("fpl-warmup-center", lambda: FPL(**RICH, horizon=400, release_every=5, ce
 stream(
     "fpl-doubling", lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, release_every=1)
 )
-# -- users: three rows of each of 110 people in turn, of which two count ---------------------------
-stream("users", lambda: FPL(**BUDGET, horizon=400, release_every=5, max_rows_per_user=2))
-stream("users-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=5, adjacency="replace",
-       max_rows_per_user=2, center=True))  # fmt: skip
-stream("users-tree", lambda: FPL(**BUDGET, horizon=400, release_every=5, noise="tree", max_rows_per_user=2))
+# -- people, each with about three rows (`whose`) --------------------------------------------------
+PERSON = sp.Person()
+stream("people", lambda: FPL(**BUDGET, horizon=400, release_every=5, unit=PERSON))
+stream("people-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=5, adjacency="replace",
+       unit=sp.Person(budget=2.0), center=True))  # fmt: skip
+stream("people-tree", lambda: FPL(**BUDGET, horizon=400, release_every=5, noise="tree", unit=PERSON))
+stream("people-regret", lambda: FPL(**BUDGET, horizon=400, release_every=5, publish_regret=True, unit=PERSON))
+stream("people-window", lambda: WINDOW(**BUDGET, window=30, release_every=5, method="ring", unit=PERSON))
+stream("people-oja", lambda: sp.PrivateOja(**BUDGET, horizon=400, release_every=5, unit=PERSON))
+stream("people-tumbling", lambda: TUMBLING(GAUSSIAN(**BUDGET, unit=PERSON), release_every=25))
 # -- other algorithms -----------------------------------------------------------------------------
 stream("perturbed-leader", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=False))
 stream("perturbed-leader-center", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=True))

@@ -52,16 +52,12 @@ def released(name: str, *, interrupted: bool = False) -> list[sp.Release]:
             return [made().release(rows, seed=cases.SEED, row_norm=1.0)]
         algorithm, options = cases.STREAMS[name]
         rows, half = cases.rows(), cases.HALF
-        if name.startswith("users"):
-            people = [f"person {i // 3}" for i in range(len(rows))]
-            by_user = sp.UserStream(algorithm(), seed=cases.SEED, **options)
-            releases = by_user.push_many(rows[:half], users=people[:half]).releases
-            return releases + by_user.push_many(rows[half:], users=people[half:]).releases
-        stream = sp.Stream(algorithm(), seed=cases.SEED, **options)
-        releases = stream.push_many(rows[:half]).releases
+        made = algorithm()
+        stream = sp.Stream(made, seed=cases.SEED, **options)
+        releases = stream.push_many(rows[:half], **cases.whose(made, 0, half)).releases
         if interrupted:
             stream = pickle.loads(pickle.dumps(stream))
-        releases = releases + stream.push_many(rows[half:]).releases
+        releases = releases + stream.push_many(rows[half:], **cases.whose(made, half, len(rows))).releases
         last = stream.finish()
         return releases if last is None else [*releases, last]
 

@@ -45,7 +45,7 @@ from streampca.sources.csv_cells import CellParser
 EVERY = 6
 ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=EVERY)
 CENTERED = replace(ALGORITHM, center=True)
-OF_USERS = replace(ALGORITHM, horizon=1000, max_rows_per_user=1)
+OF_PEOPLE = replace(ALGORITHM, horizon=1000, unit=sp.Person())
 SEED = 5
 
 
@@ -536,15 +536,14 @@ def _python(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str, *
         drain(stream.run([(one, 1) if targets and isinstance(one, dict) else one for one in records]))
 
 
-def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
-    users, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
-    stream = sp.UserStream(OF_USERS, row_norm=1.0, features=CHOSEN, seed=SEED, regret=None)
-    run.stream = stream.stream
+def _people(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
+    people, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
+    run.stream = stream = sp.Stream(OF_PEOPLE, row_norm=1.0, features=CHOSEN, seed=SEED, regret=None)
     if way == "push":
-        for user, record in zip(users, records, strict=True):
-            stream.push(record, user)
+        for person, record in zip(people, records, strict=True):
+            stream.push(record, person)
     else:
-        stream.push_many(records, users)
+        stream.push_many(records, people)
 
 
 def _river(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
@@ -608,8 +607,8 @@ def object_doors() -> Iterator[Door]:
           for kind in ("mapping", "tuple", "list") for way in ("push", "push_many", "run", "iterator")],
         *[(f"private bounds, {way}", partial(_python, way=way, **private), 1.0)
           for way in ("push", "push_many")],
-        ("users, push", partial(_users, way="push"), 0.5),
-        ("users, push_many", partial(_users, way="many"), 0.5),
+        ("people, push", partial(_people, way="push"), 0.5),
+        ("people, push_many", partial(_people, way="many"), 0.5),
         ("mapping, targets", partial(_python, kind="mapping", way="targets"), 1.0),
         ("river, learn_one", partial(_river, way="one"), 1.2),
     ]  # fmt: skip

@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streampca import AdaptiveLaplaceCovariance, Guarantee, MatrixLaplaceCovariance, PrivateFPL, Stream, Tumbling
+from streampca import (
+    AdaptiveLaplaceCovariance,
+    Guarantee,
+    MatrixLaplaceCovariance,
+    Person,
+    PrivateFPL,
+    Stream,
+    Tumbling,
+)
 from streampca.errors import BadParameterError, UsageError
 from streampca.papers import LaplaceCovariance
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
@@ -200,8 +208,9 @@ def test_the_guarantee_in_one_sentence() -> None:
     with pytest.raises(BadParameterError) as problem:
         promised.attack_success(0.0)
     assert problem.value.parameter == "fpr"
-    users = PrivateFPL(n_components=1, epsilon=1.0, horizon=64, release_every=1, max_rows_per_user=3).guarantee
-    assert (users.contribution, Guarantee.from_dict(users.to_dict())) == ("3 rows", users)
-    assert users.compose(users).contribution == "3 rows"
+    people = PrivateFPL(n_components=1, epsilon=1.0, horizon=64, release_every=1, unit=Person(budget=3.0)).guarantee
+    assert "joint effect equals that of 3 full rows, at most 64 rows" in people.contribution
+    assert Guarantee.from_dict(people.to_dict()) == people
+    assert people.compose(people).contribution == people.contribution
     for words in ("in one sentence", "1.84 %", "rho", "advantage"):
         assert words in promised._repr_html_()

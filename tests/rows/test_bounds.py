@@ -160,7 +160,7 @@ def test_rows_of_the_warm_up_do_not_draw_the_mean(algorithm: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sp.UserStream(fpl(max_rows_per_user=2), bounds="private"), "not available for users"),
+        (lambda: sp.Stream(fpl(unit=sp.Person()), bounds="private"), r"unit=Person\(\.\.\.\): not supported together"),
         (lambda: sp.Stream(fpl(), bounds="guess"), "bounds='guess': expected"),
         (lambda: sp.Stream(fpl(), bounds=(0, 1), warmup=3), "only valid with bounds='private'"),
         (lambda: sp.Stream(fpl(horizon=40), bounds="private", warmup=40), "expected fewer rows than horizon=40"),

@@ -34,8 +34,8 @@ RESUMED = "Prescott", "Sandybridge", "Nehalem"
 #: Streams whose releases state a standard deviation that comes from matrix products.
 QUICK = ["fpl-bounds-center", "fpl-regret", "window-smoothed-center"]
 CASES: dict[str, Any] = STREAMS
-#: Users need other calls; the longest of the cases has few releases of its own.
-LONG = [name for name in CASES if not name.startswith("users")]
+#: People need other calls.
+LONG = [name for name in CASES if not name.startswith("people")]
 
 
 def words(releases: list[sp.Release]) -> str:

@@ -90,9 +90,9 @@ def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
 
 def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
-    users = sp.UserStream(fpl(max_rows_per_user=2, horizon=100), row_norm=1.0, user="who").stream
-    for stream in (new(sp.Oja(n_components=2)), new(fpl(publish_regret=True)), users):
-        with pytest.raises(UsageError, match="needs rows, not Gram matrices"):
+    people = new(fpl(unit="who", horizon=100))
+    for stream in (new(sp.Oja(n_components=2)), new(fpl(publish_regret=True)), people):
+        with pytest.raises(UsageError, match="needs rows, not Gram matrices|does not show whose rows"):
             stream.push_block(block)
         assert stream.t == 0
     perturbed = sp.papers.PerturbedLeader(n_components=2, epsilon=1.0, center=False, release_every=10)

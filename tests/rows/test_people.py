@@ -1,0 +1,344 @@
+"""Weights of rows by the budgets of their people, against dense strategies."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from dense_forms import strategy
+
+from streampca.linalg.centering import CONSTANT
+from streampca.linalg.lattice import STEP
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.tree import BinaryTree
+from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
+from streampca.privacy.unit import Person
+from streampca.rows import people
+from streampca.rows.people import NOBODY, Budgets, People, commonly_weighted
+
+ENCODERS = {
+    "blt": lambda horizon: GeometricBLT(horizon, 1.0), "tree": lambda horizon: BinaryTree(horizon, 1.0),
+    "anytime": lambda horizon: AnytimeBLT(1.0), "restarted": lambda horizon: AnytimeBLT(1.0, restart_after=11),
+    "stationary": lambda horizon: StationaryBLT(9, 1.0), "twin": lambda horizon: WindowDifference(9, 1.0),
+    "forgetting": lambda horizon: ForgettingBLT(9, 1.0),
+}  # fmt: skip
+#: Encoders of which P is exact.
+EXACT = ("blt", "tree")
+REWARD = 0.5
+
+
+def lattice(rows):
+    return np.trunc(np.asarray(rows) / STEP) * STEP + 0.0
+
+
+def admitted(rng, count, d, kind, *, centered):
+    """Rows of one person, who repeats one direction, or draws it, or has rows of both signs; some are short."""
+    direction = rng.standard_normal(d)
+    rows = np.tile(direction, (count, 1)) if kind == "one direction" else rng.standard_normal((count, d))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    if kind == "short":
+        rows *= rng.uniform(0.05, 0.9, size=(count, 1))
+    rows = lattice(rows)
+    return np.hstack([rows, np.full((count, 1), CONSTANT)]) if centered else rows
+
+
+def costs(rows, inputs, encoder, *, reward):
+    """Return ||C D||_F and that of the rewards, at their largest, by the dense encoder (largest column of norm 1)."""
+    d, n = rows.shape[1], encoder.shape[1]
+    sums, lengths = np.zeros((n, d * d)), np.zeros(n)
+    for row, n in zip(rows, inputs, strict=True):
+        sums[n - 1] += np.outer(row, row).ravel()
+        lengths[n - 1] += row @ row
+    return math.hypot(np.linalg.norm(encoder @ sums), reward * np.linalg.norm(encoder @ lengths))
+
+
+def dense(mechanism, n):
+    """Return the encoder whose columns have norms of at most 1."""
+    return strategy(mechanism, n)
+
+
+def largest(*, centered, reward):
+    return (1.0 + CONSTANT**2 if centered else 1.0) * math.hypot(1.0, reward)
+
+
+def made(mechanism, unit, *, centered=False, reward=0.0):
+    return Budgets(unit, b"key", 1.0 + CONSTANT**2 if centered else 1.0, reward, mechanism.products)
+
+
+def fed(budgets, rows, names, inputs, cuts=()):
+    """Feed rows in pieces; return them as they count, and the people after them."""
+    out, after = [], NOBODY
+    for start, stop in zip((0, *cuts), (*cuts, len(rows)), strict=True):
+        part, after = budgets.weighted(after, rows[start:stop], names[start:stop], inputs[start:stop])
+        out.append(part)
+    return np.vstack(out), after
+
+
+def spenders(name, horizon, rng, *, kind, centered, reward, budget):
+    """Return the share of the claim that one person takes who sends rows until her budget is spent."""
+    mechanism, d = ENCODERS[name](horizon), int(rng.integers(1, 6))
+    unit = Person(budget=budget, max_rows=10_000)
+    count = int(4 * budget) + 60
+    rows = admitted(rng, count, d, kind, centered=centered)
+    inputs = np.sort(rng.integers(1, horizon + 1, size=count)).tolist()
+    budgets = made(mechanism, unit, centered=centered, reward=reward)
+    out, after = fed(budgets, rows, [b"she"] * count, inputs)
+    true = costs(out, inputs, dense(mechanism, horizon), reward=reward)
+    assert not (np.abs(out) > np.abs(rows)).any()
+    np.testing.assert_array_equal(out, lattice(out))
+    return true / (budget * largest(centered=centered, reward=reward)), after, (out, inputs, mechanism)
+
+
+FORMS = {"plain": (False, 0.0), "centered": (True, 0.0), "rewards": (False, REWARD)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_person_never_costs_more_than_her_budget_and_can_spend_it(name, form):
+    centered, reward = FORMS[form]
+    rng, reached = np.random.default_rng(len(name) + len(form)), []
+    for horizon in (1, 2, 7, 64, 300):
+        for kind in ("one direction", "any", "short"):
+            for budget in (0.4, 1.0, 4.0):
+                share, after, _ = spenders(
+                    name, horizon, rng, kind=kind, centered=centered, reward=reward, budget=budget
+                )
+                assert share <= 1.0, (horizon, kind, budget)
+                if after.spent and name in EXACT and horizon > 1:
+                    reached.append(share)
+                    # The room that counts as nothing is 1e-6 of the square, and P of a BLT has norms inflated by 1e-6.
+                    assert share > 1.0 - 1e-5, (horizon, kind, budget)
+    assert name not in EXACT or len(reached) > 8
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", EXACT)
+def test_other_rows_of_a_person_cost_at_most_the_square_root_of_two(name, form):
+    centered, reward = FORMS[form]
+    rng, worst = np.random.default_rng(5), 0.0
+    for horizon in (2, 7, 64):
+        for _ in range(6):
+            both = [
+                spenders(name, horizon, rng, kind="any", centered=centered, reward=reward, budget=1.0)[2]
+                for _ in range(2)
+            ]
+            (one, first, mechanism), (two, second, _) = both
+            if one.shape[1] != two.shape[1]:
+                continue
+            encoder, d = dense(mechanism, horizon), one.shape[1]
+            difference, lengths = np.zeros((horizon, d * d)), np.zeros(horizon)
+            for rows, inputs, sign in ((one, first, 1.0), (two, second, -1.0)):
+                for row, n in zip(rows, inputs, strict=True):
+                    difference[n - 1] += sign * np.outer(row, row).ravel()
+                    lengths[n - 1] += sign * (row @ row)
+            cost = math.hypot(np.linalg.norm(encoder @ difference), reward * np.linalg.norm(encoder @ lengths))
+            worst = max(worst, cost / largest(centered=centered, reward=reward))
+            assert cost <= math.sqrt(2.0) * largest(centered=centered, reward=reward)
+    assert worst > 1.0  # more than the absence of either
+
+
+def worlds(seed):
+    """Random rows of several people, some of nobody, some absent, with their inputs."""
+    rng = np.random.default_rng(seed)
+    count, d = int(rng.integers(20, 80)), int(rng.integers(1, 5))
+    rows = np.vstack([admitted(rng, 1, d, rng.choice(["any", "short"]), centered=False) for _ in range(count)])
+    who = rng.integers(0, 6, size=count)
+    rows[rng.random(count) < 0.1] = 0.0
+    names = [b"%d" % one for one in who]
+    inputs = (np.arange(count) // int(rng.integers(1, 6)) + 1).tolist()
+    return rng, rows, who, names, inputs
+
+
+def outcome(rows, names, inputs, cuts=()):
+    budgets = made(GeometricBLT(100, 1.0), Person(max_rows=5))
+    out, after = fed(budgets, rows, names, inputs, cuts)
+    budgets.enter(after.changes)
+    return out, after, budgets.states(), budgets
+
+
+@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 1025), marks=pytest.mark.long)], ids=str)
+def test_without_one_person_all_others_are_equal_to_the_bit(seeds):
+    """Rows, Q, inputs and held rows; also in other pieces."""
+    some_differ = False
+    for seed in seeds:
+        rng, rows, who, names, inputs = worlds(seed)
+        out, after, states, budgets = outcome(rows, names, inputs)
+        gone = int(rng.integers(0, 6))
+        others = np.where((who == gone)[:, None], 0.0, rows)
+        cuts = sorted(set(rng.integers(1, len(rows), size=4).tolist()))
+        without, _, left, _ = outcome(others, names, inputs, cuts)
+        np.testing.assert_array_equal(without, np.where((who == gone)[:, None], 0.0, out))
+        her = budgets.id_of(b"%d" % gone)
+        assert left == {one: state for one, state in states.items() if one != her}
+        some_differ |= not np.array_equal(without, out)
+        again, totals, same, _ = outcome(rows, names, inputs, cuts)
+        np.testing.assert_array_equal(again, out)
+        assert same == states
+        assert totals[1:6] == after[1:6]
+        assert totals.weight == pytest.approx(after.weight, rel=1e-12)
+    assert some_differ
+
+
+def test_totals_count_the_rows():
+    rows = np.tile([[0.5, 0.0]], (100, 1))
+    out, after, states, _ = outcome(rows, [b"a"] * 50 + [b"b"] * 50, [1] * 100)
+    weights = (out**2).sum(axis=1) / 0.25
+    assert (after.number, after.spent) == (2, 2)
+    assert after.full + after.shrunk + after.refused == 100
+    assert after.full == (weights == 1.0).sum()
+    assert after.refused == (weights == 0.0).sum()
+    assert after.weight == pytest.approx(weights.sum(), abs=1e-4)
+    assert list(states.values()) == [people.SPENT] * 2
+
+
+def test_rows_past_max_rows_do_not_count():
+    rows = np.tile([[0.1, 0.0]], (20, 1))
+    out, after, _, _ = outcome(rows, [b"a"] * 20, [1] * 20)
+    assert out.any(axis=1).sum() == 5
+    assert after.refused == 15
+
+
+def test_zero_rows_cost_nothing_and_need_no_name():
+    rows = np.zeros((3, 2))
+    out, after = made(GeometricBLT(4, 1.0), Person()).weighted(NOBODY, rows, [None] * 3, [1, 2, 3])
+    assert not out.any()
+    assert after == People()
+
+
+def test_the_weight_is_the_root_of_its_equation():
+    """By bisection on the dense cost, before truncation."""
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        horizon, d = int(rng.integers(2, 30)), 3
+        mechanism, unit = GeometricBLT(horizon, 1.0), Person(max_rows=1000)
+        rows = admitted(rng, 12, d, "short", centered=False)
+        inputs = np.sort(rng.integers(1, horizon + 1, size=12)).tolist()
+        out, _ = fed(made(mechanism, unit), rows, [b"a"] * 12, inputs)
+        encoder = dense(mechanism, horizon)
+        for i in range(12):
+
+            def cost(weight, i=i):
+                now = np.vstack([out[:i], math.sqrt(weight) * rows[i : i + 1]])
+                return costs(now, inputs[: i + 1], encoder, reward=0.0)
+
+            if cost(0.0) > 1.0 - 1e-6:  # her budget is spent
+                break
+            low, high = 0.0, 1.0
+            if cost(1.0) > 1.0:
+                for _ in range(40):
+                    middle = 0.5 * (low + high)
+                    low, high = (middle, high) if cost(middle) <= 1.0 else (low, middle)
+            else:
+                low = 1.0
+            found = float(out[i] @ out[i]) / float(rows[i] @ rows[i])
+            assert found == pytest.approx(low, abs=2e-4)
+
+
+def test_truncation_that_enlarges_a_product_is_undone(monkeypatch):
+    """Rows of entries with both signs, shrunk to a few steps of the lattice; without the loop some cost too much."""
+    rng = np.random.default_rng(0)
+
+    def worst():
+        found = 0.0
+        for _ in range(300):
+            unit = Person(budget=1e-3, max_rows=1000)
+            rows = lattice(rng.standard_normal((6, 3)) * 0.02)
+            out, _ = fed(made(BinaryTree(1, 1.0), unit), rows, [b"a"] * 6, [1] * 6)
+            found = max(found, float(np.linalg.norm(out.T @ out)) / 1e-3)
+        return found
+
+    assert worst() <= 1.0
+    honest = people._shrunk
+    monkeypatch.setattr(people, "_shrunk", lambda row, root: np.where(row, honest(row, root) + STEP, 0.0))
+    assert worst() <= 1.0
+
+
+@pytest.mark.parametrize("budget", [0.01, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("d", [1, 3, 40])
+def test_rows_of_one_release_have_one_weight(d, budget):
+    rng = np.random.default_rng(d)
+    rows = lattice(rng.standard_normal((60, d)) / (2.0 * math.sqrt(d)))
+    names = [b"%d" % i for i in rng.integers(0, 5, size=60)]
+    out, norms = commonly_weighted(rows, names, budget), []
+    for name in set(names):
+        own = [i for i, one in enumerate(names) if one == name]
+        norm, whole = (float(np.linalg.norm(made[own].T @ made[own])) for made in (out, rows))
+        assert norm <= budget
+        assert norm == pytest.approx(min(budget, whole), rel=1e-3)
+        norms.append(norm)
+        ratio = np.linalg.norm(out[own]) / np.linalg.norm(rows[own])
+        np.testing.assert_allclose(out[own], ratio * rows[own], atol=4 * STEP)
+    assert max(norms) == pytest.approx(budget, rel=1e-3) or budget == 3.0
+
+
+def test_spent_people_are_a_set():
+    rng = np.random.default_rng(1)
+    spent, ids = people._Spent(), [rng.bytes(people.ID_BYTES) for _ in range(3000)]
+    for one in ids:
+        spent.add(one)
+        spent.add(one)
+    assert spent.count == 3000
+    assert all(one in spent for one in ids)
+    assert not any(rng.bytes(people.ID_BYTES) in spent for _ in range(1000))
+    assert sorted(spent.ids()) == sorted(ids)
+    assert len(spent._table) <= 60 * 3000
+
+
+def interrupted_at(count: int, act: Any, code: Any = None) -> bool:
+    """Run a call and interrupt it at its instruction ``count``, of calls of ``code`` only; return whether it ended."""
+    left, depth = [count], []
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if code is not None and frame.f_code is not code:
+            return None
+        depth.append(frame)
+        frame.f_trace_opcodes = True
+        if event == "opcode" and (code is None or frame is depth[0]):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    except KeyboardInterrupt:
+        return False
+    finally:
+        sys.settrace(before)
+    return True
+
+
+def test_an_interrupt_loses_no_spent_person():
+    """At each instruction of a call at which the set grows."""
+    data = np.random.default_rng(7).bytes(44 * people.ID_BYTES)
+    ids = [data[i : i + people.ID_BYTES] for i in range(0, len(data), people.ID_BYTES)]
+    count, is_done = 0, False
+    while not is_done:
+        spent, count = people._Spent(), count + 1
+        for one in ids[:-1]:
+            spent.add(one)
+        is_done = interrupted_at(count, lambda spent=spent: spent.add(ids[-1]), people._Spent.add.__code__)
+        assert all(one in spent for one in ids[:-1])
+        spent.add(ids[-1])
+        assert sorted(spent.ids()) == sorted(ids)
+        assert len(spent._table) == 96 * people.ID_BYTES
+    assert count > 40
+
+
+def test_an_interrupt_leaves_the_people_before_or_after():
+    rows = lattice(np.tile([[0.7, 0.1]], (6, 1)))
+    names = [b"a", b"b", b"a", b"c", b"a", b"b"]
+    expected, _, states, _ = outcome(rows, names, [1, 2, 3, 4, 5, 6])
+    for count in range(1, 3000, 97):
+        budgets = made(GeometricBLT(100, 1.0), Person(max_rows=5))
+        out, after = budgets.weighted(NOBODY, rows[:3], names[:3], [1, 2, 3])
+        interrupted_at(count, lambda b=budgets, a=after: b.weighted(a, rows[3:], names[3:], [4, 5, 6]))
+        rest, last = budgets.weighted(after, rows[3:], names[3:], [4, 5, 6])
+        np.testing.assert_array_equal(np.vstack([out, rest]), expected)
+        budgets.enter(last.changes)
+        assert budgets.states() == states
