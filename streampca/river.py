@@ -18,14 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
 from river import base
 
 from streampca.conversion import as_floats, frame_values, is_frame
-from streampca.errors import BadRowError, NoReleaseError, UsageError, short
+from streampca.errors import BadParameterError, BadRowError, NoReleaseError, UsageError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.scale import Bounds
 from streampca.linalg.types import FloatArray
@@ -33,6 +33,7 @@ from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.configuration import for_missing
 from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.unit import Person
 from streampca.processors.base import RELEASE_EVERY, Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
@@ -96,6 +97,8 @@ class RiverAdapter(base.MiniBatchTransformer):
         are then not sorted by variance; `components` is. False uses the eigenvectors.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     on_missing, missing_rates, correct : what becomes of missing cells, as in `streampca.Stream`.
+    unit : ``Person(column=...)``: all rows of a person are protected together. The column is a key of each mapping, and
+        no feature.
     ledger, data_set : path of a ledger file, and name of the data set whose budget pays before the first row. A clone
         or copy that learns pays, too.
     seed : for tests: not private against anyone who knows it. None draws a fresh key from the system.
@@ -129,13 +132,24 @@ class RiverAdapter(base.MiniBatchTransformer):
     correct: bool = True
     ledger: str | None = None
     data_set: str | None = None
+    unit: Person | None = None
     seed: int | None = None
 
     def __post_init__(self) -> None:
         # The algorithm accepts the budget and the parameters that a subclass adds, under the same names.
-        shared = {field.name for field in fields(RiverAdapter)} - {"n_components", "epsilon", "delta", "adjacency"}
+        shared = {field.name for field in fields(RiverAdapter)} - {
+            "n_components",
+            "epsilon",
+            "delta",
+            "adjacency",
+            "unit",
+        }
         names = [field.name for field in fields(self) if field.name not in shared]
         self._algorithm = self.algorithm_of(**{name: getattr(self, name) for name in names})
+        unit = self._algorithm.unit
+        self._columns: tuple[str, ...] = () if unit is None else unit.columns
+        if unit is not None and not (self._columns and {*self._columns}.isdisjoint(self.features or ())):
+            raise BadParameterError("unit.column", unit.column, "the name of a key that is no feature")
         # Raises for bad features or bounds before the first row.
         named = None if self.features is None else tuple(map(str, self._names(self.features)))
         norm = 1.0 if self.row_norm is None else self.row_norm
@@ -187,20 +201,28 @@ class RiverAdapter(base.MiniBatchTransformer):
     @exclusive
     def learn_one(self, x: dict[Any, Any]) -> None:
         """Absorb one row: a mapping from feature to number, or to text of a number. An error changes no state."""
-        x = _mapping(x)
+        x, person = _mapping(x), cast(Any, ...)
+        if names := self._columns:
+            person = x.get(names[0]) if len(names) == 1 else tuple(map(x.get, names))
+            x = {name: value for name, value in x.items() if name not in names}
         if not (x or self.t or self.features is not None):
             return  # an empty row does not fix the features
         feed = self._begun(x)
-        feed.stream.push(feed.row(x))
+        feed.stream.push(feed.row(x), person)
 
     @exclusive
     def learn_many(self, X: Any) -> None:
         """Absorb a pandas or polars frame of rows, with the releases of `learn_one`, bit for bit."""
-        X = _pandas(X)
+        X, person = _pandas(X), cast(Any, ...)
+        if names := self._columns:
+            if missing := [name for name in names if name not in X.columns]:
+                raise BadRowError(None, f"the table lacks the columns {missing} of the unit")
+            values = [list(X[name]) for name in names]
+            person, X = values[0] if len(names) == 1 else list(zip(*values, strict=True)), X.drop(columns=list(names))
         if len(X):
             # A table's columns are features of its first row, too.
             feed = self._begun(X.columns)
-            feed.stream.push_many(feed.table(X))
+            feed.stream.push_many(feed.table(X), person)
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, Any]:
         """Return the scores of a row, ``{"pc0": ..., ...}``; 0 before the first release. As sensitive as the row."""

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, UsageError, needs
@@ -31,6 +32,7 @@ from streampca.linalg.counts import check_components, check_switch
 from streampca.linalg.eigen import fix_signs, signs_like
 from streampca.linalg.scale import Bounds
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.unit import Person
@@ -149,16 +151,32 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ``person`` has the name of each row's person, for an estimator with a ``unit``.
         """
         X, names = self._read(X, reset=True), self._names(person, X)
+        n = X.shape[0]
+        if names is not None:
+            # All rows of a person are at hand: they count with one weight.
+            if self.bounds == "private":
+                raise UsageError("bounds='private', unit: not supported together. Pass bounds=(lower, upper)")
+            values = np.concatenate([*_blocks(X)])
+            release = GaussianCovariance(**self._settings()).release(
+                values if self._columns is None else pd.DataFrame(values, columns=list(self._columns)), person=names,
+                bounds=self.bounds, row_norm=self.row_norm, seed=self._seed(),
+                account=Account.of(self.ledger, self.data_set), on_missing=self.on_missing,
+                missing_rates=self.missing_rates, correct=self.correct,
+            )  # fmt: skip
+            self.__dict__.pop("_stream", None)
+            self.__dict__.update(self._results(release, n, None, None))
+            return self
         # One release after all rows: the tree and BLT mechanisms of one leaf are the Gaussian mechanism.
-        stream = self._new_stream(PrivateFPL, horizon=X.shape[0], release_every=X.shape[0])
+        stream = self._new_stream(PrivateFPL, horizon=n, release_every=n)
         try:
-            self._push(stream, X, names)
+            for block in _blocks(X):
+                stream.push_many(block)
         finally:
             # Also if a warning is raised as an error: the release exists, and its budget is spent.
             if stream.release is not None:
                 for name in ("_stream", "_stream_of"):
                     self.__dict__.pop(name, None)
-                self.__dict__.update(self._results(stream, None))
+                self.__dict__.update(self._results(stream.release, stream.t, None, stream.admission))
         tell_curator(stream.admission)
         return self
 
@@ -179,12 +197,17 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 raise UsageError("bounds='private' needs all rows: use fit, or pass public bounds")
             # The ledger may have paid for that stream: unless a parameter or the features have changed, it continues.
             if stream is None or self._stream_of != self._configuration():
-                stream = self._new_stream(BatchFPL)
+                # With a unit, a batch is a period, whose sum may have any number of rows.
+                every = None if names is None else "manual"
+                stream = (
+                    self._new_stream(BatchFPL) if every is None else self._new_stream(PrivateFPL, release_every=every)
+                )
                 # Hashed after a seed was drawn from `random_state`, which changes its state. One call sets both.
                 self.__dict__.update(_stream=stream, _stream_of=self._configuration())
         try:
             if names is not None:
-                self._push(stream, X, names)
+                stream.push_many(np.concatenate([*_blocks(X)]), names)
+                stream.close_period()
                 return self
             # One block a batch, hence one release: the cutter's block is as long as the batch.
             admission = stream.engine.now.admission.fixed_by_block(next(_blocks(X)))
@@ -194,7 +217,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         finally:
             # Also if an error follows the release: attributes always describe the latest one.
             if stream.t:
-                self.__dict__.update(self._results(stream, before))
+                period, release = stream.engine.now.period, stream.release
+                assert release is not None
+                n = stream.t if period is None else period.rows
+                self.__dict__.update(self._results(release, n, before, stream.admission))
         return self
 
     @property
@@ -221,37 +247,38 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise UsageError(f"person: {len(names)} names for {X.shape[0]} rows. Name one for each row")
         return names
 
-    def _push(self, stream: Stream, X: Any, names: list[Any] | None) -> None:
-        start = 0
-        for block in _blocks(X):
-            if names is None:
-                stream.push_many(block)
-            else:
-                stream.push_many(block, names[start : start + len(block)])
-            start += len(block)
-
     def _configuration(self) -> str:
         """Return a digest of the parameters and the features."""
         return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))
 
-    def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
+    def _settings(self) -> dict[str, Any]:
+        """Return the checked parameters of the algorithm."""
         d = int(self.n_features_in_)
         # A share is selected from a release of all components.
         k: Any = d if self.n_components is None or self._share is not None else self.n_components
         check_components(k, d)
         check_switch("whiten", self.whiten)
+        if (names := self._columns) is not None:
+            refuse_values(names, "the table", "rename its columns, or pass X.to_numpy()")
+        return {
+            "n_components": k, "epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency,
+            "center": self.center, "unit": self.unit,
+        }  # fmt: skip
+
+    @property
+    def _columns(self) -> tuple[str, ...] | None:
         names = getattr(self, "feature_names_in_", None)
-        refuse_values(names if names is not None else (), "the table", "rename its columns, or pass X.to_numpy()")
+        return None if names is None else tuple(map(str, names))
+
+    def _seed(self) -> int | None:
         seed = self.random_state
-        if isinstance(seed, np.random.RandomState):
-            seed = int(seed.randint(2**31 - 1))
+        return int(seed.randint(2**31 - 1)) if isinstance(seed, np.random.RandomState) else seed
+
+    def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
+        columns = self._columns
         return Stream(
-            algorithm(
-                n_components=k, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, center=self.center,
-                unit=self.unit, **schedule,
-            ),
-            bounds=self.bounds, row_norm=self.row_norm,
-            features=None if names is None else tuple(map(str, names)), regret=None, seed=seed,
+            algorithm(**self._settings(), **schedule), bounds=self.bounds, row_norm=self.row_norm,
+            features=int(self.n_features_in_) if columns is None else columns, regret=None, seed=self._seed(),
             account=Account.of(self.ledger, self.data_set), on_missing=self.on_missing,
             missing_rates=self.missing_rates, correct=self.correct,
         )  # fmt: skip
@@ -262,13 +289,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         k = self.n_components
         return float(k) if isinstance(k, (float, np.floating)) and 0.0 < k < 1.0 else None
 
-    def _results(self, stream: Stream, before: FloatArray | None) -> dict[str, Any]:
+    def _results(
+        self, release: Release, n: int, before: FloatArray | None, admission: AdmissionReport | None
+    ) -> dict[str, Any]:
         """Return the attributes, computed from the latest release only: post-processing.
 
         ``before`` are components whose signs persist.
         """
-        release, n = stream.release, stream.t
-        assert release is not None
         # The number of components is post-processing: a share depends on the release only.
         if self._share is not None:
             release = release.holding(self._share)
@@ -291,7 +318,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return {
             "n_components_": release.n_components, "components_": components, "n_samples_seen_": n,
             "mean_": release.middle + np.asarray(release.details.get("mean", 0.0), dtype=np.float64) / scale,
-            "scale_": scale, "release_": release, "guarantee_": release.guarantee, "_admission": stream.admission,
+            "scale_": scale, "release_": release, "guarantee_": release.guarantee, "_admission": admission,
             "explained_variance_": np.maximum(release.eigenvalues / rows, 0.0),
             "explained_variance_std_": estimates.std / rows,
             "explained_variance_ratio_": ratio, "n_clear_": clear,

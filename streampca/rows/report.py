@@ -124,8 +124,8 @@ class AdmissionReport:
             )
         if self.mean_weight is not None and self.mean_weight < 0.5:
             found.append(
-                f"Rows count with weight {self.mean_weight:.2g} on average: {self.people_spent} of {self.people} "
-                "people have spent their budgets. A larger budget increases the noise as much as the weights."
+                f"Rows count with weight {self.mean_weight:.2g} on average: the budgets of {self.people_spent} of "
+                f"{self.people} people are spent. A larger budget increases the noise as much as the weights."
             )
         if self.ball_used < 0.1:
             remedy = "tighter public bounds" if self.share_clamped else "a smaller row_norm"

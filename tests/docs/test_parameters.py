@@ -59,7 +59,7 @@ def test_streams_and_adapters(name: str) -> None:
     rule = RULES[name]
     python = {"seed": "random_state"}.get(name, name)
     for column, doors, spelled in (
-        ("`Stream`, `UserStream`, `release`", [sp.Stream, sp.GaussianCovariance.release], name),
+        ("`Stream`, `release`", [sp.Stream, sp.GaussianCovariance.release], name),
         ("`pca`", [sp.pca], name), ("scikit-learn", [sklearn.PrivatePCA], python), ("river", RIVER, name),
     ):  # fmt: skip
         expected = None if rule[column] == "one required" else value(rule[column])
