@@ -35,6 +35,8 @@ _OTHERWISE = {
     ", or PrivateSketch, which has none": "",
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
+    "correct=False": "--set missing.correct=no",
+    "missing_rates=": "--set missing.rates=",
     "`Stream(..., store=Store(path))`": "`streampca run FILE ... --store PATH`",
     "with `columns`, or in `bounds`": "with --columns (or --columns all), or in --bounds",
 }

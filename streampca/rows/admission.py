@@ -433,30 +433,31 @@ def shares_of(
         raise BadParameterError("on_missing", on_missing, "'bad' or 'cell'")
     correct = check_switch("correct", correct)
     if on_missing == "bad" and (rates is not None or not correct):
-        raise UsageError("missing_rates, correct: only with on_missing='cell'; with 'bad' no cell is filled")
+        raise UsageError("missing_rates=, correct=False: only with on_missing='cell'; with 'bad' no cell is filled")
     if rates is not None and not correct:
         raise UsageError("missing_rates, correct=False: only a correction uses shares. Leave one of them out")
     if on_missing == "bad" or not correct:
         return None
     if rates is None or (isinstance(rates, str) and rates == "private"):
         return "private"
-    if count is None:
-        return ()
     expected = f"'private', or public shares of cells present from {LEAST_SHARE} to 1, a number or one for each feature"
-    if isinstance(rates, Mapping):
-        lacking = [name for name in names or () if name not in rates]
-        if names is None or lacking or len(rates) > count:
-            raise BadParameterError("missing_rates", ..., expected, advice="A mapping names every feature")
-        rates = [rates[name] for name in names]
+    named = rates if isinstance(rates, Mapping) else None
     try:
-        shares = np.broadcast_to(np.asarray(rates, dtype=np.float64), (count,))
+        shares = np.asarray(rates if named is None else list(named.values()), dtype=np.float64)
+        if not ((shares >= LEAST_SHARE) & (shares <= 1.0)).all():
+            advice = "Leave out a feature that is present more rarely"
+            raise BadParameterError("missing_rates", rates, expected, advice=advice)
+        if count is None:
+            return ()
+        if named is not None:
+            if names is None or set(named) != set(names):
+                raise BadParameterError("missing_rates", ..., expected, advice="A mapping names every feature")
+            shares = np.array([named[name] for name in names], dtype=np.float64)
+        return tuple(np.broadcast_to(shares, (count,)).tolist())
+    except BadParameterError:  # is a ValueError
+        raise
     except (TypeError, ValueError):
         raise BadParameterError("missing_rates", rates, expected) from None
-    if not ((shares >= LEAST_SHARE) & (shares <= 1.0)).all():
-        raise BadParameterError(
-            "missing_rates", rates, expected, advice="Leave out a feature that is present more rarely"
-        )
-    return tuple(shares.tolist())
 
 
 def _cells(row: Any, number: int) -> Any:
