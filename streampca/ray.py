@@ -6,8 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import ray
-
 
 class RayExecutor:
     """Executor for `Stream.absorb` whose workers are those of a Ray cluster, to which this process is connected.
@@ -16,6 +14,8 @@ class RayExecutor:
     """
 
     def __init__(self, *, workers: int | None = None) -> None:
+        import ray
+
         if not ray.is_initialized():
             ray.init()
         self.workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -263,7 +263,7 @@ class _PartitionSums:
         rows = gathered(chain.from_iterable(arrow_rows(batch, self.names) for batch in batches))
         # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
         for block in self.cutter.blocks(rows, (self.starts or {}).get(partition, 0)):
-            release = (block.first or 1) // self.cutter.release_every
+            release = ((block.first or 1) - 1) // self.cutter.release_every
             yield _packed(release, partition // self.joins, block)
 
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
-from importlib import import_module
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -35,6 +34,7 @@ from streampca.errors import (
     StoreForkedError,
     UsageError,
 )  # fmt: skip
+from streampca.ray import RayExecutor
 from streampca.rows.protocol import arrow_rows
 from streampca.sources.parquet import from_parquet
 from streampca.store.database import Database
@@ -152,8 +152,7 @@ def test_ray(files: list[Path], monkeypatch) -> None:
 
         stub = SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 3.0}, remote=remote)
         monkeypatch.setitem(sys.modules, "ray", stub)
-        executor = import_module("streampca.ray").RayExecutor()
-        monkeypatch.delitem(sys.modules, "streampca.ray")
+        executor = RayExecutor()
         assert executor.workers == 3
         assert of_steps(stream().absorb(files, executor, rows_per_task=300)) == single(files)
 
