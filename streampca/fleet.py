@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal, Self, cast
@@ -32,7 +32,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 
 from streampca.conversion import as_block
-from streampca.errors import BadParameterError, StoreLockedError, TenantRetiredError, UsageError
+from streampca.errors import BadParameterError, StoreLockedError, StoreUnwritableError, TenantRetiredError, UsageError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import STEP
@@ -160,10 +160,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         if isinstance(bounds, str):
             raise BadParameterError("bounds", bounds, "public bounds", advice=_INSTEAD)
         check_algorithm("algorithm", algorithm)
-        template = Stream(
-            algorithm, bounds=bounds, row_norm=row_norm, features=features, regret=None, account=account, seed=seed,
-            key=key,
-        )  # fmt: skip
+        if features is None:
+            raise BadParameterError("features", None, "names, or their number")
+        settings: dict[str, Any] = {"bounds": bounds, "row_norm": row_norm, "features": features, "account": account}
+        template = Stream(algorithm, **settings, regret=None, seed=seed, key=key)
         options: dict[str, Any] = {"max_tenants_per_user": max_tenants_per_user, "on_exhausted": on_exhausted}
         self.begin(template, totals or {}, **options)
         self._debit = template.engine.start_id
@@ -180,8 +180,6 @@ class Fleet(AbstractContextManager["Fleet"]):
         check_count("max_tenants_per_user", m)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
-        if admission.n_features is None:
-            raise BadParameterError("features", None, "names, or their number")
         self._totals = {int(depth or 0): total for depth, total in totals.items()}
         for total in self._totals.values():
             check_algorithm("totals", total)
@@ -191,10 +189,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._depth = 1 + max(self._totals, default=0)  # parts of a key; a key of one part is no tuple
         self.guarantee = self._composed(engine.guarantee_of(admission), m)
         source = engine.randomness, None if engine.randomness.is_seeded else engine.start_id
-        self._levels = [
-            Records(each, admission, self.guarantee, source, depth)
-            for depth, each in {self._depth: algorithm, **self._totals}.items()
-        ]
+        of = {self._depth: algorithm, **self._totals}
+        self._levels = [Records(each, admission, self.guarantee, source, depth) for depth, each in of.items()]
         self._tenants = self._levels[0]
         # Numbers of tenants begun, of retired ones, of releases and of commits; packets by keys and address; nonces.
         self._now: dict[str, Any] = {"begun": 0, "retired": 0, "releases": 0, "commits": 0, "position": None}
@@ -383,11 +379,12 @@ class Fleet(AbstractContextManager["Fleet"]):
                 if positioned and at:
                     positioned.durable(at.at)
 
-    # -- tenants that end or move -----------------------------------------------------
-
     @exclusive
     def retire(self, *keys: Any) -> None:
-        """End tenants: their records are erased, and their keys refused from then on, because their budget is spent."""
+        """End tenants: their keys are refused from then on, because their budget is spent, and their records erased.
+
+        A store holds their rows, sealed, until records replace its log.
+        """
         self._ready()
         self._event("retire", list(keys))
 
@@ -456,12 +453,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Raise if no row is accepted; complete an interrupted commit; pay before the first row."""
         if self._lost:
             raise StoreLockedError(self._lost)
-        if self._pending is not None:
-            self._settle()
-        if self._debit is not None:
-            if self._engine.account is not None:
-                self._engine.account.debit(self.guarantee, self._debit)
-            self._debit = None
+        self._settle()
+        if self._debit is not None and self._engine.account is not None:
+            self._engine.account.debit(self.guarantee, self._debit)
+        self._debit = None
 
     def _commit(
         self, change: Change, now: dict[str, Any], entry: Any, steps: Sequence[FleetStep] = (), seconds: float = 0.0
@@ -478,7 +473,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         if self._store is not None:
             size = sum(len(records.places) * records.dtype.itemsize for records in self._levels)
             if self._replay_seconds > _REPLAY or self._store.logged > max(size, 2**20):
-                self._fold()
+                with suppress(StoreUnwritableError):  # the log serves as well
+                    self._fold()
 
     def _settle(self) -> None:
         """Make the assignments of the latest commit, unless its transaction failed."""
@@ -491,18 +487,14 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def _kept(self, steps: Sequence[FleetStep]) -> list[tuple[int, bytes]]:
         """Return the releases of steps with their numbers, as they are stored. Publishable."""
-        return [
-            (one.order, encode([self._levels.index(step._records), step.key, *one]))
-            for step in steps
-            if (one := step._published) is not None
-        ]
+        found = [(step, one) for step in steps if (one := step._published) is not None]
+        return [(one.order, encode([self._levels.index(step._records), step.key, *one])) for step, one in found]
 
     def _fold(self) -> None:
         """Replace the log of the store by the records."""
         assert self._store is not None
-        keys = [[list(records.places), list(records.places.values())] for records in self._levels]
-        packets = list(self._now["packets"].items())
-        state = encode([{**self._now, "packets": packets}, keys, [records.generation for records in self._levels]])
+        keys = [[list(records.places), list(records.places.values()), records.generation] for records in self._levels]
+        state = encode([self._now | {"packets": list(self._now["packets"].items())}, keys])
 
         def pieces() -> Iterator[bytes]:
             yield state
@@ -515,12 +507,12 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def restore(self, pieces: Iterator[bytes]) -> None:
         """Set an empty fleet to the state of `_fold`."""
-        now, keys, generations = decode(next(pieces))
-        self._now |= {**now, "packets": dict(now["packets"])}
-        for records, (names, places), generation in zip(self._levels, keys, generations, strict=True):
+        now, keys = decode(next(pieces))
+        self._now |= now | {"packets": dict(now["packets"])}
+        for records, (names, places, generation) in zip(self._levels, keys, strict=True):
+            records.generation = generation
             records.reserve(len(names))
             records.places.update(zip(map(_key, names), places, strict=True))
-            records.generation = generation
             for start in range(0, len(names), _SHARD):
                 part = np.frombuffer(next(pieces), records.dtype)
                 records.all[start : start + len(part)] = part
@@ -532,8 +524,6 @@ class Fleet(AbstractContextManager["Fleet"]):
             return []
         names, words, bad, position, fresh = entry[1:]
         return self._kept(self._absorb([_key(name) for name in names], words * STEP, bad, position, fresh))
-
-    # -- reading ----------------------------------------------------------------------
 
     def _place(self, records: Records, key: Any) -> int:
         place = records.places.get(key)
@@ -547,8 +537,8 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _view(self, records: Records, key: Any) -> FleetStep:
         self._settle()
         place = self._place(records, key)
-        bad, over = (int(records.all[name][place]) for name in ("bad", "over"))
-        return FleetStep(key, int(records.t[place]), records, records.latest(place), bad, over)
+        t, bad, over = records.all[["t", "bad", "over"]][place].tolist()
+        return FleetStep(key, t, records, records.latest(place), bad, over)
 
     def __getitem__(self, key: Any) -> FleetStep:
         return self._view(self._tenants, key)
@@ -568,7 +558,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         """
         self._settle()
         if self._store is not None:
-            return map(self._read, self._store.kept(since))
+            stored = ((level, key, Published(*one)) for level, key, *one in map(decode, self._store.kept(since)))
+            return (FleetStep(_key(key), one.t, self._levels[level], one) for level, key, one in stored)
         found = []
         for records in self._levels:
             for key, place in records.places.items():
@@ -576,11 +567,6 @@ class Fleet(AbstractContextManager["Fleet"]):
                 if one is not None and one.order > since:
                     found.append(FleetStep(key, one.t, records, one))
         return iter(sorted(found, key=lambda step: step.number or 0))
-
-    def _read(self, data: bytes) -> FleetStep:
-        level, key, *one = decode(data)
-        published = Published(*one)
-        return FleetStep(_key(key), published.t, self._levels[level], published)
 
     def __len__(self) -> int:
         return len(self._tenants.places) - int(self._now["retired"])

@@ -31,7 +31,7 @@ def test_joint_sensitivity(d: int, center: bool) -> None:
     """No pair of rows, with gaps anywhere, bad or absent, moves the coordinates by more; some move them that far."""
     algorithm = {
         adjacency: sp.PrivateFPL(n_components=1, epsilon=1.0, adjacency=adjacency, center=center, horizon=10)  # type: ignore[arg-type]
-        .corrected(counting=True).row_sensitivity for adjacency in ("zero-out", "replace")
+        .corrected(counting=True).unit_sensitivity for adjacency in ("zero-out", "replace")
     }  # fmt: skip
     base = JOINT_FACTOR if center else 1.0
     assert algorithm["zero-out"] == pytest.approx(math.sqrt(base**2 + 0.1))
