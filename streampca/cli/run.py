@@ -73,9 +73,8 @@ def run(
     settings = take(Settings, given, "bounds", "unit", "out", "regret", "store", "serve", others=True)
     unit = inputs.unit_of(options, settings)
     check_count("regret.every", settings.regret_every)
-    opened_rows = cache(
-        lambda: inputs.rows_of(source, options, unit)
-    )  # one reader, because a pipe can be opened only once
+    # One reader, because a pipe can be opened only once.
+    opened_rows = cache(lambda: inputs.rows_of(source, options, unit))
     units = units_of(given, lambda: opened_rows().features)
     common = {name: getattr(options, name) for name in COMMON}
     # None is omitted, so that algorithms without this parameter do not refuse it.
@@ -112,6 +111,7 @@ def run(
         n_rows = None
     warned = advice.settings_warnings(algorithm.guarantee, n_rows)
     warned += advice.size_warnings(k, d, algorithm.square_bytes)
+    warned += advice.unit_warnings(algorithm.unit, horizon)
     if options.bounds == "private":
         warmup = settings.bounds_warmup
         wanted = PrivateBounds.of(algorithm.guarantee, warmup, horizon if warmup is None else None)
