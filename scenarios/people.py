@@ -28,7 +28,7 @@ WORLDS = {
 #: Eigenvalues of the rows, up to a factor.
 SPECTRUM = np.array([1.0, 0.7, 0.5] + [0.08] * (N_FEATURES - 3))
 #: Part of the variance of a row that all rows of its person share.
-SHARED = 0.5
+SHARED = 0.3
 
 
 def world(number: int) -> tuple[FloatArray, list[int]]:

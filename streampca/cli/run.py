@@ -116,6 +116,7 @@ def run(
         n_rows = None
     warned = advice.settings_warnings(algorithm.guarantee, n_rows)
     warned += advice.size_warnings(k, d, algorithm.square_bytes)
+    warned += advice.unit_warnings(algorithm.unit, horizon)
     if options.bounds == "private":
         warmup = settings.bounds_warmup
         wanted = PrivateBounds.of(algorithm.guarantee, warmup, horizon if warmup is None else None)

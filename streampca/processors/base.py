@@ -148,7 +148,8 @@ class Algorithm(Configuration):
         if self.unit is None:
             return None
         reward = REWARD_WEIGHT if getattr(self, "publish_regret", False) else 0.0
-        return Budgets(self.unit, key, JOINT_FACTOR if self.center else 1.0, reward, self.products)
+        largest = JOINT_FACTOR if self.center else 1.0
+        return Budgets(self.unit, key, largest, reward, self.products, center=self.center)
 
     def noise_law(self, n_features: int) -> NoiseLaw | None:
         """Return the law of the noise in Gram matrices, for the terms of releases; None as in `Terms`."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import UsageError
+from streampca.linalg.centering import JOINT_FACTOR
 from streampca.linalg.counts import check_strategy
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size
@@ -111,15 +112,12 @@ class PrivateFPL(Leader):
         if smoothed and self.has_calendar:
             # Its model of an input needs the number of rows in it, which is private.
             raise UsageError(f"solver=Smoothed(), release_every={self.release_every!r}: not supported. Use Exact()")
-        self._check_unit()
         leaves = None if self.horizon is None else self.leaves(self.horizon)
         inputs = "periods" if self.has_calendar else "rows"
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} {inputs}"
         sensitivity = self.unit_sensitivity
         if self.publish_regret:
-            # The cost of a person is in units of that of a full row, with its reward, also under replace.
-            whole = sensitivity * math.hypot(1.0, REWARD_WEIGHT)
-            sensitivity = joint_sensitivity(sensitivity) if self.unit is None else whole
+            sensitivity = joint_sensitivity(sensitivity) if self.unit is None else self._of_person(self.unit)
         vars(self).update({
             # Rewards are rounded row by row, and rows of people are weighted, so a sum over a block is not enough.
             "absorbs_grams": not self.publish_regret and self.unit is None and not self.counts_cells,
@@ -135,15 +133,11 @@ class PrivateFPL(Leader):
             "citation": f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
         })  # fmt: skip
 
-    def _check_unit(self) -> None:
-        """Raise unless the unit fits the other parameters."""
-        if self.unit is None:
-            return
-        if self.noise.arithmetic is not None:
-            raise UsageError(f"unit={self.unit!r}: not supported by noise={self.noise!r}. Use noise=BLT() or Tree()")
-        if self.center and self.publish_regret:
-            # A reward about a mean is not linear in the weight of its row.
-            raise UsageError("unit, center=True, publish_regret=True: not supported together. Use center=False")
+    def _of_person(self, unit: Person) -> float:
+        """Return the sensitivity of matrices and rewards together to all rows of a person (`rows.people`)."""
+        whole = unit.budget * math.hypot(JOINT_FACTOR if self.center else 1.0, REWARD_WEIGHT)
+        # Two persons' effects have no negative product, except that of rewards about a mean.
+        return whole if self.adjacency == "zero-out" else whole * (2.0 if self.center else math.sqrt(2.0))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()

@@ -21,7 +21,8 @@ class Scoring(NamedTuple):
     """
 
     basis: FloatArray  # (d, k), followed by a row of zeros for centered streams
-    # For centered streams (d + 1,) such that the reward is ``||V^T a||**2 + 2 linear . [a; c]``, c their constant.
+    # For centered streams (d + 1,) such that the reward is ``||V^T a||**2 + 2 linear . y y_last / c`` of y = (a, c), c
+    # their constant: of second degree in the row.
     linear: FloatArray | None = None
 
     @classmethod
@@ -57,7 +58,8 @@ def score(rows: FloatArray, scoring: Scoring) -> FloatArray:
     squares = np.add.accumulate(products * products, axis=1)
     scores: FloatArray = squares[:, -1] if squares.shape[1] else np.zeros(len(rows))
     if scoring.linear is not None:
-        scores += 2.0 * (rows @ scoring.linear)
+        # A row that counts with the weight w is sqrt(w) times as long, with its constant; its reward has the factor w.
+        scores += 2.0 * (rows @ scoring.linear) * (rows[:, -1] / CONSTANT)
     return scores
 
 

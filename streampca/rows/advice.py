@@ -11,6 +11,7 @@ from typing import Any
 
 from streampca.errors import StreamPCAWarning
 from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.unit import Person
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 #: epsilon above which a guarantee is weak: the odds of an attacker may change by a factor of 22 000.
@@ -28,6 +29,16 @@ def settings_warnings(guarantee: Guarantee, n_rows: int | None) -> list[str]:
     if guarantee.is_private and guarantee.epsilon > _LARGE_EPSILON:
         found.append(f"epsilon={guarantee.epsilon:g}: the guarantee is weak. Choose at most 10, better 1.")
     return found if n_rows is None else found + delta_warnings(guarantee, n_rows)
+
+
+def unit_warnings(unit: Person | None, horizon: int | None) -> list[str]:
+    """Warn of an endless stream of people, whose budgets are spent for good."""
+    if unit is None or horizon is not None:
+        return []
+    return [
+        f"unit, horizon=None: the budget of a {unit.name} is spent for good, and later rows of hers count for nothing. "
+        "Give a horizon, after which another run begins."
+    ]
 
 
 def delta_warnings(guarantee: Guarantee, n_rows: int) -> list[str]:

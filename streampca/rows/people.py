@@ -28,8 +28,11 @@ stopping earlier is post-processing (Smith and Thakurta 2022; Koskela, Tobaben a
 ``||C (D - D')||**2 = Q + Q' - 2 <C D, C D'>``, and the last product is not negative, since P and ``(y . y')**2`` are
 not. Centered rows keep the constant in y, so that their product is a square, too.
 
-*Rewards.* With a reward r of each row released jointly, ``0 <= r <= ||y||**2``, at a weight of c = 1/2, a pair of rows
-costs ``(y_i . y_l)**2 + c**2 ||y_i||**2 ||y_l||**2``, and u**2 = 1 + c**2. A full row then costs u**2 as before.
+*Rewards.* With the reward r of each row released jointly at a weight of c = 1/2, ``0 <= r <= ||y||**2``, a pair of
+rows costs ``(y_i . y_l)**2 + c**2 ||y_i||**2 ||y_l||**2``, and u**2 grows by c**2. About a mean, a row of weight w, y =
+(a, s), has a reward of ``||a||**2`` at most and of ``-2 s ||a|| - s**2`` at least, for s = sqrt(w) and a the rest of
+its entries, and rewards are in units of 3: their bound over 3 takes the place of ``||y||**2``. It scales with w. Under
+replacement the product of rewards may be negative there, so that 2 takes the place of sqrt(2).
 
 *Rounding.* Q is computed from the row that is absorbed, which is truncated toward zero to the lattice; while it exceeds
 the budget, the row is shrunk again. The budget is lowered by 2**-30 for the rounding of Q.
@@ -46,6 +49,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.unit import Person
@@ -132,15 +136,16 @@ class Budgets:
     largest : u, the norm of ``y y^T`` of a full row.
     reward_weight : c, of rewards that are released jointly; 0 for none.
     products : function of the inputs of rows and of an input that returns P.
+    center : whether rows end with the constant of `linalg.centering`.
     """
 
     def __init__(
         self, unit: Person, key: bytes, largest: float, reward_weight: float,
-        products: Callable[[IntArray, int], FloatArray],
+        products: Callable[[IntArray, int], FloatArray], *, center: bool = False,
     ) -> None:  # fmt: skip
         self._unit, self._key, self._products = unit, key, products
-        self._square = (unit.budget * largest) ** 2 * (1.0 + reward_weight**2) * (1.0 - 2.0**-30)
-        self._reward = reward_weight**2
+        self._square = unit.budget**2 * (largest**2 + reward_weight**2) * (1.0 - 2.0**-30)
+        self._reward, self._center = reward_weight**2, center
         self._active: dict[bytes, bytes] = {}
         self._spent = _Spent()
         self._entered: Mapping[bytes, bytes] = _NO_CHANGES
@@ -197,6 +202,16 @@ class Budgets:
             total += root * root
         return out, People(MappingProxyType(changes), number, spent, full, shrunk, refused, total)
 
+    def _largest_rewards(self, rows: FloatArray) -> FloatArray:
+        """Return bounds on the rewards of rows, in units of `processors.rewards.reward_scale`, with their rounding."""
+        squares = np.vecdot(rows, rows)
+        if self._center:
+            own = rows[:, :-1]
+            squares, roots = np.vecdot(own, own), rows[:, -1] / CONSTANT
+            squares = np.maximum(squares, 2.0 * roots * np.sqrt(squares) + roots * roots) / 3.0
+        bounds: FloatArray = squares + _REWARD_ERROR
+        return bounds
+
     def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[float, bytes | None]:
         """Return the root of the weight of a row in input n, and the state of its person after it; None for none."""
         size, used, count, inputs, held = row.size, 0.0, 0, _NO_INPUTS, None
@@ -206,22 +221,22 @@ class Budgets:
             inputs = np.frombuffer(state, np.int64, count, _Q.size)
             held = np.frombuffer(state, np.float32, count * size, _Q.size + 8 * count).reshape(count, size)
             products, rows = self._products(inputs, n), held.astype(np.float64)
-            lengths = self._reward * (np.vecdot(rows, rows) + _REWARD_ERROR) if self._reward else None
+            rewards = self._reward * self._largest_rewards(rows) if self._reward else None
         if self._own[0] != n:
             self._own = n, float(self._products(np.array([n]), n)[0])
 
         def cost(one: FloatArray) -> tuple[float, float]:
             """Return X and Y of the row."""
             # Products of two rows are exact: sums of multiples of 2**-40 below 2**13.
-            length, cross = float(one @ one), 0.0
-            both = length * length
+            both, cross, reward = float(one @ one) ** 2, 0.0, 0.0
             if self._reward:
-                both += self._reward * (length + _REWARD_ERROR) ** 2
+                reward = float(self._largest_rewards(one[None])[0])
+                both += self._reward * reward * reward
             if held is not None:
                 pairs = rows @ one
                 pairs *= pairs
-                if lengths is not None:
-                    pairs += lengths * (length + _REWARD_ERROR)
+                if rewards is not None:
+                    pairs += rewards * reward
                 cross = float(products @ pairs)
             return cross, self._own[1] * both
 

@@ -150,3 +150,11 @@ def test_a_feature_is_no_person(table):
         list(stream.run(open_rows(table, columns=["who", "a"])))
     list(stream.run(open_rows(table, columns="all", beside=["who"])))
     assert stream.features == ("a", "b")
+
+
+def test_an_endless_run_says_that_budgets_are_spent_for_good(table, command):
+    words = [*RUN, "--unit", "who", "--set", "unit.name=device", "--out", table.with_name("o")]
+    said = command("run", table, *words, "--store", table.with_name("run.db"))
+    assert "the budget of a device is spent for good" in said.words
+    said = command("run", table, *words, "--force")
+    assert "spent for good" not in said.words
