@@ -7,7 +7,7 @@ releases of the others. If one unit owns rows of at most m tenants, one of each,
 With totals of parameters mu_1, mu_2, ..., in which the unit has its m rows, they are sqrt(m mu**2 + m**2 (mu_1**2 +
 mu_2**2 + ...))-GDP.
 
-*Proof.* An adversary against the fleet that changes a row of tenant i is one against the mechanism of tenant i alone:
+*Proof.* An adversary against the fleet that changes a row of tenant i is one against the mechanism of tenant i:
 it simulates all others, whose rows are the same in both worlds and whose noise is independent. For m tenants, compose m
 such games, in which squares of mu add up; m rows in one total cost m times its mu by group privacy.
 
@@ -226,8 +226,6 @@ class Fleet(AbstractContextManager["Fleet"]):
             fleet._event("moved", [], fleet._debit)
         return fleet
 
-    # -- rows -----------------------------------------------------------------------
-
     def push(self, key: Any, row: Any) -> FleetStep:
         """Feed one row of a tenant. Raises as `push_many`."""
         step = self._push_one(key, row)
@@ -404,6 +402,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         name = encode([list(keys), to])
         if name not in self._now["packets"]:
             records = [self._tenants.all[self._place(self._tenants, key)].tobytes() for key in keys]
+            # In the commit that retires them: no crash loses the tenants, or lets both fleets continue them.
             packet = packed_for(to, encode([self._law, list(keys), records]))
             self._event("hand_over", list(keys), name, packet)
         return bytes(self._now["packets"][name])
@@ -447,8 +446,6 @@ class Fleet(AbstractContextManager["Fleet"]):
             now["packets"] = {**now["packets"], **({parts[0]: parts[1]} if parts else {})}
         self._commit(change, now, [kind, stored, *parts])
 
-    # -- the commit -------------------------------------------------------------------
-
     def _ready(self) -> None:
         """Raise if no row is accepted; complete an interrupted commit; pay before the first row."""
         if self._lost:
@@ -486,7 +483,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             self._pending = None
 
     def _kept(self, steps: Sequence[FleetStep]) -> list[tuple[int, bytes]]:
-        """Return the releases of steps with their numbers, as they are stored. Publishable."""
+        """Return the records of the releases of steps, with their numbers. Publishable."""
         found = [(step, one) for step in steps if (one := step._published) is not None]
         return [(one.order, encode([self._levels.index(step._records), step.key, *one])) for step, one in found]
 
@@ -518,7 +515,7 @@ class Fleet(AbstractContextManager["Fleet"]):
                 records.all[start : start + len(part)] = part
 
     def replay(self, entry: list[Any]) -> list[tuple[int, bytes]]:
-        """Make an entry of the log again; return its releases as they are stored."""
+        """Make an entry of the log again; return the records of its releases."""
         if entry[0] != "rows":
             self._event(*entry)
             return []

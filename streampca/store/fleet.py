@@ -29,7 +29,7 @@ from streampca.store.witness import Point
 from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
-#: A release as it is stored, with its number in the fleet.
+#: Number of a release in the fleet, and its record.
 Kept = tuple[int, bytes]
 
 
@@ -72,7 +72,7 @@ class FleetStore(Store):
         assert key is not None
         number, digest = before.rows + 1, self._digest(entry, kept)
         after = before._replace(rows=number, releases=before.releases + len(kept), digest=digest)
-        sealed = key.seal("entry", number, entry)
+        sealed = key.seal("entry", number, entry)  # its number is authenticated, so that no entry replaces another
 
         def work(db: sqlite3.Connection) -> None:
             db.execute("INSERT INTO log VALUES (?, ?)", (number, sealed))
@@ -115,6 +115,7 @@ class FleetStore(Store):
                 yield count, key.seal(f"records {count}", number, piece)
 
         def work(db: sqlite3.Connection) -> Progress:
+            # Privacy: secure_delete overwrites in the file what the records replace.
             db.execute("DELETE FROM records")
             db.execute("DELETE FROM log")
             db.executemany("INSERT INTO records VALUES (?, ?)", sealed())

@@ -38,7 +38,7 @@ class _Known(Tracked):
 
 
 class Published(NamedTuple):
-    """A release as it is kept. Publishable, with the public facts of its records."""
+    """Kept form of a release. Publishable, with the public facts of its records."""
 
     order: int  #: number of the release in the fleet
     number: int  #: of the tenant
