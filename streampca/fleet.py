@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -69,6 +70,10 @@ def check_algorithm(name: str, algorithm: Any) -> None:
     if not fits or algorithm.unit is not None or algorithm.has_calendar:
         expected = "PrivateFPL of rows with noise=BLT(), solver=Exact() or Tracking(), and no regret"
         raise BadParameterError(name, algorithm, expected, advice=_INSTEAD)
+
+
+#: What a step keeps for its fleet.
+_RECORDS, _PUBLISHED = attrgetter("_records"), attrgetter("_published")
 
 
 @dataclass(slots=True, eq=False)
@@ -217,20 +222,24 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
         file, fleet = FleetStore(store), cls.__new__(cls)
         file.rebuild(fleet, moved=moved)
-        fleet._store = file
-        if not fleet._now["commits"]:
-            fleet._debit = fleet._engine.start_id
+        cls._continue(fleet, file, moved)
+        return fleet
+
+    def _continue(self, store: FleetStore, moved: bool) -> None:
+        """Write to a store from which the fleet was rebuilt."""
+        self._store = store
+        if not self._now["commits"]:
+            self._debit = self._engine.start_id
         if moved:
             # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
-            fleet._debit = os.urandom(16)
-            fleet._event("moved", [], fleet._debit)
-        return fleet
+            self._debit = os.urandom(16)
+            self._event("moved", [], self._debit)
 
     def push(self, key: Any, row: Any) -> FleetStep:
         """Feed one row of a tenant. Raises as `push_many`."""
         step = self._push_one(key, row)
         if step is None:
-            found = [one for one in self.push_many([key], [row]) if one._records is self._tenants]
+            found = [one for one in self.push_many([key], [row]) if _RECORDS(one) is self._tenants]
             step = found[0] if found else FleetStep(key, self[key].t, self._tenants)
         return step
 
@@ -484,8 +493,8 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def _kept(self, steps: Sequence[FleetStep]) -> list[tuple[int, bytes]]:
         """Return the records of the releases of steps, with their numbers. Publishable."""
-        found = [(step, one) for step in steps if (one := step._published) is not None]
-        return [(one.order, encode([self._levels.index(step._records), step.key, *one])) for step, one in found]
+        found = [(step, one) for step in steps if (one := _PUBLISHED(step)) is not None]
+        return [(one.order, encode([self._levels.index(_RECORDS(step)), step.key, *one])) for step, one in found]
 
     def _fold(self) -> None:
         """Replace the log of the store by the records."""

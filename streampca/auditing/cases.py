@@ -166,8 +166,6 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                     continue
                 case["feed"] = partial(feed_stream, **options)
             if subject.made.unit is not None:
-                if not streaming:
-                    continue
                 # Rows that spend her budget, and are all absent from one of two streams, or replaced.
                 case |= {"span": HERS, "positions": (0,), "changes": partial(her_rows, case["changes"])}
             yield words, case

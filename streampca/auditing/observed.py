@@ -57,7 +57,7 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
     NoiseLaw: {_ARGUMENT: "quantile std"},
     Guarantee: {_ARGUMENT: "compose epsilon_at", _SAME: "seeded to_dict"},
     Stream: {
-        _CHANGES: "arun close_period finish leaves push push_block push_many resume run tick watch",
+        _CHANGES: "absorb arun close_period finish leaves push push_block push_many resume run tick watch",
         _EXACT: "admission regret _repr_html_",
         _SECRET: "engine",
         _SETTINGS: "algorithm",

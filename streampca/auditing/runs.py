@@ -162,8 +162,9 @@ def pairs(case: Case, subject: Any, seed: int | None, *, every: bool) -> Iterato
 # -- ways to feed rows to a stream or a mechanism -------------------------------------------------------
 
 
-#: Number of first rows that are those of one person.
-HERS = 6
+#: Names of the first rows, which are those of one person.
+_HER_NAMES = 7, "7", " 07 ", 7.0, np.int64(7), b"7"
+HERS = len(_HER_NAMES)
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:
@@ -182,7 +183,7 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
     if "bounds" not in options:
         options.setdefault("row_norm", 1.0)
     stream, out, at, unit = sp.Stream(subject, **options), list[Any](), 0, subject.unit
-    people = ["she" if i < HERS else f"person {i}" for i in range(len(rows))]
+    people = [*_HER_NAMES, *(f"person {i}" for i in range(HERS, len(rows)))]
     how, *named = how.split()
     resumes = ([int(n) for n in named] or [len(rows) // 2]) if how == "resumed" else []
     size = {"push": 1, "chunks": 5}.get(how, len(rows))
@@ -275,5 +276,6 @@ def released(*steps: Any) -> list[Release]:
 
 
 def feed_mechanism(subject: Mechanism, rows: list[Row], how: str) -> list[Any]:
-    """Release a data set once."""
-    return [subject.release(np.array(rows), row_norm=1.0)]
+    """Release a data set once; if its unit is a person, the first `HERS` rows are those of one."""
+    people = [*_HER_NAMES, *(f"person {i}" for i in range(HERS, len(rows)))][: len(rows)]
+    return [subject.release(np.array(rows), row_norm=1.0, **({} if subject.unit is None else {"person": people}))]

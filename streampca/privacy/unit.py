@@ -53,8 +53,9 @@ class Person:
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
-        columns = self.columns
-        if not all(isinstance(one, str) and one for one in columns) or len(set(columns)) < len(columns):
+        is_some = isinstance(self.column, str | tuple | None)
+        columns = self.columns if is_some else ()
+        if not is_some or not all(isinstance(one, str) and one for one in columns) or len({*columns}) < len(columns):
             raise BadParameterError(
                 "unit.column", self.column, "the name of a column, a tuple of distinct ones, or None"
             )

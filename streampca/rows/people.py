@@ -86,20 +86,12 @@ NOBODY = People()
 class _Spent:
     """A set of ids in one block of memory, by open addressing: about 40 bytes an id."""
 
-    def __init__(self, slots: int = 64) -> None:
+    def __init__(self) -> None:
         # An interrupt finds all ids: their block is replaced by one assignment, and `count` may only be too large.
-        self._table, self.count = bytearray(slots * ID_BYTES), 0
-
-    def _place(self, identity: bytes) -> int:
-        """Return the place of an id, or the empty one at which it would be stored."""
-        slots = len(self._table) // ID_BYTES
-        place = int.from_bytes(identity[:8], "little") % slots
-        while (found := self._table[ID_BYTES * place : ID_BYTES * (place + 1)]) != identity and any(found):
-            place = (place + 1) % slots
-        return place
+        self._table, self.count = bytearray(64 * ID_BYTES), 0
 
     def __contains__(self, identity: bytes) -> bool:
-        place = ID_BYTES * self._place(identity)
+        place = _place(self._table, identity)
         return self._table[place : place + ID_BYTES] == identity
 
     def add(self, identity: bytes) -> None:
@@ -107,12 +99,13 @@ class _Spent:
             return
         slots = len(self._table) // ID_BYTES
         if 3 * self.count >= 2 * slots:
-            larger = _Spent(slots * 3 // 2)
+            larger = bytearray(slots * 3 // 2 * ID_BYTES)
             for one in self.ids():
-                larger.add(one)
-            self._table = larger._table
+                place = _place(larger, one)
+                larger[place : place + ID_BYTES] = one
+            self._table = larger
         self.count += 1
-        place = ID_BYTES * self._place(identity)
+        place = _place(self._table, identity)
         self._table[place : place + ID_BYTES] = identity
 
     def ids(self) -> list[bytes]:
@@ -120,6 +113,14 @@ class _Spent:
         empty = bytes(ID_BYTES)
         parts = (bytes(self._table[place : place + ID_BYTES]) for place in range(0, len(self._table), ID_BYTES))
         return [one for one in parts if one != empty]
+
+
+def _place(table: bytearray, identity: bytes) -> int:
+    """Return the place of an id in a table, or the empty one at which it would be stored."""
+    place = int.from_bytes(identity[:8], "little") * ID_BYTES % len(table)
+    while (found := table[place : place + ID_BYTES]) != identity and any(found):
+        place = (place + ID_BYTES) % len(table)
+    return place
 
 
 class Budgets:

@@ -108,10 +108,17 @@ def replayed(engine: Engine, now: State, entry: Entry) -> None:
         add(engine, now, entry.rows, entry.counts)
 
 
-def close_due(engine: Engine, number: int, name: str = "now") -> Steps:
-    """Close the open period while its number is below ``number``; at the horizon, the last one that there is."""
-    now, rewards, releases = engine.now, [], list[Release]()
-    left, first = running(now).rows_left, now.t + 1
+def close_due(
+    engine: Engine, number: int, name: str = "now", rewards: list[float] | None = None,
+    releases: list[Release] | None = None,
+) -> Steps:  # fmt: skip
+    """Close the open period while its number is below ``number``; at the horizon, the last one that there is.
+
+    The lists of rewards and releases are those of periods that were closed just before, and are continued.
+    """
+    now = engine.now
+    rewards, releases = [] if rewards is None else rewards, [] if releases is None else releases
+    left, first = running(now).rows_left, now.t + 1 - len(rewards)
     due = number - now.t if left is None else min(number - now.t, left)
     if due > MOST:
         expected = f"at most {MOST} periods that are due, not {due}"
@@ -153,8 +160,9 @@ def close_by_hand(engine: Engine) -> Step:
 def push(engine: Engine, row: Any, names: Names | None = None) -> Step:
     """Count a row in the period of its arrival; the step has the latest of the releases before it."""
     steps = push_many(engine, [row], names=names)
-    release = steps._releases[-1] if steps._releases else None
-    return Step(steps.first + len(steps) - 1, release, float(steps.rewards.sum()), engine.log, len(steps))
+    step = steps[-1] if len(steps) else Step(steps.first - 1, None, 0.0, engine.log)
+    step.reward, step.count = float(steps.rewards.sum()), len(steps)
+    return step
 
 
 @exclusive
@@ -188,16 +196,15 @@ def push_timed(
     Rows of a negative number are absent. ``position`` is that of their source after the first m rows. At last, close
     the periods below ``until``.
     """
-    now, values = begun(engine, timed=True), named_values(values, names)
-    first, parts = now.t + 1, list[Steps]()
+    begun(engine, timed=True)
+    values = named_values(values, names)
+    rewards, releases = list[float](), list[Release]()
     for number in np.unique(numbers[numbers >= 0]):
         places = np.flatnonzero(numbers == number)
-        parts.append(close_due(engine, int(number), "end"))
+        close_due(engine, int(number), "end", rewards, releases)
         now = engine.now
         running(now).check_horizon(1)
         admitted, marks = now.admission.block(values[places], of(now).rows + 1)
         whose = None if names is None else [names[place] for place in places.tolist()]
         add(engine, now, admitted, marks.counts(), position(int(places[-1]) + 1), whose)
-    parts.append(close_due(engine, until, "end"))
-    releases = [release for part in parts for release in part._releases]
-    return Steps(first, np.concatenate([part.rewards for part in parts]), releases, engine.log)
+    return close_due(engine, until, "end", rewards, releases)

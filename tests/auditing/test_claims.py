@@ -19,7 +19,6 @@ from streampca.matrix_factorization.window import WindowDifference
 from streampca.mechanisms import adaptive
 from streampca.mechanisms.exact_subspace import TruncatedLaplace
 from streampca.privacy import budget, gaussian
-from streampca.processors import private_fpl
 from streampca.processors.private_sketch import sketch_sensitivity
 
 
@@ -68,29 +67,6 @@ def test_sums_without_noise_cost_everything():
     assert claims.columns_norm(tree)[0] == math.inf
 
 
-@pytest.mark.parametrize("noise", ["blt", "tree"])
-@pytest.mark.parametrize("every", [1, 4])
-def test_users_of_several_rows_by_brute_force(noise, every):
-    given = {"n_components": 1, "epsilon": 8.0, "delta": 1e-2, "noise": noise, "max_rows_per_user": 3}
-    subject = sp.PrivateFPL(horizon=8 * every, release_every=every, center=False, **given)
-    norm, rows = claims.columns_norm(subject.mechanism, 3, every)
-    assert 0.8 * subject.budget.mu < norm <= subject.budget.mu
-    assert rows.startswith("rows ")
-
-
-def test_rows_of_a_user_within_one_input_are_counted(monkeypatch):
-    honest = private_fpl.user_factor
-    monkeypatch.setattr(private_fpl, "user_factor", lambda made, rows, every: honest(made, rows))
-    given = {"n_components": 1, "epsilon": 8.0, "delta": 1e-2, "horizon": 12, "max_rows_per_user": 3}
-    for noise in ("blt", "tree"):
-        subject = sp.PrivateFPL(release_every=3, noise=noise, center=False, **given)
-        found = [one for one in claims.recomputed(subject, 4, subject.guarantee, ()) if one.refuted]
-        assert len(found) == 1
-        assert found[0].found > 1.19 * found[0].claimed
-        rows = [int(row) for row in found[0].what.split("rows ")[1].split(", ")]
-        assert len({(row - 1) // 3 for row in rows}) == 1, found[0]
-
-
 #: Planted bugs in a calibration, by name and case, and where they show.
 WRONG = {
     ("sum of rows forgotten in the sensitivity", "PrivateFPL-centered"): "running sums",
@@ -99,7 +75,6 @@ WRONG = {
     ("rewards forgotten in the sensitivity", "PrivateFPL-rewards"): "running sums",
     ("column norms forgotten", "PrivateFPL"): "running sums",
     ("tree one level too shallow", "PrivateFPL-tree"): "running sums",
-    ("users taken for rows", "PrivateFPL-users"): "rows 1, 2",
     ("mean not counted in the budget", "AdaptiveCovariance-centered"): "together",
     ("mean not counted in the budget", "AdaptiveLaplaceCovariance-centered-replace"): "together",
     ("mean of zero-out under replace", "AdaptiveCovariance-centered-replace"): "together",

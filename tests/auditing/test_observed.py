@@ -28,7 +28,7 @@ def everything():
     made = observed.Observed(2)
     names = (
         "PrivateFPL-centered-rewards", "PrivateFPL-smoothed", "SlidingWindowPCA-ring", "PrivateOja", "DPPCA",
-        "AdaptiveCovariance", "PrivateFPL-private-bounds", "ExactSubspace", "PrivateFPL-users",
+        "AdaptiveCovariance", "PrivateFPL-private-bounds", "ExactSubspace", "PrivateFPL-person",
     )  # fmt: skip
     for name in names:
         case = CASES[name]
@@ -47,7 +47,7 @@ def everything():
 
 def test_the_outputs_reach_every_public_class():
     made = everything()
-    assert {sp.Release, sp.Subspace, sp.Terms, Estimates, sp.Stream, sp.UserStream, sp.Step, sp.Steps} <= made.classes
+    assert {sp.Release, sp.Subspace, sp.Terms, Estimates, sp.Stream, sp.Step, sp.Steps} <= made.classes
     assert len({path.split(".", 1)[-1] for path in made.seen}) > 150
 
 

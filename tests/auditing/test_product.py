@@ -65,14 +65,14 @@ def test_combinations_of_the_page_are_those_that_are_audited():
     assert len(legal(sp.PrivateFPL)) == 2 * 144
 
 
-def test_streams_are_resumed_and_have_private_bounds_and_users():
+def test_streams_are_resumed_and_have_private_bounds_and_people():
     names = [case.name.split("-") for case in generated()]
     for kind in private():
         if issubclass(kind, sp.Algorithm):
             mine = [frozenset(name) for name in names if name[0] == kind.__name__]
             assert {"bounds", "resumed"} <= frozenset().union(*mine)
             assert len(set(mine)) == len(mine)
-    assert any({"users", "replace", "rewards"} <= set(name) for name in names)
+    assert any({"person", "replace", "rewards"} <= set(name) for name in names)
 
 
 def test_a_new_algorithm_is_audited_because_it_is_public(monkeypatch, independent_noise):

@@ -220,7 +220,7 @@ def test_the_weight_is_the_root_of_its_equation():
         encoder = dense(mechanism, horizon)
         for i in range(12):
 
-            def cost(weight, i=i):
+            def cost(weight, i=i, out=out, rows=rows, inputs=inputs, encoder=encoder):
                 now = np.vstack([out[:i], math.sqrt(weight) * rows[i : i + 1]])
                 return costs(now, inputs[: i + 1], encoder, reward=0.0)
 

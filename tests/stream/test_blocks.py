@@ -92,7 +92,7 @@ def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
     people = new(fpl(unit="who", horizon=100))
     for stream in (new(sp.Oja(n_components=2)), new(fpl(publish_regret=True)), people):
-        with pytest.raises(UsageError, match="needs rows, not Gram matrices|does not show whose rows"):
+        with pytest.raises(UsageError, match=r"needs rows, not Gram matrices|does not show whose rows"):
             stream.push_block(block)
         assert stream.t == 0
     perturbed = sp.papers.PerturbedLeader(n_components=2, epsilon=1.0, center=False, release_every=10)

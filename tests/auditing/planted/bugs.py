@@ -18,6 +18,7 @@ from unittest import mock
 import numpy as np
 
 from planted.lifecycles import CASES  # all of them
+from streampca.auditing import runs
 from streampca.auditing.instrument import Audit, audit_case
 from streampca.linalg import lattice
 from streampca.linalg.centering import CONSTANT
@@ -43,17 +44,19 @@ from streampca.privacy.discrete_gaussian import DiscreteGaussian
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, DrawKeys, Draws
 from streampca.processors import private_fpl, private_oja, private_sketch
+from streampca.processors.base import Processor
 from streampca.processors.dp_pca import Plan
+from streampca.processors.leader import Leader
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
 from streampca.processors.sliding_window import METHODS, HistogramProcessor, RingProcessor, View
 from streampca.processors.spectral_histogram import SpectralHistogram
-from streampca.rows import admission
+from streampca.rows import admission, owners
 from streampca.rows.bounds import PrivateBounds
+from streampca.rows.people import Budgets, _Spent
 from streampca.stream.engine import Engine
 from streampca.stream.tenants import Records
-from streampca.users import UserStream
 
 #: A class, module or dict, the name of its attribute or key, and what is made of that to take its place.
 Patch = tuple[Any, str, Callable[[Any], Any]]
@@ -364,8 +367,17 @@ bug("a constant twice as long", "PrivateFPL-centered", after(
     admission.Admission, "block", lambda made, *_: (made[0] * np.append(np.ones(made[0].shape[1] - 1), 2.0), made[1])))
 bug("bounds of all columns with the noise of one", "PrivateFPL-private-bounds PrivateFPL-private-bounds-replace",
     put(PrivateBounds, "std", lambda self, n_features: 1.0 / self.mu))
-bug("users taken for rows", "PrivateFPL-users", put(private_fpl, "user_factor", lambda *given: 1.0))
-bug("rows past the cap let in", "PrivateFPL-users", put(UserStream, "_numbers", lambda self, users: [1] * len(users)))
+_PEOPLE = "PrivateFPL-person PrivateFPL-person-centered PrivateFPL-person-tree"
+bug("products of a person's rows in two inputs left out", "PrivateFPL-person PrivateFPL-person-centered",
+    put(Leader, "products", lambda self, inputs, n: (inputs == n).astype(float)))
+bug("products of a person's rows at twice their distance", "PrivateFPL-person PrivateFPL-person-centered",
+    put(Leader, "products", lambda self, inputs, n: self.mechanism.products(np.maximum(2 * inputs - n, 1), n)))
+bug("spent budgets forgotten", _PEOPLE, put(_Spent, "__contains__", lambda self, identity: False))
+bug("budgets renewed by each commit", _PEOPLE, put(Budgets, "enter", lambda self, changes: None))
+bug("budgets renewed by a resume", "PrivateFPL-person", put(runs, "restore_people", lambda *given: None))
+bug("names of a person split by their types", _PEOPLE, put(owners, "name_of", lambda value: repr(value).encode()))
+bug("rows to an input taken for inputs of a person", "PrivateFPL-person-every-4",
+    put(Processor, "inputs_of", lambda self, count: [self.t + i + 1 for i in range(count)]))
 
 # windows, Oja, DP-PCA
 bug("parity of a row in details", "SlidingWindowPCA-ring", after(RingProcessor, "close", _told_parity))

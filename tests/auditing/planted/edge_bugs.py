@@ -1,4 +1,4 @@
-"""Planted bugs at the edges: in what is resumed, in what is decided, in what of users, names and ledgers is said.
+"""Planted bugs at the edges: in what is resumed, in what is decided, in what of names and ledgers is said.
 
 Like those of `planted.bugs`, which they are added to.
 """
@@ -22,7 +22,6 @@ from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import unpack_entries
-from streampca.matrix_factorization.participation import user_factor
 from streampca.matrix_factorization.tree import TreeNoise
 from streampca.matrix_factorization.window import TwinNoise
 from streampca.mechanisms import adaptive, recentering
@@ -35,7 +34,7 @@ from streampca.papers.doubling import DoublingProcessor
 from streampca.privacy import budget, gaussian
 from streampca.privacy.accounting import Event
 from streampca.privacy.outlet import LatticeSum, Outlet
-from streampca.processors import private_fpl, sliding_window
+from streampca.processors import sliding_window
 from streampca.processors.base import Processor
 from streampca.processors.dp_pca import DPPCAProcessor
 from streampca.processors.private_fpl import FPLProcessor
@@ -49,7 +48,6 @@ from streampca.rows.bounds import BINS, PrivateBounds
 from streampca.store.ledger import Balance
 from streampca.stream import periods
 from streampca.stream.engine import Engine
-from streampca.users import UserStream
 
 __all__ = ["BUGS", "CASES"]
 
@@ -97,13 +95,6 @@ bug("rows that wait added twice by a resume", "resumed-DPPCA", after(DPPCAProces
 bug("rewards doubled by a resume", "resumed-PrivateFPL-rewards", after(RewardSum, "restored", _twice))
 bug("rows that left the window back by a resume", "resumed-SlidingWindowPCA-ring",
     after(RingProcessor, "restored", _all_rows))
-
-# -- users ------------------------------------------------------------------------------------------------
-
-bug("rows to an input left out for users", "users-every-4-blt users-every-4-tree",
-    after(private_fpl, "user_factor", lambda value, made, rows, *_: user_factor(made, rows)))
-bug("rows of users counted in each block alone", "PrivateFPL-users",
-    after(UserStream, "_numbers", lambda made, self, users: [1 + users[:i].count(users[i]) for i in range(len(users))]))
 
 # -- decisions by exact values ------------------------------------------------------------------------------
 
@@ -293,9 +284,9 @@ bug("a warning where the exact subspace is not clear", "watched", with_release(_
 # -- claims and ledgers ------------------------------------------------------------------------------------------
 
 bug("mu of a budget 5 percent too large", "PrivateFPL GaussianCovariance", times(gaussian, "mu_of", 1.05))
-bug("a budget that pays for other neighbors", "ledger-of-rows ledger-of-users",
+bug("a budget that pays for other neighbors", "ledger-of-rows ledger-of-people",
     put(Balance, "covers", lambda self, event: self.after(event) <= self.epsilon * (1.0 + 1e-12)))
-bug("debits for users booked as one row", "ledger-of-rows",
+bug("debits for people booked as one row", "ledger-of-rows",
     (Event, "of", lambda of: classmethod(lambda cls, ran: replace(of.__func__(cls, ran), unit="one row"))))
 # -- calendars -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Cases at the edges: resumed runs, both sides of every decision, users with rows in one release, names and ledgers."""
+"""Cases at the edges: resumed runs, both sides of every decision, names and ledgers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,6 @@ for _method in ("histogram", "ring", "forgetting"):
     resumed(f"SlidingWindowPCA-{_method}", "5 6")
 resumed("DPPCA", "333 690", positions=lambda subject: (*CASES["DPPCA"].positions_of(subject), 685))
 add("resumed-PrivateOja", OJA, batch_size=4, d=6, feeds=("resumed 2 7",), positions=(0, 1, 4, 6, 11))
-
-# -- users, and rows of one user in one release ---------------------------------------------------------
-
-for _noise in ("blt", "tree"):
-    add(f"users-every-4-{_noise}", FPL, noise=_noise, max_rows_per_user=3, release_every=4, horizon=32,
-        rows=32, d=6, positions=(0,), span=3, feeds=("push",), cost=0.6)  # fmt: skip
 
 # -- both sides of a decision ---------------------------------------------------------------------------
 
@@ -149,21 +143,16 @@ def _paid(budget: Any, runs: Any) -> Any:
 
 
 def _run_of(subject: Any, rows: list[Row], account: Any) -> list[Any]:
-    if subject.max_rows_per_user is None:
-        return sp.Stream(subject, row_norm=1.0, regret=None, account=account).push_many(np.array(rows)).releases
-    users = ["she" if i < 2 else f"user {i}" for i in range(len(rows))]
-    return (
-        sp.UserStream(subject, row_norm=1.0, regret=None, account=account)
-        .push_many(np.array(rows), users=users)
-        .releases
-    )
+    people = {"person": ["she" if i < 2 else f"person {i}" for i in range(len(rows))]} if subject.unit else {}
+    stream = sp.Stream(subject, row_norm=1.0, regret=None, account=account)
+    return stream.push_many(np.array(rows), **people).releases
 
 
 def _for_rows(subject: Any) -> Any:
-    return replace(subject, max_rows_per_user=None)
+    return replace(subject, unit=None)
 
 
-def _for_users(subject: Any) -> Any:
+def _for_people(subject: Any) -> Any:
     return subject
 
 
@@ -184,10 +173,10 @@ def _of_paid(budget: Any) -> Any:
 
 for _name, _budget, _runs, _span in (
     ("ledger-of-rows", _for_rows, lambda subject: (subject, _for_rows(subject)), 1),
-    ("ledger-of-users", _for_users, lambda subject: (_for_rows(subject), subject), 2),
+    ("ledger-of-people", _for_people, lambda subject: (_for_rows(subject), subject), 2),
 ):
-    add(_name, FPL, max_rows_per_user=2, horizon=4, rows=4, d=6, feed=_paid(_budget, _runs), law=_of_paid(_budget),
-        feeds=("once",), span=_span, positions=(0,), changes=plain_changes, cost=4.0,
+    add(_name, FPL, unit=sp.Person(budget=2.0), horizon=4, rows=4, d=6, feed=_paid(_budget, _runs),
+        law=_of_paid(_budget), feeds=("once",), span=_span, positions=(0,), changes=plain_changes, cost=4.0,
         guarantee=lambda subject, budget=_budget: budget(subject).guarantee)  # fmt: skip
 
 # -- calendars ---------------------------------------------------------------------------------------------

@@ -25,13 +25,14 @@ from streampca.auditing.needs import (
     boxed,
     centered,
     changes,
+    her_rows,
     in_sketch,
     lines,
     needs,
     needs_of,
     with_gaps,
 )
-from streampca.auditing.runs import Case, Row, feed_stream
+from streampca.auditing.runs import HERS, Case, Row, feed_stream
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.configuration import for_missing
@@ -94,8 +95,13 @@ _bounded: dict[str, Any] = {
 }  # fmt: skip
 add("PrivateFPL-private-bounds", FPL, **_bounded)
 add("PrivateFPL-private-bounds-replace", FPL, adjacency="replace", **_bounded)
-add("PrivateFPL-users", FPL, noise="tree", max_rows_per_user=2, positions=(0,), span=3,
-    feeds=("push", "many"), cost=0.6)  # fmt: skip
+# Rows of one person, which spend her budget, are absent from one of two streams.
+_hers: dict[str, Any] = {"unit": sp.Person(column="who"), "span": HERS, "positions": (0,)}
+add("PrivateFPL-person", FPL, changes=partial(her_rows, changes), feeds=("push", "many", "resumed"), **_hers)
+add("PrivateFPL-person-centered", FPL, center=True, changes=partial(her_rows, centered), **_hers)
+add("PrivateFPL-person-tree", FPL, noise="tree", changes=partial(her_rows, changes), **_hers)
+add("PrivateFPL-person-every-4", FPL, release_every=4, horizon=32, rows=32, d=6,
+    changes=partial(her_rows, changes), **_hers)  # fmt: skip
 
 # -- windows, Oja, DP-PCA -------------------------------------------------------------------------
 

@@ -1,0 +1,88 @@
+"""Names of people, and the unit of privacy."""
+
+import uuid
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.errors import BadParameterError, UsageError
+from streampca.privacy.unit import name_of, names_of
+
+ONE = uuid.UUID("12345678-1234-5678-1234-567812345678")
+
+
+def test_whole_numbers_of_any_type_are_one_person():
+    pa = pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    with_nan = pd.Series([12, None])  # a missing value makes the column float
+    same = [
+        12, 12.0, "12", " 012 ", "0012\n", np.int64(12), np.uint8(12), np.float64(12), np.float32(12),
+        np.float16(12),
+        pa.scalar(12), pa.scalar("12"), pa.scalar(12.0), with_nan[0], b"12", bytearray(b" 12"), Decimal(12),
+    ]  # fmt: skip
+    assert {name_of(value) for value in same} == {b"12"}
+    assert {name_of(value) for value in (0, "0", "000", -0.0, False)} == {b"0"}
+    assert name_of(-5) == name_of("-5") == name_of(-5.0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, float("nan"), "", "  ", 2.0**53, np.float32(2**24), np.float16(2**11), 1.5, float("inf"),
+     np.datetime64("NaT"),
+     Decimal("NaN"), Decimal("1.5"), object(), [1], {"a": 1}, b"", (None, "a"), ("a", "")],
+)  # fmt: skip
+def test_other_values_name_nobody(value):
+    assert name_of(value) is None
+
+
+def test_texts_are_compared_in_one_normal_form():
+    assert name_of("e\u0301") == name_of("\u00e9") == "\u00e9".encode()
+    assert name_of(ONE) == name_of(str(ONE))
+    assert len({name_of(text) for text in ("12.0", "12", "+12", "\u0661\u0662", "a", "A")}) == 6
+
+
+def test_parts_of_a_name_do_not_run_together():
+    assert name_of(("a", "bc")) != name_of(("ab", "c"))
+    assert names_of([["a", "b"], [1, None]]) == [name_of(("a", 1)), None]
+    assert name_of((1, "x")) == name_of(("01", " x"))
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [({"budget": 0.0}, "budget"), ({"budget": 2e3}, "budget"), ({"budget": np.nan}, "budget"),
+     ({"max_rows": 0}, "max_rows"),
+     ({"name": " "}, "name"), ({"column": ""}, "column"), ({"column": ("a", "a")}, "column"), ({"column": 3}, "column")],
+)  # fmt: skip
+def test_parameters_outside_their_domain_are_refused(given, name):
+    with pytest.raises((BadParameterError, TypeError), match=name):
+        sp.Person(**given)
+
+
+def test_the_guarantee_is_for_the_unit():
+    person = sp.PrivateFPL(n_components=1, epsilon=1.0, unit=sp.Person(column="id", name="device"))
+    assert person.guarantee.unit == "one device"
+    assert "1 full row, at most 64 rows" in person.guarantee.contribution
+    assert sp.PrivateFPL(n_components=1, epsilon=1.0, unit="id").unit == sp.Person(column="id")
+    at_once = sp.GaussianCovariance(n_components=1, epsilon=1.0, unit="id").guarantee
+    assert "one weight" in at_once.contribution
+    with pytest.raises(BadParameterError, match="unit"):
+        sp.PrivateFPL(n_components=1, epsilon=1.0, unit=3)
+
+
+@pytest.mark.parametrize(
+    ("make", "both"),
+    [
+        (lambda u: sp.PrivateOja(n_components=1, epsilon=1.0, clip=0.5, unit=u), ("clip", "unit")),
+        (lambda u: sp.GaussianCovariance(n_components=1, epsilon=1.0, discrete_noise=True, unit=u),
+         ("discrete", "unit")),
+        (lambda u: sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, unit=u), bounds="private"), ("bounds", "unit")),
+        (lambda u: sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, unit=u), row_norm=1.0, features=2,
+                             on_missing="cell"), ("missing_rates", "unit")),
+    ],
+)  # fmt: skip
+def test_refused_combinations_name_both_settings(make, both):
+    with pytest.raises(UsageError) as refused:
+        make(sp.Person())
+    assert all(name in str(refused.value) for name in both)
