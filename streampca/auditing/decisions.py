@@ -95,6 +95,36 @@ _REASONS = {
         rows/admission.py Marks.counts: cells[rows].any()
         rows/admission.py Marks.counts: found >= 0
     """,
+    "weights are functions of a person's own rows, and both outcomes occur in tests/rows/test_people.py": """
+        rows/people.py _Spent.__contains__: self._table[place:place + ID_BYTES] == identity
+        rows/people.py _Spent.add: identity in self
+        rows/people.py _Spent.add: 3 * self.count >= 2 * slots
+        rows/people.py _Spent.ids: one != empty
+        rows/people.py _place: (found := table[place:place + ID_BYTES]) != identity
+        rows/people.py _place: any(found)
+        rows/people.py Budgets.enter: state == SPENT
+        rows/people.py Budgets.weighted: identity in changes
+        rows/people.py Budgets.weighted: state == SPENT
+        rows/people.py Budgets.weighted: state is None
+        rows/people.py Budgets.weighted: identity in self._spent
+        rows/people.py Budgets.weighted: after == SPENT
+        rows/people.py Budgets.weighted: after is not None
+        rows/people.py Budgets.weighted: root > 0.0
+        rows/people.py Budgets.weighted: root == 0.0
+        rows/people.py Budgets.weighted: root == 1.0
+        rows/people.py Budgets._charged: self._own[0] != n
+        rows/people.py Budgets._charged: weight >= _LEAST_WEIGHT
+        rows/people.py Budgets._charged: 2.0 * cross + own > room
+        rows/people.py Budgets._charged: root > 0.0
+        rows/people.py Budgets._charged: counts.any()
+        rows/people.py Budgets._charged: self._square - used < _NOTHING_LEFT * self._square
+        rows/people.py Budgets._charged: count + 1 >= self._unit.max_rows
+        rows/people.py commonly_weighted: root > 0.0
+        rows/people.py commonly_weighted: _norm_of_sum(counts) > most
+        rows/people.py commonly_weighted: norm > most
+        rows/people.py _norm_of_sum: len(rows) < rows.shape[1]
+        processors/base.py Algorithm.products: inputs == n
+    """,
     "the other outcome refuses rows of another shape, or a block of the curator": """
         rows/admission.py Admission._shaped: rows.shape[1] != self.known_features()
         processors/base.py Processor.absorb_gram: is_plausible((high, low), count, self.n_features, constant)

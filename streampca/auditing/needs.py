@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.auditing.runs import Row, feed_mechanism, feed_stream
+from streampca.auditing.runs import HERS, Row, feed_mechanism, feed_stream
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive import AdaptiveCovariance
@@ -49,6 +49,7 @@ WARMUP = 12
 ENDLESS = "noise for any number of rows, of which a short run spends a part"
 DOUBLING = "its noise is for regret, and more than the claim requires"
 MEAN = "centered rewards are bounded for a mean of length 1, which no single row causes"
+OBLIQUE = "the bound for all rows of a person is for a basis that holds them, and later ones meet another basis"
 CORNERS = "the first rows find bounds, and only the corners of their box are as long as the claim allows"
 
 Pairs = dict[str, tuple[Row, Row]]
@@ -276,7 +277,7 @@ def needs(kind: type, options: Mapping[str, Any], warmup: int = 0) -> Pair:
     numbers: dict[str, Any] = {"n_components": 1, **BUDGET}
     case: dict[str, Any] = {"d": 6, "rows": rows, "changes": changes}
     if issubclass(kind, Mechanism):
-        case |= {"rows": 4, "feed": feed_mechanism, "feeds": ("once",)}
+        case |= {"rows": 4 if options.get("unit") is None else 2 * HERS, "feed": feed_mechanism, "feeds": ("once",)}
     special = _SPECIAL.get(kind.__name__, ({}, {}))
     more, attributes = special(options, rows) if callable(special) else special
     numbers, case = numbers | more, case | attributes
@@ -373,7 +374,10 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
         {"window": 4 * options["release_every"]},
         {"rows": rows + 12 * (options["release_every"] - 1), "changes": centered if options["center"] else changes},
     ),
-    "PrivateOja": ({"batch_size": 2}, {"positions": (0, -8, -3, -1)}),
+    "PrivateOja": lambda options, rows: (
+        {"batch_size": 2},
+        {"positions": (0, -8, -3, -1)} | ({} if options.get("unit") is None else {"slack": OBLIQUE}),
+    ),
     "PrivateSketch": lambda options, rows: (
         {"sketch_size": 2}, {"d": 12, "changes": in_sketch, "slack": ENDLESS if options["horizon"] is None else ""},
     ),

@@ -278,4 +278,4 @@ def released(*steps: Any) -> list[Release]:
 def feed_mechanism(subject: Mechanism, rows: list[Row], how: str) -> list[Any]:
     """Release a data set once; if its unit is a person, the first `HERS` rows are those of one."""
     people = [*_HER_NAMES, *(f"person {i}" for i in range(HERS, len(rows)))][: len(rows)]
-    return [subject.release(np.array(rows), row_norm=1.0, **({} if subject.unit is None else {"person": people}))]
+    return [subject.release(np.array(rows), row_norm=1.0, person=... if subject.unit is None else people)]

@@ -53,7 +53,8 @@ def test_parts_of_a_name_do_not_run_together():
     ("given", "name"),
     [({"budget": 0.0}, "budget"), ({"budget": 2e3}, "budget"), ({"budget": np.nan}, "budget"),
      ({"max_rows": 0}, "max_rows"),
-     ({"name": " "}, "name"), ({"column": ""}, "column"), ({"column": ("a", "a")}, "column"), ({"column": 3}, "column")],
+     ({"name": " "}, "name"), ({"column": ""}, "column"), ({"column": ("a", "a")}, "column"),
+     ({"column": 3}, "column")],
 )  # fmt: skip
 def test_parameters_outside_their_domain_are_refused(given, name):
     with pytest.raises((BadParameterError, TypeError), match=name):
