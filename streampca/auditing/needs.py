@@ -163,7 +163,7 @@ def her_rows(of_row: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs
     if subject.adjacency == "replace":
         return pairs
     bad = np.full(d, np.nan)
-    return {"short rows": (bad, 0.45 * one), **{name: (bad, pair[1]) for name, pair in pairs.items()}}
+    return {"short rows": (bad, 0.6 * one), **{name: (bad, pair[1]) for name, pair in pairs.items()}}
 
 
 def with_gaps(pairs: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs:

@@ -143,7 +143,7 @@ def _paid(budget: Any, runs: Any) -> Any:
 
 
 def _run_of(subject: Any, rows: list[Row], account: Any) -> list[Any]:
-    people = {"person": ["she" if i < 2 else f"person {i}" for i in range(len(rows))]} if subject.unit else {}
+    people = {"person": ["she" if i < 3 else f"person {i}" for i in range(len(rows))]} if subject.unit else {}
     stream = sp.Stream(subject, row_norm=1.0, regret=None, account=account)
     return stream.push_many(np.array(rows), **people).releases
 
@@ -173,7 +173,7 @@ def _of_paid(budget: Any) -> Any:
 
 for _name, _budget, _runs, _span in (
     ("ledger-of-rows", _for_rows, lambda subject: (subject, _for_rows(subject)), 1),
-    ("ledger-of-people", _for_people, lambda subject: (_for_rows(subject), subject), 2),
+    ("ledger-of-people", _for_people, lambda subject: (_for_rows(subject), subject), 3),
 ):
     add(_name, FPL, unit=sp.Person(budget=2.0), horizon=4, rows=4, d=6, feed=_paid(_budget, _runs),
         law=_of_paid(_budget), feeds=("once",), span=_span, positions=(0,), changes=plain_changes, cost=4.0,

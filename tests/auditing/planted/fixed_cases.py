@@ -97,7 +97,7 @@ add("PrivateFPL-private-bounds", FPL, **_bounded)
 add("PrivateFPL-private-bounds-replace", FPL, adjacency="replace", **_bounded)
 # Rows of one person, which spend her budget, are absent from one of two streams.
 _hers: dict[str, Any] = {"unit": sp.Person(column="who"), "span": HERS, "positions": (0,)}
-add("PrivateFPL-person", FPL, changes=partial(her_rows, changes), feeds=("push", "many", "resumed"), **_hers)
+add("PrivateFPL-person", FPL, changes=partial(her_rows, changes), feeds=("push", "many", "resumed 3"), **_hers)
 add("PrivateFPL-person-centered", FPL, center=True, changes=partial(her_rows, centered), **_hers)
 add("PrivateFPL-person-tree", FPL, noise="tree", changes=partial(her_rows, changes), **_hers)
 add("PrivateFPL-person-every-4", FPL, release_every=4, horizon=32, rows=32, d=6,
