@@ -187,7 +187,7 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
         if place == len(record.terms):
             shared = {
                 name: getattr(terms, name)
-                for name in ("row_norm", "features", "middle", "scale", "warmup", "noise", "run", "calendar")
+                for name in ("row_norm", "features", "middle", "scale", "warmup", "noise", "run", "calendar", "present")
             }
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
         record.each.append(

@@ -536,7 +536,8 @@ def _python(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str, *
 
 
 def _people(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
-    people, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
+    # A row each: an edit may change the weights of all later rows of its person, and of nobody else.
+    people, records = [*range(len(table.records))], records_of(table, edit, "list")
     run.stream = stream = sp.Stream(OF_PEOPLE, row_norm=1.0, features=CHOSEN, seed=SEED, regret=None)
     if way == "push":
         for person, record in zip(people, records, strict=True):
