@@ -155,7 +155,15 @@ def plain(
     return re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", sig), to
 
 
+def skipped(
+    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool:
+    """Omit the methods that scikit-learn adds for the routing of metadata: they refer to its own glossary."""
+    return skip or (name.startswith("set_") and name.endswith("_request"))
+
+
 def setup(app: Sphinx) -> None:
     """Change docstrings before numpydoc reads them, and signatures after."""
     app.connect("autodoc-process-signature", plain, priority=900)
+    app.connect("autodoc-skip-member", skipped)
     app.connect("autodoc-process-docstring", descriptions, priority=1)

@@ -185,7 +185,7 @@ def _dated(
     if not getattr(made, "absorbs_periods", False) or "release_every" in words:
         return
     if getattr(made, "horizon", None) is not None:
-        periods["horizon"] = f"{made.horizon // 2}d"
+        periods["horizon"] = f"{-(-case['rows'] // 2)}d"
     try:
         replace(made, **periods)
     except StreamPCAError:
