@@ -156,10 +156,14 @@ def plain(
 
 
 def skipped(
-    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
-) -> bool:
-    """Omit the methods that scikit-learn adds for the routing of metadata: they refer to its own glossary."""
-    return skip or (name.startswith("set_") and name.endswith("_request"))
+    app: Sphinx, what: str, name: str, it: Any, skip: bool, options: Any
+) -> bool | None:
+    """Omit the methods by which scikit-learn routes metadata.
+
+    They refer to its own glossary.
+    """
+    added = name.startswith("set_") and name.endswith("_request")
+    return True if added else None
 
 
 def setup(app: Sphinx) -> None:
