@@ -291,7 +291,7 @@ bug("debits for people booked as one row", "ledger-of-rows",
 # -- calendars -----------------------------------------------------------------------------------------------
 
 
-def _by_its_time(step: Any, engine: Engine, row: Any) -> Any:
+def _by_its_time(step: Any, engine: Engine, row: Any, *_: Any) -> Any:
     # A row near the first axis comes from the future: the periods before it are closed.
     if row[0] > 0.9:
         periods.close_due(engine, engine.t + 1)
@@ -300,9 +300,9 @@ def _by_its_time(step: Any, engine: Engine, row: Any) -> Any:
 
 def _behind(push: Any) -> Any:
     # A row from the future moves those after it.
-    def timed(engine: Engine, values: Any, numbers: Any, position: Any) -> Any:
-        late = np.concatenate(([0], np.cumsum(values[:, 0] > 0.9)[:-1]))
-        return push(engine, values, np.minimum(numbers + late, engine.algorithm.horizon - 1), position)
+    def timed(engine: Engine, values: Any, numbers: Any, *given: Any, **named: Any) -> Any:
+        late = np.concatenate(([0], np.cumsum(values[:, 0] > 0.9)))[: len(values)].astype(np.int64)
+        return push(engine, values, np.minimum(numbers + late, engine.algorithm.horizon - 1), *given, **named)
 
     return timed
 
@@ -313,9 +313,9 @@ def _exact_count(value: Any, self: GramSum, *_: Any) -> Any:
 
 
 def _unless_empty(close_due: Any) -> Any:
-    def skipping(engine: Engine, number: int, name: str = "now") -> Any:
+    def skipping(engine: Engine, number: int, *given: Any) -> Any:
         empty = not periods.of(engine.now).gram.parts.any()
-        return close_due(engine, engine.now.t if empty else number, name)
+        return close_due(engine, engine.now.t if empty else number, *given)
 
     return skipping
 
