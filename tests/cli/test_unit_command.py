@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def test_a_file_that_continues_has_new_rows_of_the_same_people(table, command):
 
 def test_people_of_a_query_resume_at_its_cursor(table, command):
     path = table.with_name("rows.db")
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, who TEXT, a REAL, b REAL)")
         named = zip(range(400), NAMES, ROWS.tolist(), strict=True)
         database.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", [(i, name, *row) for i, name, row in named])

@@ -30,7 +30,7 @@ def test_whole_numbers_of_any_type_are_one_person():
 @pytest.mark.parametrize(
     "value",
     [None, float("nan"), "", "  ", 2.0**53, np.float32(2**24), np.float16(2**11), 1.5, float("inf"),
-     np.datetime64("NaT"),
+     np.datetime64("NaT", "s"),
      Decimal("NaN"), Decimal("1.5"), object(), [1], {"a": 1}, b"", (None, "a"), ("a", "")],
 )  # fmt: skip
 def test_other_values_name_nobody(value):

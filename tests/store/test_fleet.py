@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 
 import fleet_crash as script
@@ -252,7 +253,7 @@ def test_damage_is_found(tmp_path, damage):
             one.push_many(KEYS[start : start + 100], ROWS[start : start + 100])
         if "records" in damage:
             one._fold()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute(damage).rowcount == 1
     db.close()
     with pytest.raises(StoreCorruptError):
@@ -266,7 +267,7 @@ def test_damaged_releases_are_found_when_they_are_read(tmp_path, damage):
     path = tmp_path / "fleet.db"
     with fleet(path) as one:
         one.push_many(KEYS[:300], ROWS[:300])
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute(damage)
     db.close()
     with sp.Fleet.resume(path) as one, pytest.raises(StoreCorruptError):

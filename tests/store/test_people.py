@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -82,9 +83,8 @@ def test_a_missing_or_exchanged_record_of_a_person_is_refused(damage, tmp_path):
     path = tmp_path / "run.db"
     with sp.Store(path) as store:
         begun(store).push_many(X[:200], person=WHOSE[:200])
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute(damage)
-    database.close()
     with pytest.raises(StoreCorruptError):
         sp.Stream.resume(sp.Store(path))
 
@@ -94,6 +94,5 @@ def test_a_store_shows_no_name(tmp_path):
     with sp.Store(path) as store:
         begun(store).push_many(X[:4], person=["Ada Lovelace", "Grace Hopper", "Ada Lovelace", "Emmy Noether"])
     assert not any(name in path.read_bytes() for name in (b"Lovelace", b"Hopper", b"Noether"))
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         assert database.execute("SELECT count(*) FROM people").fetchone() == (3,)
-    database.close()

@@ -6,6 +6,7 @@ import json
 import logging
 import sqlite3
 from collections import namedtuple
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def parquet(folder: Path) -> Any:
 
 
 def database(folder: Path) -> Any:
-    with sqlite3.connect(folder / "rows.db") as db:
+    with closing(sqlite3.connect(folder / "rows.db")) as db, db:
         frame().to_sql("t", db, index_label="id")
     query = f"SELECT id, {', '.join(NAMES)} FROM t"
     return from_query(f"sqlite:///{folder / 'rows.db'}", query, cursor="id", columns=list(NAMES), bounds=BOUNDS)
