@@ -60,8 +60,9 @@ ID_BYTES = 16
 SPENT = b""
 #: Part of the budget that counts as spent, and least weight that is not 0.
 _NOTHING_LEFT, _LEAST_WEIGHT = 1e-6, 2.0**-20
-#: Bound on the error by which a reward exceeds the squared norm of its row: rewards are rounded to 2**-30.
-_REWARD_ERROR = 2.0**-30
+#: Bound on the error by which a reward exceeds the squared norm of its row, over the number of its entries. Rewards and
+#: the entries of a basis V of k <= d columns are rounded to 2**-30, so that ``||V||**2 <= 1 + sqrt(d k) 2**-30``.
+_REWARD_ERROR = 2.0**-29
 _Q = struct.Struct("<d")
 _NO_CHANGES: Mapping[bytes, bytes] = MappingProxyType({})
 _NO_INPUTS = np.empty(0, dtype=np.int64)
@@ -210,7 +211,7 @@ class Budgets:
             own = rows[:, :-1]
             squares, roots = np.vecdot(own, own), rows[:, -1] / CONSTANT
             squares = np.maximum(squares, 2.0 * roots * np.sqrt(squares) + roots * roots) / 3.0
-        bounds: FloatArray = squares + _REWARD_ERROR
+        bounds: FloatArray = squares + rows.shape[1] * _REWARD_ERROR
         return bounds
 
     def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[float, bytes | None]:

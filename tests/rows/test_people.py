@@ -16,6 +16,8 @@ from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.unit import Person
+from streampca.processors.rewards import RewardSum, reward_scale
+from streampca.release.scoring import Scoring
 from streampca.rows import people
 from streampca.rows.people import NOBODY, Budgets, People, commonly_weighted
 
@@ -138,6 +140,31 @@ def test_other_rows_of_a_person_cost_at_most_the_square_root_of_two(name, form):
             worst = max(worst, cost / largest(centered=centered, reward=reward))
             assert cost <= math.sqrt(2.0) * largest(centered=centered, reward=reward)
     assert worst > 1.0  # more than the absence of either
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_rewards_as_they_are_summed_are_not_above_their_bounds(center):
+    """Rows in the subspace that scores, or opposite to the mean, whose entries are rounded; 2**-30 was too small."""
+    rng, largest = np.random.default_rng(0), 0.0
+    budgets = Budgets(Person(), b"key", 1.0, REWARD, GeometricBLT(4, 1.0).products, center=center)
+    for _ in range(1500):
+        d = int(rng.integers(3, 60))
+        k = int(rng.integers(1, d))
+        basis = np.linalg.qr(rng.standard_normal((d, k)))[0]
+        row = basis @ rng.standard_normal(k)
+        mean, root = None, 1.0
+        if center:
+            mean = rng.standard_normal(d)
+            mean -= basis @ (basis.T @ mean)
+            mean /= np.linalg.norm(mean)
+            row, root = -mean, math.sqrt(rng.uniform(0.01, 1.0))
+        row = lattice(row * (root * rng.uniform(0.3, 1.0) / np.linalg.norm(row)))
+        row = np.append(row, lattice(CONSTANT * root)) if center else row
+        sums = RewardSum(0, Scoring.of(basis, mean), reward_scale(center=center, replace=False)).add(row[None])
+        bound = float(budgets._largest_rewards(row[None])[0])
+        assert abs(sums.total) * 2.0**-30 <= bound
+        largest = max(largest, abs(sums.total) - (bound - row.size * people._REWARD_ERROR) * 2.0**30)
+    assert center or largest > 1.0  # beyond the rounding of the reward alone
 
 
 def worlds(seed):
