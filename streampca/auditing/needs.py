@@ -49,6 +49,7 @@ WARMUP = 12
 ENDLESS = "noise for any number of rows, of which a short run spends a part"
 DOUBLING = "its noise is for regret, and more than the claim requires"
 MEAN = "centered rewards are bounded for a mean of length 1, which no single row causes"
+REWARDS = "rewards of two persons add up only where rows of one are absent while those of the other count"
 OBLIQUE = "the bound for all rows of a person is for a basis that holds them, and later ones meet another basis"
 CORNERS = "the first rows find bounds, and only the corners of their box are as long as the claim allows"
 
@@ -300,6 +301,8 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
         case["slack"] = ENDLESS
     elif options["publish_regret"] and options["center"]:
         case["slack"] = MEAN
+    elif options["publish_regret"] and options["unit"] is not None and options["adjacency"] == "replace":
+        case["slack"] = REWARDS
     return {"n_components": 2}, case
 
 
