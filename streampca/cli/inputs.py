@@ -190,6 +190,7 @@ def unit_of(options: Any, settings: Settings) -> Person | None:
     return Person(
         column=columns[0] if len(columns) == 1 else columns,
         budget=settings.unit_budget, max_rows=settings.unit_max_rows, name=settings.unit_name,
+        period=settings.unit_period,
     )  # fmt: skip
 
 

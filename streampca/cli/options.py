@@ -132,6 +132,7 @@ class Settings:
     unit_budget : with --unit, the number of full rows whose effect the rows of a person never exceed, 1 by default.
     unit_max_rows : most rows of a person that count, 64 by default.
     unit_name : word for the unit in the guarantee, such as device; person by default.
+    unit_period : with a calendar, duration such as 1d after which budgets begin anew; by default never.
     out_gram : no to write subspaces without the private Gram matrices.
     out_keep_every : write only every n-th release.
     regret_every : rows between lines of the regret files, 1000 by default.
@@ -148,6 +149,7 @@ class Settings:
     unit_budget: float = 1.0
     unit_max_rows: int = 64
     unit_name: str = "person"
+    unit_period: str | None = None
     out_gram: bool = True
     out_keep_every: int = 1
     regret_every: int = 1000

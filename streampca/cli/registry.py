@@ -18,7 +18,7 @@ from streampca.cli.files import OutputFile
 from streampca.cli.options import Force, HyphenPath, RunPath, about
 from streampca.errors import NoReleaseError, UsageError, printable
 from streampca.release.release import Release
-from streampca.views.facts import in_words
+from streampca.views.facts import in_words, over_periods
 from streampca.views.run_files import RunFiles
 
 TODO = "TODO"
@@ -80,7 +80,8 @@ def record_of(release: Release, parameters: Mapping[str, Any], name: str, *, sev
         f"unit: {promised.contribution}.",
         "privacy_parameters": {key: value for key, value in spent.items() if value is not None},
         "privacy_parameters_details": ("" if promised.mu is None else f"{promised.mu:.6g}-Gaussian DP. ")
-        + words["What that means for an attacker"],
+        + words["What that means for an attacker"]
+        + "".join(f" {name}: {text}." for name, text in over_periods(promised)),
     }
     model = {
         "model_name": "Central", "actors": TODO, "release_type": "Many releases" if several else "One release",

@@ -126,9 +126,10 @@ class Configuration(ABC):
             budget.epsilon, budget.delta, budget.adjacency,
             self.scope + ", with the noisy numbers of cells present" * self.counts_cells,
             theorem if unit is None else f"{theorem}; rows weighted by the budget of their {unit.name}", self.citation,
-            "one row" if unit is None else f"one {unit.name}",
+            "one row" if unit is None else unit.text,
             self.mu if self.is_gaussian else None, self.slack, floating_delta=self.floating_delta,
             contribution="one row" if unit is None else unit.contribution(at_once=self.is_one_release),
+            period=None if unit is None else unit.period,
         )  # fmt: skip
 
     def guarantee_for(self, n_features: int) -> Guarantee:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
+from streampca.calendar import length_of
 from streampca.errors import BadParameterError, UsageError, short
 from streampca.linalg.counts import check_share
 from streampca.privacy import gaussian
@@ -16,6 +17,8 @@ from streampca.tables import html_table
 SEEDED = "seeded: not private against whoever knows the seed"
 #: Bound on the delta that one number with Laplace noise of 53 bits adds (`laplace_delta`).
 _LAPLACE_DELTA = 2.0**-32
+#: Numbers of periods for which the cost of a unit that has rows in all of them is shown.
+_PERIODS = (1, 7, 30)
 
 
 def laplace_delta(numbers: int, epsilon: float) -> float:
@@ -64,6 +67,7 @@ class Guarantee:
     #: numbers.
     floating_delta: float | None = 0.0
     contribution: str = "one row"  #: what is counted of the unit
+    period: str | None = None  #: duration within which the rows of the unit are counted; None for the whole run
 
     def __post_init__(self) -> None:
         if self.floating_delta is not None:
@@ -117,6 +121,16 @@ class Guarantee:
         return min(1.0, max(fpr, found))
 
     @property
+    def over_periods(self) -> dict[int, tuple[float, float]]:
+        """Parameters mu and rho for all rows of somebody who is present in 1, 7 and 30 periods; empty without periods.
+
+        p mu and p**2 rho (`streampca.privacy.unit.Person`).
+        """
+        if self.period is None or self.mu is None:
+            return {}
+        return {p: (p * self.mu, 0.5 * (p * self.mu) ** 2) for p in _PERIODS}
+
+    @property
     def advantage(self) -> float:
         """Largest difference of `attack_success` from its false alarms, over all tests: from 0 to 1.
 
@@ -150,8 +164,10 @@ class Guarantee:
         # Neighbors of a calendar differ in the number of rows, so that it is protected.
         facts = {"add-remove": [], "zero-out": ["the number of rows and their positions"]}
         group = (
-            "several rows of one person: m rows are" if self.unit == "one row" else f"groups: m times {self.unit} is"
-        )
+            "several rows of one person: m rows are" if self.unit == "one row" else
+            f"groups: m times {self.unit} is" if self.period is None else
+            "somebody in several periods, and groups: m times the unit is"
+        )  # fmt: skip
         return (
             "the choice of columns, bounds and other settings", "the times of publication",
             *facts.get(self.adjacency, ["the number of rows"]),
@@ -160,9 +176,11 @@ class Guarantee:
 
     def in_figures(self) -> dict[str, Any]:
         """Return the guarantee for officers as JSON values; the figures follow from epsilon, delta, mu and slack."""
+        over = self.over_periods
         return {
             "sentence": self.sentence, "rho": self.rho, "attack_success": {"fpr": 0.01, "found": self.attack_success()},
             "advantage": self.advantage, "not_protected": list(self.unprotected),
+            **({"over_periods": {str(p): {"mu": mu, "rho": rho} for p, (mu, rho) in over.items()}} if over else {}),
         }  # fmt: skip
 
     def epsilon_at(self, delta: float) -> float:
@@ -208,7 +226,7 @@ class Guarantee:
         )
         return Guarantee(
             epsilon, delta, self.adjacency, f"{self.scope}; {other.scope}", theorem, citation, self.unit, mu, slack,
-            caveat, floating, self.contribution,
+            caveat, floating, self.contribution, self.period,
         )  # fmt: skip
 
     @property
@@ -238,6 +256,8 @@ class Guarantee:
         for name in {"adjacency", "scope", "theorem", "citation", "unit", "caveat", "contribution"} & data.keys():
             if not isinstance(data[name], str):
                 raise BadParameterError(name, data[name], "text")
+        if data.get("period") is not None:
+            length_of("period", data["period"])
         if data.get("epsilon") is None:
             data["epsilon"] = math.inf
         return cls(**data)

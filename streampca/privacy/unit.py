@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from uuid import UUID
 
 import numpy as np
 
+from streampca.calendar import length_of
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count, use_plain_numbers
 
@@ -19,6 +21,7 @@ from streampca.linalg.counts import check_count, use_plain_numbers
 _EXACT = {2: 2.0**11, 4: 2.0**24, 8: 2.0**53}
 #: Largest number of digits that every setting of Python converts to text; a longer number names nobody.
 _DIGITS = 600
+_WORDS = {"s": "second", "min": "minute", "h": "hour", "d": "day", "w": "week"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,8 @@ class Person:
     budget : B, in full rows, from 1e-3 to 1e3. The noise is proportional to it. A budget below 1 shrinks also the first
         row; it suits rows that are all short.
     max_rows : most rows of a person that count, which bounds memory.
+    period : duration such as ``"1d"``, a multiple of the ``release_every`` of a calendar: budgets begin anew in each of
+        its periods, and the unit is a person in one of them. None for one budget in the whole run.
     name : word for the unit in the guarantee, such as ``"device"`` or ``"household"``.
 
     Notes
@@ -44,11 +49,19 @@ class Person:
     The guarantee is for a *name*. Two people with one name share a budget, and each has the guarantee of replacement,
     sqrt(2) mu; a person with m names has m mu. Names are compared as texts: 12, 12.0, ``"12"`` and ``" 012 "`` are one
     (`name_of`).
+
+    *Periods.* With a ``period``, the unit is the pair of a person and the period in which her rows are *counted*, which
+    is a public number and never a time of their own (`streampca.calendar`). Its rows are weighted as those of a person
+    with no others, so that all releases are mu-GDP for the pair. Let C D^(q) be what the rows of one person in period q
+    add to all releases (`streampca.rows.people`), of norm at most B u on every path. Her rows in p periods add their
+    sum, of norm at most p B u on every path, so that all releases are p mu-GDP for her in p periods: rho is p**2 times
+    as large. The norms add up, not their squares, because later releases may hold the rows of earlier periods.
     """
 
     column: str | tuple[str, ...] | None = None
     budget: float = 1.0
     max_rows: int = 64
+    period: str | None = None
     name: str = "person"
 
     def __post_init__(self) -> None:
@@ -62,6 +75,8 @@ class Person:
         if not (isinstance(self.budget, (int, float)) and 1e-3 <= self.budget <= 1e3):
             raise BadParameterError("unit.budget", self.budget, "a number of full rows from 0.001 to 1000")
         check_count("unit.max_rows", self.max_rows, most=2**20)
+        if self.period is not None:
+            length_of("unit.period", self.period)
         if not isinstance(self.name, str) or not self.name.strip():
             raise BadParameterError("unit.name", self.name, "a word such as 'person'")
 
@@ -72,12 +87,24 @@ class Person:
             return () if self.column is None else (self.column,)
         return tuple(self.column)
 
+    @property
+    def text(self) -> str:
+        """The unit in words, for the guarantee: ``"one person"``, or ``"one person in one day"``."""
+        return f"one {self.name}" + ("" if self.period is None else f" in {in_words(self.period)}")
+
     def contribution(self, *, at_once: bool) -> str:
         """Return the bound on what is counted of one person, for the guarantee."""
         effect = f"their joint effect equals that of {self.budget:g} full row{'s' * (self.budget != 1.0)}"
         if at_once:
             return f"rows under one name count with one weight, at which {effect} or less"
-        return f"rows under one name count until {effect}, at most {self.max_rows} rows"
+        anew = "" if self.period is None else f", anew in every period of {in_words(self.period)}"
+        return f"rows under one name count until {effect}, at most {self.max_rows} rows{anew}"
+
+
+def in_words(period: str) -> str:
+    """Return a duration in words: ``"one day"`` for ``"1d"``."""
+    count, unit = re.fullmatch(r"(\d+)(\D+)", period).groups()  # type: ignore[union-attr]
+    return f"one {_WORDS[unit]}" if count == "1" else f"{count} {_WORDS[unit]}s"
 
 
 def name_of(value: Any) -> bytes | None:

@@ -63,6 +63,7 @@ class Algorithm(Configuration):
     batches: ClassVar[bool] = False
     #: Whether the sum of a period may be one input (`streampca.calendar`).
     absorbs_periods: ClassVar[bool] = False
+    unit_periods: int | None = None  #: number of inputs after which the budgets of people begin anew; None for never
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
 
     def __post_init__(self) -> None:
@@ -76,6 +77,8 @@ class Algorithm(Configuration):
                 check_count(field.name, value, optional=field.default is None)
             if field.name == "clip" and value is not None and not 0.0 < value <= 1.0:
                 raise BadParameterError("clip", value, "a number in (0, 1] or None")
+        if self.unit is not None and self.unit.period is not None:
+            object.__setattr__(self, "unit_periods", self._unit_periods(self.unit.period))
 
     def _use_calendar(self, every: str) -> None:
         """Convert durations to numbers of periods. Raise unless the algorithm and its parameters fit a calendar."""
@@ -101,6 +104,17 @@ class Algorithm(Configuration):
     def has_calendar(self) -> bool:
         """Whether inputs are the periods of a calendar, not rows."""
         return isinstance(getattr(self, "release_every", None), str)
+
+    def _unit_periods(self, period: str) -> int:
+        """Return the number of inputs in a period of the unit. Raise unless it is a multiple of that of a calendar."""
+        every = getattr(self, "release_every", None)
+        length = length_of("release_every", every) if self.has_calendar and every != MANUAL else 0
+        if not length or length_of("unit.period", period) % length:
+            raise UsageError(
+                f"unit.period={period!r}, release_every={every!r}: expected a calendar, and a multiple of its periods. "
+                f"Use release_every={period!r}, or omit unit.period"
+            )
+        return length_of("unit.period", period) // length
 
     @property
     def every(self) -> Any:

@@ -66,13 +66,12 @@ class Tumbling(Algorithm):
             adjacency=mechanism.guarantee.adjacency, absorbs_periods=isinstance(mechanism, GaussianCovariance)
         )
         k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
-        object.__setattr__(self, "n_components", k)
-        super().__post_init__()
         vars(self).update(
-            center=mechanism.center, unit=mechanism.unit, square_bytes=mechanism.square_bytes,
+            n_components=k, center=mechanism.center, unit=mechanism.unit, square_bytes=mechanism.square_bytes,
             completes=mechanism.completes, can_count_cells=mechanism.can_count_cells,
             counts_cells=mechanism.counts_cells,
         )  # fmt: skip
+        super().__post_init__()
 
     def corrected(self, *, counting: bool) -> Self:
         return replace(self, mechanism=self.mechanism.corrected(counting=counting))
@@ -89,7 +88,7 @@ class Tumbling(Algorithm):
         block = f"period ({self.release_every})" if self.has_calendar else f"block of {self.release_every} rows"
         scope, theorem = f"all releases of the stream, one per {block}", "parallel composition over disjoint blocks"
         if self.unit is not None:
-            theorem = "one budget a person for all blocks"
+            theorem = f"one budget a person for all blocks{' of a period' * (self.unit.period is not None)}"
             one = replace(one, contribution=self.unit.contribution(at_once=False))
         return self.dated(replace(one, scope=scope, theorem=f"{one.theorem}; {theorem}"))
 

@@ -33,11 +33,11 @@ def settings_warnings(guarantee: Guarantee, n_rows: int | None) -> list[str]:
 
 def unit_warnings(unit: Person | None, horizon: int | None) -> list[str]:
     """Warn of an endless stream of people, whose budgets are spent for good."""
-    if unit is None or horizon is not None:
+    if unit is None or unit.period is not None or horizon is not None:
         return []
     return [
         f"unit, horizon=None: the budget of a {unit.name} is spent for good, and later rows of hers count for nothing. "
-        "Give a horizon, after which another run begins."
+        "Give a horizon, after which another run begins, or with a calendar unit.period."
     ]
 
 

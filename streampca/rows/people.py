@@ -73,12 +73,17 @@ class People(NamedTuple):
 
     #: New states of people by id, which the latest commit made and `Budgets` may lack.
     changes: Mapping[bytes, bytes] = _NO_CHANGES
-    number: int = 0  #: of people with a row that counts
+    number: int = 0  #: of people with a row that counts; of pairs of a person and a period, if these are the unit
     spent: int = 0  #: of those whose budget is spent
     full: int = 0  #: number of rows of weight 1
     shrunk: int = 0  #: number of rows of a smaller weight
     refused: int = 0  #: number of rows of weight 0
     weight: float = 0.0  #: sum of the weights
+    past: int = 0  #: of `number`, those of closed periods, which have no state any more
+
+    def closed(self) -> People:
+        """Return the people after the end of a period of the unit: all budgets begin anew."""
+        return self._replace(changes=_NO_CHANGES, past=self.number)
 
 
 NOBODY = People()
@@ -151,14 +156,19 @@ class Budgets:
         self._active: dict[bytes, bytes] = {}
         self._spent = _Spent()
         self._entered: Mapping[bytes, bytes] = _NO_CHANGES
+        self._past = 0
         self._own = 0, 0.0  # the latest input, and the product of its column with itself
 
     def id_of(self, name: bytes) -> bytes:
         """Return the id of a name. Names with one id, of probability 2**-128 for two, are one person."""
         return blake2b(name, digest_size=ID_BYTES, key=self._key).digest()
 
-    def enter(self, changes: Mapping[bytes, bytes]) -> None:
-        """Enter the states that a commit made. Idempotent."""
+    def enter(self, people: People) -> None:
+        """Enter the states that a commit made, and drop those of closed periods. Idempotent."""
+        if people.past != self._past:
+            self._active, self._spent, self._entered = {}, _Spent(), _NO_CHANGES
+            self._past = people.past  # last, as below
+        changes = people.changes
         if changes is self._entered:
             return
         for identity, state in changes.items():
@@ -180,9 +190,9 @@ class Budgets:
 
         Zero vectors are absent rows. They cost nothing, and need no name.
         """
-        self.enter(people.changes)
+        self.enter(people)
         out, changes = rows.copy(), dict[bytes, bytes]()
-        number, spent, full, shrunk, refused, total = people[1:]
+        number, spent, full, shrunk, refused, total, past = people[1:]
         squares = np.einsum("ij,ij->i", rows, rows)
         for i in np.flatnonzero(squares).tolist():
             name = names[i]
@@ -202,7 +212,7 @@ class Budgets:
                 out[i] = _shrunk(rows[i], root)
                 shrunk, refused = shrunk + (root > 0.0), refused + (root == 0.0)
             total += root * root
-        return out, People(MappingProxyType(changes), number, spent, full, shrunk, refused, total)
+        return out, People(MappingProxyType(changes), number, spent, full, shrunk, refused, total, past)
 
     def _largest_rewards(self, rows: FloatArray) -> FloatArray:
         """Return bounds on the rewards of rows, in units of `processors.rewards.reward_scale`, with their rounding."""

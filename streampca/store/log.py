@@ -361,10 +361,13 @@ class Writer:
         stored = kept[-1] if kept else self._stored
         sealed = key.seal("rows", number, encode([rows, stored.position]))
         facts: dict[str, Any] = {"progress": progress, "rows": [number, sealed]}
-        people, changed = None, dict[bytes, bytes]()
+        people, changed, dropped = None, dict[bytes, bytes](), False
         for entry in entries:
             if entry.people is not None:
-                people, changed = entry.people, {**changed, **entry.people.changes}
+                people = entry.people
+                # Without a person that has a state, those of the table are of a closed period.
+                dropped = dropped or people.number == people.past
+                changed = {} if people.number == people.past else {**changed, **people.changes}
         if people is not None and engine.budgets is not None:
             facts["people"] = [number, key.seal("people", number, encode(people[1:]))]
         states = [(one, number, key.seal(f"person {one.hex()}", number, state)) for one, state in changed.items()]
@@ -387,6 +390,8 @@ class Writer:
                 db.executemany("INSERT INTO snapshot VALUES (?, ?)", chunks)
             db.executemany("INSERT INTO log VALUES (?, ?)", log)
             db.executemany("INSERT INTO releases VALUES (?, ?, ?)", records)
+            if dropped:
+                db.execute("DELETE FROM people")
             db.executemany("INSERT OR REPLACE INTO people VALUES (?, ?, ?)", states)
             if entries:
                 db.execute("INSERT INTO points VALUES (?, ?, ?)", (number, progress.rows, progress.digest))
@@ -448,8 +453,8 @@ def sealed_people(database: Database, key: RunKey) -> tuple[dict[bytes, bytes], 
     }
     people = People({}, *decode(key.open("people", number, sealed)))
     # Privacy: a person whose record is missing would have a fresh budget.
-    if len(states) != people.number:
-        raise damaged(f"{database.path}: {len(states)} of {people.number} people found")
+    if len(states) != people.number - people.past:
+        raise damaged(f"{database.path}: {len(states)} of {people.number - people.past} people found")
     return states, people
 
 

@@ -95,7 +95,14 @@ def close(engine: Engine, now: State, recorded: Any = None) -> tuple[State, floa
     entry = Entry(now.t + 1, 1, None, None, kind=CLOSE + _TIMED * bool(period.timed))
     following = engine.following(now, 1, NO_COUNTS, after, release, sums)
     following = following._replace(period=period._replace(gram=GramSum(processor.n_features)))
-    return engine.commit(now, following, entry, outlet), reward * now.unit
+    # Privacy: the number of the period decides, never a time of a row. Budgets end with it, in the same commit.
+    if (every := processor.algorithm.unit_periods) and following.t % every == 0:
+        following = following._replace(people=now.people.closed())
+        entry = entry._replace(people=following.people)
+    now = engine.commit(now, following, entry, outlet)
+    if engine.budgets is not None:  # now, so that memory is that of one period
+        engine.budgets.enter(now.people)
+    return now, reward * now.unit
 
 
 def replayed(engine: Engine, now: State, entry: Entry) -> None:

@@ -71,7 +71,7 @@ def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, c
 def restore_people(engine: Engine, states: Mapping[bytes, bytes], people: People) -> None:
     """Set the people of a stream whose rows are restored, by their states."""
     if engine.budgets is not None:
-        engine.budgets.enter(states)
+        engine.budgets.enter(people._replace(changes=states))
         engine.now = engine.now._replace(people=people)
 
 
@@ -117,6 +117,6 @@ def saved(engine: Engine) -> dict[str, Any]:
     )  # fmt: skip
     people = None
     if engine.budgets is not None:
-        engine.budgets.enter(now.people.changes)
+        engine.budgets.enter(now.people)
         people = engine.budgets.states(), now.people._replace(changes={})
     return {"parts": parts, "state": committed_state(engine), "release": now.release, "people": people}

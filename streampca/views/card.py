@@ -25,6 +25,7 @@ from streampca.views.facts import (
     admission_facts,
     loadings,
     notes_on,
+    over_periods,
     percent,
     regret_facts,
     summary,
@@ -42,7 +43,7 @@ class Card:
     title: str  #: what was released from what; "" if unknown
     spent: str  #: the guarantee, in a few words
     summary: str  #: numbers of rows, columns and components in a line
-    hidden: str  #: a sentence on components that do not stand out from the noise; "" without any
+    hidden: str  #: on components that do not stand out from the noise, and on several periods; "" without either
     facts: Sequence[Fact]  #: figures; those of the curator are marked
     shares: Sequence[str]  #: of the variance, of each component shown; empty if the total may be noise
     together: str  #: their share of the variance, "" if it is unknown
@@ -156,7 +157,8 @@ def card(
         shares = [percent(one, 1) for one in estimates.explained_variance_ratio[:count].tolist()]
         facts.append(Fact("Share of the variance", together))
     return Card(
-        title, release.guarantee.brief, " · ".join(figures), marks.text(release),
+        title, release.guarantee.brief, " · ".join(figures),
+        " ".join(filter(None, [marks.text(release), *(": ".join(line) for line in over_periods(release.guarantee))])),
         [*facts, *notes_on(release), *further], shares, together, loadings(release, basis, estimates, most, count),
     )  # fmt: skip
 

@@ -260,6 +260,14 @@ def summary(guarantee: Guarantee) -> str:
     return f"{guarantee.brief}, {guarantee.adjacency}" + ", but the noise is seeded" * ("seeded" in guarantee.caveat)
 
 
+def over_periods(guarantee: Guarantee) -> list[tuple[str, str]]:
+    """Return what somebody costs who is present in several periods of a unit, as a list of one; else an empty one."""
+    figures = [
+        f"{p} × {guarantee.period}: mu {mu:.3g}, rho {rho:.3g}" for p, (mu, rho) in guarantee.over_periods.items()
+    ]
+    return [("Over several periods", " · ".join(figures))] if figures else []
+
+
 def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
     """Return the guarantee as (heading, text). Every figure follows from its epsilon, delta and mu."""
     if not guarantee.is_private:
@@ -287,6 +295,7 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
             f"{guarantee.sentence} Over all tests, the probability of a hit exceeds that of a false alarm by at most "
             f"{percent_up(guarantee.advantage)}.",
         ),
+        *over_periods(guarantee),
         ("What it covers", f"Taken together: {guarantee.scope}."),
         (
             "What it does not cover",

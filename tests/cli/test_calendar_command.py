@@ -86,6 +86,25 @@ def test_a_row_out_of_order_stops_the_run(table, command):
     assert "a row is out of order: sort the rows by at" in said.words
 
 
+def test_a_person_in_a_period_is_in_the_card_and_in_the_record(table, command):
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(["who," + lines[0], *(f"p{i % 7},{line}" for i, line in enumerate(lines[1:])), ""]))
+    out = table.with_name("out.jsonl")
+    said = command("run", table, *RUN, *GRID, "--unit", "who", "--set", "unit.period=1d", "--out", out, "--seed", 1)
+    assert said.status == 0, said.err
+    assert "for one person in one day" in said.err
+    figures = "1 × 1d: mu 0.237, rho 0.028 · 7 × 1d: mu 1.66, rho 1.37 · 30 × 1d: mu 7.1, rho 25.2"
+    assert figures in said.words
+    record = command("registry", out).out
+    assert 'privacy_unit: "one person in one day"' in record
+    assert f"Over several periods: {figures}." in record
+    unit = sp.Person(column="who", period="1d")
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, horizon="5d", release_every="1d", unit=unit)
+    stream = sp.Stream(algorithm, row_norm=1.0, seed=1, start=START)
+    rows = sp.sources.open_rows(table, columns=["a", "b"])
+    assert [json.loads(s.release.to_json(terms=False)) for s in stream.run(rows, time="at")] == releases(out)
+
+
 def test_run_has_at_most_thirty_options():
     names = {name for kind in RunOptions.__mro__ for name in vars(kind).get("__annotations__", ())}
     assert len(names) <= 30

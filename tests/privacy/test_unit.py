@@ -1,5 +1,6 @@
 """Names of people, and the unit of privacy."""
 
+import math
 import uuid
 from decimal import Decimal
 
@@ -8,6 +9,7 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError, UsageError
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.unit import name_of, names_of
 
 ONE = uuid.UUID("12345678-1234-5678-1234-567812345678")
@@ -54,7 +56,7 @@ def test_parts_of_a_name_do_not_run_together():
     [({"budget": 0.0}, "budget"), ({"budget": 2e3}, "budget"), ({"budget": np.nan}, "budget"),
      ({"max_rows": 0}, "max_rows"),
      ({"name": " "}, "name"), ({"column": ""}, "column"), ({"column": ("a", "a")}, "column"),
-     ({"column": 3}, "column")],
+     ({"column": 3}, "column"), ({"period": "1month"}, "period"), ({"period": 1}, "period")],
 )  # fmt: skip
 def test_parameters_outside_their_domain_are_refused(given, name):
     with pytest.raises((BadParameterError, TypeError), match=name):
@@ -70,6 +72,27 @@ def test_the_guarantee_is_for_the_unit():
     assert "one weight" in at_once.contribution
     with pytest.raises(BadParameterError, match="unit"):
         sp.PrivateFPL(n_components=1, epsilon=1.0, unit=3)
+
+
+def test_the_guarantee_of_a_person_in_a_period_is_that_of_one_period_with_the_price_of_several():
+    given = {"n_components": 1, "epsilon": 1.0, "horizon": "8w", "release_every": "1d"}
+    plain, weekly = (
+        sp.PrivateFPL(**given, unit=sp.Person(column="id", period=period)).guarantee for period in (None, "1w")
+    )
+    assert weekly.unit == "one person in one week"
+    assert sp.Person(period="36h", name="device").text == "one device in 36 hours"
+    assert (weekly.mu, weekly.rho, weekly.period) == (plain.mu, plain.rho, "1w")
+    assert "anew in every period of one week" in weekly.contribution
+    assert weekly.over_periods == {p: (p * plain.mu, pytest.approx(p**2 * plain.rho)) for p in (1, 7, 30)}
+    assert plain.over_periods == {}
+    assert "over_periods" not in plain.in_figures()
+    assert weekly.in_figures()["over_periods"]["7"]["mu"] == 7 * plain.mu
+    assert Guarantee.from_dict(weekly.to_dict()) == weekly
+    assert weekly.compose(weekly).over_periods[7][0] == pytest.approx(7 * math.sqrt(2.0) * plain.mu)
+    with pytest.raises(UsageError, match="cannot compose"):
+        weekly.compose(plain)
+    with pytest.raises(BadParameterError, match="period"):
+        Guarantee.from_dict({**weekly.to_dict(), "period": "soon"})
 
 
 @pytest.mark.parametrize(

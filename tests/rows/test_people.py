@@ -182,7 +182,7 @@ def worlds(seed):
 def outcome(rows, names, inputs, cuts=()):
     budgets = made(GeometricBLT(100, 1.0), Person(max_rows=5))
     out, after = fed(budgets, rows, names, inputs, cuts)
-    budgets.enter(after.changes)
+    budgets.enter(after)
     return out, after, budgets.states(), budgets
 
 
@@ -367,5 +367,5 @@ def test_an_interrupt_leaves_the_people_before_or_after():
         interrupted_at(count, lambda b=budgets, a=after: b.weighted(a, rows[3:], names[3:], [4, 5, 6]))
         rest, last = budgets.weighted(after, rows[3:], names[3:], [4, 5, 6])
         np.testing.assert_array_equal(np.vstack([out, rest]), expected)
-        budgets.enter(last.changes)
+        budgets.enter(last)
         assert budgets.states() == states

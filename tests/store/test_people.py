@@ -29,7 +29,7 @@ def begun(store=None):
 
 def states(stream):
     engine = stream.engine
-    engine.budgets.enter(engine.now.people.changes)
+    engine.budgets.enter(engine.now.people)
     return engine.budgets.states(), engine.now.people[1:]
 
 

@@ -3,14 +3,18 @@
 import copy
 import pickle
 import shutil
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pandas as pd
 import pytest
+from dense_forms import strategy
 
 import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError, NoReleaseError, SourceError, UsageError
+from streampca.rows.people import NOBODY
 from streampca.store import Store
 from streampca.stream import periods
 
@@ -427,24 +431,27 @@ def test_no_release_before_the_first_period(clock):
 
 NAMES = [f"p{i % 9}" for i in range(120)]  # thirteen or fourteen rows each, over all days
 PERSON = sp.Person(column="who")
+IN_TWO_DAYS = sp.Person(column="who", period="2d")
 
 
 def people_of(run):
     """The states of all people of a stream."""
-    run.engine.budgets.enter(run.engine.now.people.changes)
+    run.engine.budgets.enter(run.engine.now.people)
     return run.engine.budgets.states()
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        fpl(unit=PERSON),
-        sp.SlidingWindowPCA(window="3d", n_components=1, epsilon=1.0, release_every="1d", unit=PERSON),
-        sp.Tumbling(sp.GaussianCovariance(n_components=1, epsilon=1.0, unit=PERSON), release_every="1d"),
-    ],
-    ids=["fpl", "ring", "tumbling"],
-)
-def test_rows_of_people_give_the_same_bits_one_by_one_in_blocks_and_by_their_times(algorithm, clock):
+def algorithms(unit):
+    return {
+        "fpl": fpl(unit=unit),
+        "ring": sp.SlidingWindowPCA(window="4d", n_components=1, epsilon=1.0, release_every="1d", unit=unit),
+        "tumbling": sp.Tumbling(sp.GaussianCovariance(n_components=1, epsilon=1.0, unit=unit), release_every="1d"),
+    }
+
+
+@pytest.mark.parametrize("unit", [PERSON, IN_TWO_DAYS], ids=["person", "person in two days"])
+@pytest.mark.parametrize("name", algorithms(None))
+def test_rows_of_people_give_the_same_bits_one_by_one_in_blocks_and_by_their_times(name, unit, clock):
+    algorithm = algorithms(unit)[name]
     one, many, dated = (stream(algorithm, features=("a", "b", "c")) for _ in range(3))
     single, blocks = [], []
     for day in range(10):
@@ -462,23 +469,112 @@ def test_rows_of_people_give_the_same_bits_one_by_one_in_blocks_and_by_their_tim
     assert len(single) == 10
     assert texts(single) == texts(blocks) == texts(timed)
     assert people_of(one) == people_of(many) == people_of(dated)
-    assert one.guarantee.unit != "one row"
+    assert bool(people_of(one)) is (unit is PERSON)  # five periods of two days are closed
+    assert one.admission == many.admission == dated.admission
+    assert one.guarantee.unit == unit.text
     assert one.guarantee.adjacency == "add-remove"
 
 
-def test_the_weights_of_a_person_are_those_of_her_periods():
-    # The exact sums are those of rows that were weighted with the product of the columns of their periods.
-    algorithm = fpl(unit=PERSON, center=False)
+@pytest.mark.parametrize(("unit", "days"), [(PERSON, 10), (IN_TWO_DAYS, 2), (sp.Person(column="who", period="5d"), 5)])
+def test_the_weights_of_a_person_are_those_of_her_periods(unit, days):
+    # The exact sums are those of rows that were weighted with the product of the columns of their periods, as those of
+    # other people in each period of the unit.
+    algorithm = fpl(unit=unit, center=False)
     run = stream(algorithm, features=("a", "b", "c"))
     list(run.run(table(DAYS).assign(who=NAMES), time="at"))
     periods_of = [int(day) + 1 for day in DAYS]
     expected = np.zeros((3, 3))
     budgets, people = algorithm.budgets(bytes(32)), sp.Stream(algorithm, row_norm=1.0, start=START).engine.now.people
     admitted = run.engine.now.admission.block(ROWS, 1)[0]
-    weighted, _ = budgets.weighted(people, admitted, [name.encode() for name in NAMES], periods_of)
+    whose = [f"{name} {int(day) // days}".encode() for name, day in zip(NAMES, DAYS, strict=True)]
+    weighted, people = budgets.weighted(people, admitted, whose, periods_of)
     expected = weighted.T @ weighted
     np.testing.assert_allclose(run.regret.exact_gram(), expected, atol=1e-12)
-    assert np.trace(expected) < 0.9 * np.trace(admitted.T @ admitted)  # rows were shrunk
+    assert days == 2 or np.trace(expected) < 0.98 * np.trace(admitted.T @ admitted)  # rows were shrunk
+    seen = run.admission
+    assert (seen.people, seen.people_spent, seen.rows_full) == people[1:4]
+
+
+def test_budgets_end_in_the_commit_that_closes_their_period(clock, tmp_path):
+    with Store(tmp_path / "run.db", commit_every=1) as store:
+        run = stream(fpl(unit=IN_TWO_DAYS), store=store)
+        for day in range(6):
+            clock.days = day + 0.5
+            run.push_many(ROWS[12 * day : 12 * day + 12], person=NAMES[:12])
+            assert len(people_of(run)) == 9
+            store.flush()
+            clock.days = day + 1.0
+            run.tick()
+            left = 9 * ((day + 1) % 2)
+            assert len(people_of(run)) == left  # dropped, before another row
+            store.flush()
+            with closing(sqlite3.connect(tmp_path / "run.db")) as database:
+                assert database.execute("SELECT count(*) FROM people").fetchone() == (left,)
+        assert run.admission.people == 27
+        clock.days = 20.0  # no clock renews a budget on resume, which repeats the log
+    with Store(tmp_path / "run.db") as store:
+        run = sp.Stream.resume(store)
+        assert people_of(run) == {}
+        assert run.admission.people == 27
+    twin = pickle.loads(pickle.dumps(stream(fpl(unit=IN_TWO_DAYS))))
+    assert people_of(twin) == {}
+
+
+def test_an_interrupt_at_a_closing_leaves_the_budgets_before_or_after(clock, monkeypatch):
+    whole, seen = stream(fpl(unit=IN_TWO_DAYS)), []
+    for run in (whole, *(stream(fpl(unit=IN_TWO_DAYS)) for _ in range(2))):
+        clock.days = 1.5
+        run.push_many(ROWS[:12], person=NAMES[:12])
+        clock.days = 2.5
+        if run is not whole:
+            place = ("commit", "enter")[len(seen)]
+            owner = type(run.engine) if place == "commit" else type(run.engine.budgets)
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, place, interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    run.tick()
+            seen.append(run.t)
+        run.push_many(ROWS[12:24], person=NAMES[12:24])
+        clock.days = 3.0
+        run.tick()
+        assert texts([run.release]) == texts([whole.release])
+        assert people_of(run) == people_of(whole)
+    assert seen == [1, 2]
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_the_norms_of_a_person_in_several_periods_add_up(p):
+    # What all releases show of rows in p periods of 2 days is at most p, and more than the root of the sum of squares.
+    mechanism = fpl(unit=IN_TWO_DAYS, center=False).mechanism
+    encoder, whose = strategy(mechanism, 10), [b"she %d" % (i // 4) for i in range(4 * p)]
+    inputs = [i // 2 + 1 for i in range(4 * p)]
+    rows, _ = fpl(unit=PERSON, center=False).budgets(b"").weighted(NOBODY, np.ones((4 * p, 1)), whose, inputs)
+    sums = np.bincount(np.array(inputs) - 1, rows[:, 0] ** 2, minlength=10)
+    norm = float(np.linalg.norm(encoder @ sums)) / mechanism.mu
+    assert norm <= p
+    assert norm == pytest.approx(1.0, rel=1e-5) if p == 1 else norm > 1.05 * np.sqrt(p)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda unit: fpl(release_every=5, horizon=10, unit=unit), "release_every=5: .* Use release_every='2d'"),
+        (lambda unit: fpl(release_every="manual", horizon=10, unit=unit), "release_every='manual': expected a calendar"),
+        (lambda unit: fpl(release_every="3d", horizon="9d", unit=unit), "release_every='3d': .*a multiple"),
+        (lambda unit: sp.PrivateOja(n_components=1, epsilon=1.0, unit=unit), "omit unit.period"),
+        (lambda unit: sp.Tumbling(sp.GaussianCovariance(n_components=1, epsilon=1.0, unit=unit), release_every=5),
+         "release_every=5"),
+        (lambda unit: sp.pca(table(DAYS).assign(who=NAMES), 1, 1.0, bounds=dict.fromkeys("abc", (-1, 1)), unit=unit),
+         "one release has no periods. Omit it"),
+    ],
+)  # fmt: skip
+def test_a_period_of_the_unit_needs_a_calendar_that_divides_it(make, message):
+    with pytest.raises(UsageError, match=rf"unit.period='2d'.*{message}"):
+        make(IN_TWO_DAYS)
 
 
 def test_the_absence_of_a_person_leaves_all_others_as_they_are():
@@ -492,14 +588,13 @@ def test_the_absence_of_a_person_leaves_all_others_as_they_are():
     assert others.items() <= mine.items()
 
 
-def test_a_killed_run_of_people_continues_with_their_budgets(clock, tmp_path):
-    algorithm = fpl(unit=PERSON)
+@pytest.mark.parametrize("unit", [PERSON, IN_TWO_DAYS], ids=["person", "person in two days"])
+def test_a_killed_run_of_people_continues_with_their_budgets(unit, clock, tmp_path):
+    algorithm = fpl(unit=unit)
     whole = stream(algorithm)
-    for i in range(120):
+    for i in range(110):
         clock.days = float(DAYS[i])
         whole.push(ROWS[i], person=NAMES[i])
-    clock.days = 10.0
-    whole.tick()
     for stop in (5, 40, 77):
         folder = tmp_path / str(stop)
         folder.mkdir()
@@ -514,14 +609,13 @@ def test_a_killed_run_of_people_continues_with_their_budgets(clock, tmp_path):
         with Store(folder / "copy-run.db") as kept:
             twin = sp.Stream.resume(kept)
             assert twin.admission.rows == stop
-            for i in range(stop, 120):
+            for i in range(stop, 110):
                 clock.days = float(DAYS[i])
                 twin.push(ROWS[i], person=NAMES[i])
-            clock.days = 10.0
-            twin.tick()
             assert texts([twin.release]) == texts([whole.release])
             # Budgets have another key, so that ids differ, and states agree.
-            assert sorted(people_of(twin).values()) == sorted(people_of(whole).values())
+            assert sorted(people_of(twin).values()) == sorted(people_of(whole).values()) != []
+            assert twin.admission == whole.admission
 
 
 def test_rows_of_nobody_count_for_nothing():

@@ -373,7 +373,7 @@ bug("products of a person's rows in two inputs left out", "PrivateFPL-person Pri
 bug("products of a person's rows at twice their distance", "PrivateFPL-person PrivateFPL-person-centered",
     put(Leader, "products", lambda self, inputs, n: self.mechanism.products(np.maximum(2 * inputs - n, 1), n)))
 bug("spent budgets forgotten", _PEOPLE, put(_Spent, "__contains__", lambda self, identity: False))
-bug("budgets renewed by each commit", _PEOPLE, put(Budgets, "enter", lambda self, changes: None))
+bug("budgets renewed by each commit", _PEOPLE, put(Budgets, "enter", lambda self, people: None))
 bug("budgets renewed by a resume", "PrivateFPL-person", put(runs, "restore_people", lambda *given: None))
 bug("names of a person split by their types", _PEOPLE, put(owners, "name_of", lambda value: repr(value).encode()))
 bug("rows to an input taken for inputs of a person", "PrivateFPL-person-every-4",

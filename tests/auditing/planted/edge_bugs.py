@@ -45,6 +45,7 @@ from streampca.processors.tumbling import TumblingProcessor
 from streampca.regret.regret import Regret
 from streampca.rows import admission, bounds
 from streampca.rows.bounds import BINS, PrivateBounds
+from streampca.rows.people import People
 from streampca.store.ledger import Balance
 from streampca.stream import periods
 from streampca.stream.engine import Engine
@@ -320,6 +321,16 @@ def _unless_empty(close_due: Any) -> Any:
     return skipping
 
 
+def _by_its_own_period(add: Any) -> Any:
+    # Late rows are counted together, and each has a time of its own in another period.
+    def late(engine: Engine, now: Any, *given: Any, **named: Any) -> Any:
+        return add(engine, engine.commit(now, now._replace(people=now.people.closed())), *given, **named)
+
+    return late
+
+
+bug("period renewed by the row's own time", "person-period", (periods, "add", _by_its_own_period))
+bug("a budget for two periods", "person-period", put(People, "closed", lambda self: self))
 bug("closing by a row's time", "calendar calendar-about-zero", after(periods, "push", _by_its_time))
 bug("a row from the future moves others", "calendar calendar-about-zero", (periods, "push_timed", _behind))
 bug("count released without noise", "calendar", after(GramSum, "noisy", _exact_count))

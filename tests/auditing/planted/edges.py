@@ -191,3 +191,6 @@ add("calendar-about-zero", FPL, **_days)
 # Rows of a person in several periods spend her budget together.
 _hers: dict[str, Any] = {"unit": sp.Person(column="who"), "changes": her_absence, "span": HERS, "positions": (0,)}
 add("person-day", FPL, center=True, **{**_days, **_hers})
+# Rows of a person in one period of two days; those after it are hers, too, and have a budget of their own.
+_anew = {**_hers, "unit": sp.Person(column="who", period="2d"), "span": 4}
+add("person-period", FPL, center=True, **{**_days, **_anew})
