@@ -152,10 +152,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         X, names = self._read(X, reset=True), self._names(person, X)
         n = X.shape[0]
-        if names is not None:
+        if names is not None and self.bounds != "private":
             # All rows of a person are at hand: they count with one weight.
-            if self.bounds == "private":
-                raise UsageError("bounds='private', unit: not supported together. Pass bounds=(lower, upper)")
             values = np.concatenate([*_blocks(X)])
             release = GaussianCovariance(**self._settings()).release(
                 values if self._columns is None else pd.DataFrame(values, columns=list(self._columns)), person=names,
@@ -170,7 +168,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         stream = self._new_stream(PrivateFPL, horizon=n, release_every=n)
         try:
             for block in _blocks(X):
-                stream.push_many(block)
+                stream.push_many(block, ... if names is None else names[stream.t : stream.t + len(block)])
         finally:
             # Also if a warning is raised as an error: the release exists, and its budget is spent.
             if stream.release is not None:

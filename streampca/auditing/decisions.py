@@ -112,6 +112,8 @@ _REASONS = {
         rows/people.py Budgets.weighted: root > 0.0
         rows/people.py Budgets.weighted: root == 0.0
         rows/people.py Budgets.weighted: root == 1.0
+        rows/people.py Budgets.voted: identity in changes
+        rows/people.py Budgets.voted: identity in self._spent
         rows/people.py Budgets._charged: self._own[0] != n
         rows/people.py Budgets._charged: weight >= _LEAST_WEIGHT
         rows/people.py Budgets._charged: 2.0 * cross + own > room

@@ -57,7 +57,13 @@ class Repeated:
         if self._budgets is None:
             return
         first, names, every = self._passed.count, names_of(cells), self._engine.algorithm.every
-        admitted = self._engine.now.admission.block(named_values(rows, names), first + 1)[0]
+        admission, values = self._engine.now.admission, named_values(rows, names)
+        admitted, few = admission.block(values, first + 1)[0], max(0, admission.warmup - first)
+        if few:  # these rows have found the bounds: the store holds zero rows in their place
+            admitted[:few] = 0.0
+            votes = replace(admission, found=None).block(values[:few], first + 1)[1].votes
+            assert votes is not None
+            self._people = self._budgets.voted(self._people, votes, names[:few])[1]
         numbers = [(first + i) // every + 1 for i in range(len(rows))]
         admitted, self._people = self._budgets.weighted(self._people, admitted, names, numbers)
         self._passed.take(admitted)

@@ -75,7 +75,8 @@ def pca(
         How a file is read.
     unit : Person, str or tuple of str, default=None
         Column of the person of each row, or several, to protect all rows of a person together
-        (`streampca.rows.people`). It is no feature. The table is then held in memory.
+        (`streampca.rows.people`). It is no feature. The table is then held in memory. With private bounds, people in
+        the first rows have one vote each and count no further, and the rows of others count as in `PrivateFPL`.
 
     Returns
     -------
@@ -113,9 +114,7 @@ def pca(
     check_components(k, len(features))
     if not n:
         raise SourceError(data, "no rows; there is nothing to release")
-    if person is not None:
-        if bounds == "private":
-            raise UsageError("bounds='private', unit: not supported together. Pass bounds=(lower, upper)")
+    if person is not None and bounds != "private":
         mechanism = GaussianCovariance(
             n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, unit=person
         )
@@ -124,7 +123,7 @@ def pca(
             parts, cells = zip(*rows.blocks_with(person.columns), strict=True)
             values, names = np.concatenate(parts), [name for part in cells for name in names_of(part)]
         else:
-            values = np.concatenate([*rows.blocks()]) if isinstance(rows, RowSource) else rows
+            values = _values(rows)
         frame = pd.DataFrame(values, columns=list(features))
         whole = mechanism.release(
             frame, bounds=bounds, row_norm=row_norm, seed=seed, account=account, person=names, on_missing=on_missing,
@@ -132,22 +131,28 @@ def pca(
         )  # fmt: skip
         return whole if share is None else whole.holding(share)
     algorithm = PrivateFPL(
-        n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n
-    )
+        n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, horizon=n, release_every=n,
+        unit=person,
+    )  # fmt: skip
     stream = Stream(
         algorithm, bounds=bounds, row_norm=row_norm, features=features, regret=None, seed=seed, account=account,
         on_missing=on_missing, missing_rates=missing_rates, correct=correct,
     )  # fmt: skip
-    if isinstance(rows, RowSource):
+    if isinstance(rows, RowSource) and names is None:
         for batch in batches(stream.engine, rows, limit=n):  # not the rows of a file that has grown since the count
-            stream.push_many(batch.rows)
+            stream.engine.push_many(batch.rows, names=batch.names)
     else:
-        stream.push_many(rows)
+        stream.push_many(_values(rows), ... if names is None else names)
     tell_curator(stream.admission)
     release = stream.release or stream.finish()
     if release is None:
         raise SourceError(None, f"the file had {n} rows when they were counted, and has {stream.t} now")
     return release if share is None else release.holding(share)
+
+
+def _values(rows: Any) -> Any:
+    """Return the rows of a table as one block."""
+    return np.concatenate([*rows.blocks()]) if isinstance(rows, RowSource) else rows
 
 
 def components_or_share(n_components: Any) -> tuple[Any, float | None]:

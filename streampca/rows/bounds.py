@@ -88,6 +88,11 @@ class PrivateBounds:
     algorithm absorbs an absent row in its place, and bounds are a function of the released histogram. A later row does
     not vote, and given the bounds it is admitted independently, so that the algorithm's guarantee holds for it. The
     rows are disjoint: one neighbor differs in one of them, and nothing is added up (parallel composition).
+
+    *People.* With a `Person` as the unit, the first row of hers that votes in the warm-up is her only vote, and none of
+    her later rows counts. Whether she votes depends on her own rows only, so that under zero-out they move one count in
+    each column, or the releases after the warm-up, but not both: people are disjoint, as rows are above. Under replace
+    her rows may vote in one stream and count later in the other, which would add up.
     """
 
     mu: float
@@ -104,13 +109,15 @@ class PrivateBounds:
     def of(cls, guarantee: Guarantee, warmup: int | None, horizon: int | None) -> PrivateBounds:
         """Return the private bounds of a stream with this guarantee.
 
-        Raises `BadParameterError` if the guarantee does not allow Gaussian noise, or does not refer to single rows.
+        Raises `UsageError` if the guarantee does not allow Gaussian noise, or refers to people who are replaced.
         """
-        if guarantee.is_private and guarantee.unit != "one row":
-            # A person may have rows in the warm-up and after it, so that budgets would add up.
-            raise UsageError("bounds='private', unit=Person(...): not supported together. Pass bounds=(lower, upper)")
+        if guarantee.is_private and guarantee.unit != "one row" and guarantee.adjacency == "replace":
+            raise UsageError(
+                "bounds='private', unit=Person(...), adjacency='replace': not supported together. Use "
+                "adjacency='zero-out', or pass bounds=(lower, upper)"
+            )
         if guarantee.adjacency not in ("zero-out", "replace") or not guarantee.delta:
-            raise BadParameterError("bounds", "private", f"a guarantee for single rows with delta > 0, not {guarantee}")
+            raise BadParameterError("bounds", "private", f"a guarantee with delta > 0, not {guarantee}")
         mu = mu_of(guarantee.epsilon, guarantee.delta) if guarantee.mu is None else guarantee.mu
         return cls(mu=mu, adjacency=guarantee.adjacency, warmup=warmup, horizon=horizon)
 

@@ -53,6 +53,7 @@ from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.unit import Person
+from streampca.rows.bounds import NO_VOTE, Bins
 
 #: Bytes of the hash of a name.
 ID_BYTES = 16
@@ -213,6 +214,24 @@ class Budgets:
                 shrunk, refused = shrunk + (root > 0.0), refused + (root == 0.0)
             total += root * root
         return out, People(MappingProxyType(changes), number, spent, full, shrunk, refused, total, past)
+
+    def voted(self, people: People, bins: Bins, names: Sequence[bytes | None]) -> tuple[Bins, People]:
+        """Return the votes of rows as they count, one a person, and the people after them, where voters are spent.
+
+        ``people`` are those of the committed state (`streampca.rows.bounds.PrivateBounds`).
+        """
+        self.enter(people)
+        bins, changes = bins.copy(), dict[bytes, bytes]()
+        for i in np.flatnonzero((bins != NO_VOTE).any(axis=1)).tolist():
+            name = names[i]
+            assert name is not None, "rows without a name have no vote"
+            identity = self.id_of(name)
+            if identity in changes or identity in self._spent:
+                bins[i] = NO_VOTE
+            else:
+                changes[identity] = SPENT
+        number, spent = people.number + len(changes), people.spent + len(changes)
+        return bins, people._replace(changes=MappingProxyType(changes), number=number, spent=spent)
 
     def _largest_rewards(self, rows: FloatArray) -> FloatArray:
         """Return bounds on the rewards of rows, in units of `processors.rewards.reward_scale`, with their rounding."""

@@ -199,7 +199,7 @@ class Engine:
                     at = None if position is None or self.log is None else position(place + stop - start)
                     part, counts, people = admitted[start:stop], marks.counts(start, stop), now.people
                     if names is not None:
-                        part, people = self.weighted(now, part, names[place : place + stop - start])
+                        part, counts, people = self.weighted(now, part, counts, names[place : place + stop - start])
                     now, release, scores = self.absorb(now, part, counts, position=at, people=people)
                     rewards[place : place + len(scores)] = scores * now.unit
                     place += len(scores)
@@ -311,11 +311,15 @@ class Engine:
         algorithm, d = self.algorithm, admission.n_features
         guarantee = algorithm.guarantee if d is None else algorithm.guarantee_for(d)
         if isinstance(admission.bounds, PrivateBounds):
-            rows = "rows" if d is None else f"{admission.warmup} rows"
+            rows, are = "rows" if d is None else f"{admission.warmup} rows", "rows, which enter"
+            if algorithm.unit is not None:
+                are = f"rows, in which every {algorithm.unit.name} has one vote and then enters"
             guarantee = replace(
                 guarantee,
-                scope=f"{guarantee.scope}, and bounds of the columns from the first {rows}, which enter nothing else",
-                theorem=f"{guarantee.theorem}; parallel composition over disjoint rows",
+                scope=f"{guarantee.scope}, and bounds of the columns from the first "
+                f"{rows.removesuffix('rows')}{are} nothing else",
+                theorem=f"{guarantee.theorem}; parallel composition over disjoint "
+                f"{'rows' if algorithm.unit is None else 'people'}",
             )
         return guarantee.seeded() if self.randomness.is_seeded else guarantee
 
@@ -448,10 +452,17 @@ class Engine:
             due = min(due, now.admission.warmup - now.t)
         return now._replace(due=due, scoring=scoring)
 
-    def weighted(self, now: State, admitted: FloatArray, names: Names) -> tuple[FloatArray, People]:
-        """Return the next admitted rows as they count, and the people after them. Nothing has changed."""
+    def weighted(
+        self, now: State, admitted: FloatArray, counts: Counts, names: Names
+    ) -> tuple[FloatArray, Counts, People]:
+        """Return the next admitted rows and votes as they count, and the people after them. Nothing has changed."""
         assert self.budgets is not None
-        return self.budgets.weighted(now.people, admitted, names, running(now).inputs_of(len(admitted)))
+        if now.admission.is_warming_up:
+            bins, people = self.budgets.voted(now.people, counts.votes[0], names)
+            return admitted, counts._replace(votes=(bins,)), people
+        numbers = running(now).inputs_of(len(admitted))
+        admitted, people = self.budgets.weighted(now.people, admitted, names, numbers)
+        return admitted, counts, people
 
     def absorb(
         self, now: State, admitted: FloatArray, counts: Counts, recorded: Sequence[bytes] | None = None,

@@ -69,7 +69,7 @@ def add(
     """Add admitted rows to the open period; log and commit."""
     period, processor, people = of(now), running(now), now.people
     if names is not None:
-        admitted, people = engine.weighted(now, admitted, names)
+        admitted, counts, people = engine.weighted(now, admitted, counts, names)
     after = now._replace(
         period=period._replace(gram=period.gram.add(admitted), rows=period.rows + len(admitted)),
         counts=now.counts.plus(counts), entries=now.entries + 1, people=people,

@@ -61,7 +61,6 @@ def test_the_column_of_people_is_no_feature(table, command):
         (["--unit", "who", "--set", "unit.budgets=2"], "there is no such key; use"),
         (["--unit", "who", "--set", "unit.budget=0"], "--set unit.budget=0.0: expected a number of full rows"),
         (["--unit", "who", "--algorithm", "sketch"], "--unit: PrivateSketch takes no such parameter"),
-        (["--unit", "who", "--bounds", "private"], "bounds"),
     ],
 )
 def test_what_does_not_go_together_is_refused(words, message, table, command):
@@ -70,6 +69,29 @@ def test_what_does_not_go_together_is_refused(words, message, table, command):
     assert said.status in (2, 3), said.err
     assert message in said.words, said.err
     assert not out.exists()
+
+
+@pytest.mark.parametrize("stop", [60, 217])
+def test_a_run_with_private_bounds_resumes_where_it_was(table, command, stop):
+    store, whole = table.with_name("run.db"), table.with_name("whole.jsonl")
+    words = [word for word in RUN if word not in ("--row-norm", "1")] + ["--horizon", 400, "--seed", 1, "--unit", "who"]
+    words = ["-k", 1, "--epsilon", 1, *words[2:], "--bounds", "private", "--set", "bounds.warmup=101"]
+    lines = table.read_text().splitlines()
+    lines[1:] = [f"{i % 150},{line.partition(',')[2]}" for i, line in enumerate(lines[1:])]
+    table.write_text("\n".join([*lines, ""]))
+    said = command("run", table, *words, "--out", whole)
+    assert said.status == 0, said.err
+    table.write_text("\n".join([*lines[:stop], ""]))
+    assert command("run", table, *words, "--store", store, "--out", table.with_name("o")).status == 0
+    other = [lines[0], lines[1].replace("0,", "1,", 1), *lines[2:]]
+    if stop > 200:  # the second vote was p0's, who now counts later
+        table.write_text("\n".join([*other, ""]))
+        assert "are not the rows that the run has taken" in command("resume", store, "--no-live").words
+    table.write_text("\n".join([*lines, ""]))
+    said = command("resume", store, "--no-live")
+    assert said.status == 0, said.err
+    assert command("export", store, "--out", table.with_name("all.jsonl")).status == 0
+    assert releases(table.with_name("all.jsonl")) == releases(whole)
 
 
 @pytest.mark.parametrize("pattern", [False, True])

@@ -3,6 +3,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import streampca as sp
@@ -11,6 +12,8 @@ from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
+from streampca.rows.people import NOBODY
+from streampca.sklearn import PrivatePCA
 
 D, WARMUP = 3, 40
 fpl = partial(sp.PrivateFPL, n_components=1, epsilon=8.0, delta=1e-2, center=False, release_every=7)
@@ -136,6 +139,93 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
     assert release.explained_variance[0] == pytest.approx(release.estimates.variances[0] / (release.t - WARMUP))
 
 
+WHOSE = [f"p{i % 30}" for i in range(70)]
+
+
+def people_seen(one: sp.Stream) -> tuple[object, ...]:
+    one.engine.budgets.enter(one.engine.now.people)  # type: ignore[union-attr]
+    # A resumed run has another key, so that ids differ.
+    return *seen(one), sorted(one.engine.budgets.states().values())  # type: ignore[union-attr]
+
+
+def test_a_person_has_one_vote_and_then_no_row_that_counts(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    rows, given = some_rows(), {"features": list("abc"), "seed": 0, "bounds": "private", "warmup": WARMUP}
+    algorithm = fpl(unit=sp.Person(column="who"))
+
+    def begun(**more: object) -> sp.Stream:
+        return sp.Stream(algorithm, **given, **more)  # type: ignore[arg-type]
+
+    single, many = begun(), begun()
+    for row, name in zip(rows, WHOSE, strict=True):
+        single.push(row, person=name)
+    many.push_many(rows, person=WHOSE)
+    expected = people_seen(many)
+    assert people_seen(single) == expected
+    # 30 people had a row in the warm-up, of whom p4 had a bad one and then a good one.
+    assert (many.admission.people, many.admission.people_spent) == (30, 30)
+    assert not many.regret.exact_gram().any()
+    for cut in (10, WARMUP, 55):
+        other = begun()
+        other.push_many(rows[:cut], person=WHOSE[:cut])
+        other = pickle.loads(pickle.dumps(other))
+        other.push_many(rows[cut:], person=WHOSE[cut:])
+        assert people_seen(other) == expected
+        with sp.Store(tmp_path / f"{cut}.db", commit_every=3) as store:
+            durable = begun(store=store)
+            durable.push_many(rows[: cut - 2], person=WHOSE[: cut - 2])
+            for i in range(cut - 2, cut):
+                durable.push(rows[i], person=WHOSE[i])
+        with sp.Store(tmp_path / f"{cut}.db") as store:
+            durable = sp.Stream.resume(store)
+            durable.push_many(rows[cut:], person=WHOSE[cut:])
+            assert people_seen(durable) == expected, cut
+    assert "every person has one vote" in many.guarantee.scope
+    assert many.guarantee.theorem.endswith("disjoint people")
+
+
+def test_votes_are_those_of_first_rows_and_other_people_count_later() -> None:
+    rows = some_rows(60)
+    whose = [*[f"p{i // 4}" for i in range(WARMUP)], *["p1", "new", "p2", "p3"] * 5]
+    run = sp.Stream(fpl(unit=sp.Person(), epsilon=1e4), seed=0, bounds="private", warmup=WARMUP, features=3)
+    with pytest.MonkeyPatch.context() as patch:
+        found: list[np.ndarray] = []
+        honest = PrivateBounds.found
+        patch.setattr(PrivateBounds, "found", lambda self, bins, out: [found.append(bins), honest(self, bins, out)][1])
+        run.push_many(rows, person=whose)
+    (bins,) = found
+    voted = (bins != NO_VOTE).any(axis=1)
+    first = np.arange(WARMUP) % 4 == 0
+    first[4:6] = False, True  # row 5 is bad, so that p1 votes by the next one
+    np.testing.assert_array_equal(voted, first)
+    budgets = fpl(unit=sp.Person(), epsilon=1e4).budgets(b"")
+    after = Admission(bounds=run.engine.now.admission.found, n_features=D).block(rows[WARMUP:], 1)[0]
+    assert budgets is not None
+    numbers = [(WARMUP + i) // 7 + 1 for i in range(20)]
+    after[np.array(whose[WARMUP:]) != "new"] = 0.0
+    counts, _ = budgets.weighted(NOBODY, after, [b"new"] * 20, numbers)
+    np.testing.assert_allclose(run.regret.exact_gram(), counts.T @ counts, atol=1e-12)
+
+
+def test_a_table_of_people_may_have_private_bounds() -> None:
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(rng.normal((30.0, 5.0), (9.0, 1.0), size=(4000, 2)), columns=["a", "b"])
+    frame["who"] = [f"p{i % 2000}" if i < 3000 else f"q{i}" for i in range(4000)]
+    release = sp.pca(frame, 1, 8.0, bounds="private", columns=["a", "b"], unit="who", seed=1)
+    assert release.guarantee.unit == "one person"
+    assert release.features == ("a", "b")
+    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=8.0, horizon=4000, release_every=4000, unit="who"),
+                       bounds="private", seed=1, features=["a", "b"])  # fmt: skip
+    stream.push_many(frame)
+    expected = stream.release
+    assert expected is not None
+    np.testing.assert_array_equal(release.packed, expected.packed)
+    model = PrivatePCA(1, epsilon=8.0, bounds="private", unit=sp.Person(), random_state=1)
+    model.fit(frame[["a", "b"]], person=frame["who"])
+    assert model.guarantee_.unit == "one person"
+    # Scikit-learn draws from the same seed, with a person that has no column.
+    assert abs(float(model.components_[0] @ expected.components[0])) > 0.5
+
+
 MECHANISM = sp.GaussianCovariance(n_components=1, epsilon=1e4, delta=1e-6, center=True)
 
 
@@ -160,7 +250,10 @@ def test_rows_of_the_warm_up_do_not_draw_the_mean(algorithm: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sp.Stream(fpl(unit=sp.Person()), bounds="private"), r"unit=Person\(\.\.\.\): not supported together"),
+        (
+            lambda: sp.Stream(fpl(unit=sp.Person(), adjacency="replace"), bounds="private"),
+            r"bounds='private', unit=Person.*Use adjacency='zero-out'",
+        ),
         (lambda: sp.Stream(fpl(), bounds="guess"), "bounds='guess': expected"),
         (lambda: sp.Stream(fpl(), bounds=(0, 1), warmup=3), "only valid with bounds='private'"),
         (lambda: sp.Stream(fpl(horizon=40), bounds="private", warmup=40), "expected fewer rows than horizon=40"),

@@ -376,6 +376,10 @@ bug("spent budgets forgotten", _PEOPLE, put(_Spent, "__contains__", lambda self,
 bug("budgets renewed by each commit", _PEOPLE, put(Budgets, "enter", lambda self, people: None))
 bug("budgets renewed by a resume", "PrivateFPL-person", put(runs, "restore_people", lambda *given: None))
 bug("names of a person split by their types", _PEOPLE, put(owners, "name_of", lambda value: repr(value).encode()))
+bug("private-bounds voters let in again", "PrivateFPL-person-bounds",
+    after(Budgets, "voted", lambda made, self, people, *_: (made[0], people)))
+bug("each row of a person votes", "PrivateFPL-person-bounds",
+    after(Budgets, "voted", lambda made, self, people, bins, names: (bins, made[1])))
 bug("rows to an input taken for inputs of a person", "PrivateFPL-person-every-4",
     put(Processor, "inputs_of", lambda self, count: [self.t + i + 1 for i in range(count)]))
 
