@@ -151,7 +151,8 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
     for bounds in (False, True)[: 1 + streaming]:
         for subject in legal(kind, WARMUP if bounds else 0):
             words, case = dict(subject.words), dict(subject.case)
-            warmup = case.pop("warmup", WARMUP)
+            # Of the rows of a person, some are in the warm-up and some after it.
+            warmup = case.pop("warmup", WARMUP if subject.made.unit is None else HERS - 2)
             if bounds:
                 words["bounds"] = "bounds"
                 case |= _bounded(subject, warmup)
@@ -167,7 +168,8 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                 case["feed"] = partial(feed_stream, **options)
             if subject.made.unit is not None:
                 # Rows that spend her budget, and are all absent from one of two streams, or replaced.
-                case |= {"span": HERS, "positions": (0,), "changes": partial(her_rows, case["changes"])}
+                case |= {"span": HERS, "positions": (0,)}
+                case["changes"] = partial(her_rows, case["changes"], warmup=warmup if bounds else 0)
             yield words, case
             if streaming and not bounds:
                 yield from _with_gaps(words, case, subject)

@@ -158,12 +158,17 @@ def her_absence(subject: Any, d: int) -> Pairs:
     return {"short rows": (None, 0.45 * one), "shorter rows": (None, 0.3 * one), **{"e1": rows.pop("e1")}, **rows}
 
 
-def her_rows(of_row: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs:
-    """Return rows of a person that are bad rows in one of two streams, or others under replace."""
+def her_rows(of_row: Callable[[Any, int], Pairs], subject: Any, d: int, warmup: int = 0) -> Pairs:
+    """Return rows of a person that are bad rows in one of two streams, or others under replace.
+
+    With a ``warmup``, also rows of which only those after it are no bad rows, so that she has no vote.
+    """
     pairs, one = of_row(subject, d), np.eye(d)[0]
     if subject.adjacency == "replace":
         return pairs
-    bad = np.full(d, np.nan)
+    bad, corner = np.full(d, np.nan), np.full(d, 1e9)
+    if warmup:
+        pairs["rows after the warm-up"] = bad, lambda stream: bad if stream.t < warmup else corner
     return {"short rows": (bad, 0.6 * one), **{name: (bad, pair[1]) for name, pair in pairs.items()}}
 
 

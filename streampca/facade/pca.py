@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from streampca.conversion import as_block
-from streampca.errors import BadParameterError, SourceError, UsageError
+from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_components
 from streampca.linalg.scale import Bounds, check_scale
 from streampca.mechanisms.covariance import GaussianCovariance
