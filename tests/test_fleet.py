@@ -122,14 +122,6 @@ def test_kernels_and_numpy_give_equal_bits(monkeypatch):
         assert state(one) == state_of
 
 
-def test_sums_are_exact_in_pieces_of_any_size(monkeypatch):
-    one, other = fleet(), fleet()
-    one.push_many(KEYS, ROWS)
-    monkeypatch.setattr(tenants, "_NUMBERS", 1)  # a row at a time
-    other.push_many(KEYS, ROWS)
-    assert np.array_equal(one._tenants.sums, other._tenants.sums)
-
-
 def test_noise_of_tenants_is_independent_and_of_the_stated_law():
     # 2000 tenants of zero rows: released sums are noise. Each of the three tests is false with probability 1e-6. They
     # refute 0.8 of the noise, and one noise for two tenants.
