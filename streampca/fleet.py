@@ -245,7 +245,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         if place >= 0 and (t := tenants.push(place, row)):
             return FleetStep(key, t, tenants)
         own = [one for records, _, one in self._admit([key], [row], None) if records is tenants]
-        return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, *own)
+        return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
 
     @exclusive
     def push_many(self, keys: Any, rows: Any, position: Position | None = None) -> list[FleetStep]:

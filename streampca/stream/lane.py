@@ -330,7 +330,7 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
     return now.t + min(left), stds, scales
 
 
-def plan_of(processor: Processor, admission: Admission) -> Any:
+def plan_of(processor: Processor | None, admission: Admission) -> Any:
     """Return the constants of all lanes of a stream that `fits`, or of a fleet, for the compiled kernels."""
     assert isinstance(processor, FPLProcessor)
     assert isinstance(processor.noise, BufferedNoise)

@@ -13,7 +13,8 @@ import numpy as np
 from streampca import _native
 from streampca.errors import HorizonReachedError
 from streampca.linalg.centering import least_count, sum_variance
-from streampca.linalg.lattice import BITS, LOW, UNIT, UNIT_BITS, GramSum
+from streampca.linalg.lattice import BITS, LOW, UNIT, UNIT_BITS, GramSum, onto_ball
+from streampca.linalg.scale import in_norm
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray, Mask
 from streampca.matrix_factorization.blt import BufferedNoise
@@ -66,7 +67,7 @@ class Records:
         terms = Terms(guarantee, admission.row_norm, admission.features, *admission.ranges())
         setting = Setting(terms, (*admission.settings, "fleet", depth))
         self.first = first = cast(FPLProcessor, algorithm.start(d, source[0], setting, start=source[1]))
-        self.limit = min(MOST_ROWS, algorithm.horizon or MOST_ROWS)
+        self.every, self.limit = algorithm.every, min(MOST_ROWS, algorithm.horizon or MOST_ROWS)
         self.noise, self.span = cast(BufferedNoise, first.noise), first.reading.span
         size, buffers = svec_size(d), self.noise.buffers.shape
         # ``n`` releases, the last one the fleet's of number ``order``; ``over`` rows after the limit. The kernels know
@@ -100,16 +101,19 @@ class Records:
 
     def push(self, place: int, row: Any) -> int:
         """Add a row to a record in one step, and return the number of its rows; 0 if the row needs `absorb`."""
-        t, every, plan = int(self.t[place]) + 1, self.algorithm.every, self._plan
-        if plan is None or t >= self.limit or not t % every:
+        t, plan, admission = int(self.t[place]) + 1, self._plan, self.admission
+        if plan is None or t >= self.limit or not t % self.every:
             return 0
         # Privacy: the buffer of a masked array, a subclass, has the values behind its mask, which are missing.
         square = plan.push(row, self._factor, self._bytes, place) if type(row) is np.ndarray else None
-        if square is None or not square <= 1.0:  # of another kind, long, bad, or outside its bounds
-            admitted, counts = self.admission.row(row, t)
-            if counts.bad:
-                return 0
-            plan.push(admitted[0, : self.admission.n_features], 1.0, self._bytes, place)
+        if square is None or not square <= 1.0:
+            if square is not None and square < math.inf and admission.bounds is None:  # long
+                admitted = onto_ball(in_norm(row[None], admission.row_norm))
+            else:  # of another kind, bad, or outside its bounds
+                admitted, counts = admission.row(row, t)
+                if counts.bad:
+                    return 0
+            plan.push(admitted[0, : admission.n_features], 1.0, self._bytes, place)
         return t
 
     def absorb(
@@ -149,7 +153,7 @@ class Records:
 
         Row i is added to record ``where[i]``, or as a bad row to ``~where[i]``.
         """
-        every, horizon = self.algorithm.every, self.algorithm.horizon or 0
+        every, horizon = self.every, self.algorithm.horizon or 0
         if self._plan is not None:
             return int(self._plan.add(rows, where, start, every, horizon, self.limit, draft["bytes"]))
         first, second = self._pairs
@@ -169,9 +173,9 @@ class Records:
     def _release(self, draft: dict[str, Any], i: int, order: int, outlet: Outlet) -> Published:
         """Release the sum of record i of a draft, as the fleet's release of number ``order``."""
         first, rule, plan = self.first, self.noise.rule, None if self.first.source.tape is not None else self._plan
-        number, n, t = (int(draft[name][i]) for name in ("number", "n", "t"))
-        outlet.chain = Chain(n, draft["link"][i].tobytes() if n else self.link(number))
-        std, n = self.algorithm.mechanism.std_chunks.at(n + 1), n + 1  # type: ignore[attr-defined]
+        n, t = int(draft["n"][i]), int(draft["t"][i])
+        outlet.chain = Chain(n, draft["link"][i].tobytes() if n else self.link(int(draft["number"][i])))
+        std, n = self.algorithm.mechanism.std_chunks.at(n + 1), n + 1
         if plan is not None:
             draws, rows, least, variance = outlet.hide("gram", plan.exact(draft["bytes"], i)), 1.0, 0.0, 0.0
             if self.span is not None and self.algorithm.center:
@@ -190,17 +194,16 @@ class Records:
                 after["span"] = cast(Tracked, first.published(t, packed, std, reading, {})[0]).span.T
             for name, value in after.items():
                 draft[name][i] = value
-        span = None if self.span is None else draft["span"][i].copy().T
-        return Published(order, number, t, n, draft["packed"][i].copy(), span)
+        return cast(Published, self.latest(i, draft))
 
-    def latest(self, place: int) -> Published | None:
-        """Return the latest release of a record."""
-        record, algorithm = self.all[place], self.algorithm
-        if not (n := int(record["n"])):
+    def latest(self, i: int, draft: Any = None) -> Published | None:
+        """Return the latest release of record i, or of that of a draft."""
+        of = self.all if draft is None else draft
+        if not (n := int(of["n"][i])):
             return None
-        span = None if self.span is None else record["span"].copy().T
-        t = min(n * algorithm.every, algorithm.horizon or MOST_ROWS)
-        return Published(int(record["order"]), int(record["number"]), t, n, record["packed"].copy(), span)
+        t = min(n * self.every, self.algorithm.horizon or MOST_ROWS)
+        span = None if self.span is None else of["span"][i].copy().T
+        return Published(int(of["order"][i]), int(of["number"][i]), t, n, of["packed"][i].copy(), span)
 
     def release(self, one: Published) -> Release:
         """Return a release with its public facts. Only releases of one tenant have one name of a run."""
