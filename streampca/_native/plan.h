@@ -233,8 +233,8 @@ static int64_t *record(const Plan *p, const Arg *records, int64_t i) {
 
 /* Add the products of a row on the lattice to a record, and count it. */
 static void count_row(const Plan *p, const double *row, int64_t *one) {
-  int64_t steps[4097], *sum = one + HEAD + p->S;
-  for (int64_t j = 0; j < p->D; j++) steps[j] = (int64_t)(row[j] * LATTICE);
+  uint64_t steps[4097], *sum = (uint64_t *)one + HEAD + p->S;
+  for (int64_t j = 0; j < p->D; j++) steps[j] = (uint64_t)(int64_t)(row[j] * LATTICE);
   for (int64_t i = 0, at = 0; i < p->D; i++)
     for (int64_t j = i; j < p->D; j++, at++) sum[at] += steps[i] * steps[j];
   one[ROWS]++;
