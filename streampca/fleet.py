@@ -44,7 +44,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.solvers import Exact, Tracking
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
-from streampca.rows.protocol import Position, PositionedSource, RowSource
+from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
 from streampca.store.config import label_of
 from streampca.store.fleet import FleetStore, opened, packed_for, secret_of
 from streampca.store.records import decode, encode
@@ -273,7 +273,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
         admitted, marks = self._admission.block(values, 1)
         bad = None if marks.reasons is None else marks.reasons >= 0
-        return self._absorb(names, admitted, bad, position) if names else []
+        return self._absorb(names, admitted, bad, position) if names or position else []
 
     def _absorb(
         self, names: list[Any], rows: FloatArray, bad: Mask | None, position: Any, fresh: Sequence[bytes] | None = None
@@ -315,7 +315,7 @@ class Fleet(AbstractContextManager["Fleet"]):
                 records.all["number"][place] = now["begun"]  # of a place that nothing refers to before the commit
                 change.append((records.places, key, place))
         places = np.array(found, dtype=np.int64)
-        if places.min() < 0:
+        if (places < 0).any():
             key = keys[int(places.argmin())]
             raise TenantRetiredError(f"tenant {key!r} was retired, and its budget is spent. Use another key")
         return places
@@ -336,33 +336,38 @@ class Fleet(AbstractContextManager["Fleet"]):
 
         Parameters
         ----------
-        rows : an iterable of mappings; or a source of `streampca.sources` in which ``key`` is a feature, a column of
-            whole numbers. A fleet continues such a source at its position, which is part of each commit: with the
-            messages of a Kafka topic, each counts once.
-        key : name of the column of keys.
+        rows : an iterable of mappings, a table, or a source of `streampca.sources`. A source with positions, such as a
+            topic of Kafka, continues at that of the latest commit, so that each of its rows counts once.
+        key : name of the column of keys. A row without a key belongs to no tenant and is not absorbed.
         """
-        if not isinstance(rows, RowSource):
+        source = as_source(rows, self._admission.features, (key,))
+        if source is None:
             left = iter(rows)
             while batch := list(islice(left, _ROWS)):
                 yield from self.push_many([row[key] for row in batch], batch)
             return
-        features, last = self._admission.features, self._now["position"]
-        if features is None or not {key, *features} <= set(rows.features):
-            raise UsageError(f"key={key!r}: the source has no such column, or lacks features of this fleet")
-        positioned = rows if isinstance(rows, PositionedSource) else None
-        if positioned is not None and self._now["commits"] and (last is None or last[0] != positioned.name):
+        features, last = self._admission.features, self.position
+        if features is None or not set(features) <= set(source.features):
+            raise UsageError("the source lacks features of this fleet, or they have no names")
+        positioned = source if isinstance(source, PositionedSource) else NumberedRows(source, None)
+        name, commits = positioned.name, self._now["commits"]
+        if name and commits and (last is None or last.source != name):
             raise UsageError("the previous rows came from another source. Continue that one, or begin a fleet")
-        columns = [rows.features.index(name) for name in (key, *features)]
-        found = positioned.blocks_from(last and last[1]) if positioned else ((block, None) for block in rows.blocks())
-        for block, after, *_ in found:
-            for start in range(0, len(block), _ROWS):
-                part = block[start : start + _ROWS, columns]
-                if not (np.abs(part[:, 0]) <= 2.0**53).all() or (part[:, 0] % 1.0).any():
-                    raise BadParameterError("key", key, "a column of whole numbers")
-                at = Position(positioned.name, after(start + len(part))) if positioned and after else None
-                yield from self.push_many(part[:, 0].astype(np.int64), part[:, 1:], at)
-                if positioned and at:
+        columns = [source.features.index(feature) for feature in features]
+        for block in positioned.blocks_from(last.at if last and name else None, (key,)):
+            keys = [one.item() if isinstance(one, np.generic) else one for one in block.cells[0]]
+            for start in range(0, len(keys), _ROWS):
+                stop = min(start + _ROWS, len(keys))
+                at = Position(name, block.after(stop)) if name else None
+                kept = [i for i in range(start, stop) if keys[i] is not None and keys[i] == keys[i]]
+                yield from self.push_many([keys[i] for i in kept], block.rows[np.ix_(kept, columns)], at)
+                if at is not None:
                     positioned.durable(at.at)
+
+    @property
+    def position(self) -> Position | None:
+        """Position of the source after the latest call that had one. Curator only."""
+        return None if self._now["position"] is None else Position(*self._now["position"])
 
     @exclusive
     def retire(self, *keys: Any) -> None:

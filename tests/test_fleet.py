@@ -11,6 +11,7 @@ from threading import Thread
 from time import perf_counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -24,7 +25,6 @@ from streampca.errors import (
     UsageError,
 )
 from streampca.privacy import gaussian
-from streampca.rows.protocol import Table
 from streampca.stream import tenants
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=7, horizon=40)
@@ -405,21 +405,22 @@ def test_the_account_is_debited_once_before_the_first_row():
         fleet(account=Empty()).push("a", ROWS[0])
 
 
-def test_run_over_mappings_and_a_source():
+def test_run_over_mappings_tables_and_a_file(tmp_path):
     names = [f"x{i}" for i in range(5)]
     frame = [{"shop": key, **dict(zip(names, row, strict=True))} for key, row in zip(KEYS, ROWS.tolist(), strict=True)]
     one, other = fleet(features=names, seed=1), fleet(features=names, seed=1)
     assert seen(one.run(iter(frame), key="shop")) == seen(other.push_many(KEYS, ROWS))
-    numbers = np.column_stack([np.arange(300) % 9, ROWS])
-    source = Table(("shop", *names), None, lambda: iter([numbers[:170], numbers[170:]]))
-    third = fleet(features=names, seed=1)
-    assert len(list(third.run(source, key="shop"))) == one._now["releases"]
-    assert {f"shop-{key}": third[key].t for key in third} == {key: one[key].t for key in one}
-    for wrong in (
-        Table(("x0", "shop"), None, lambda: iter([numbers[:, :2]])),
-        Table(("shop", *names[:4], "y"), None, iter),
-    ):
-        with pytest.raises(UsageError, match="no such column"):
-            next(third.run(wrong, key="shop"))
-    with pytest.raises(BadParameterError, match="whole numbers"):
-        next(third.run(Table(("shop", *names), None, lambda: iter([numbers + 0.5])), key="shop"))
+    tables = [pd.DataFrame(ROWS, columns=names).assign(shop=[i % 9 for i in range(300)]), tmp_path / "rows.csv"]
+    tables[0].to_csv(tables[1], index=False)
+    tables[1] = sp.sources.from_csv(tables[1], columns=names)
+    for table in tables:
+        third = fleet(features=names, seed=1)
+        assert len(list(third.run(table, key="shop"))) == one._now["releases"]
+        assert {f"shop-{key}": third[key].t for key in third} == {key: one[key].t for key in one}
+        assert third.position is None
+    tables[0].loc[5, "shop"] = None  # a row of nobody
+    third = fleet(features=names)
+    list(third.run(tables[0].astype({"shop": "Int64"}).astype(object).where(lambda t: t.notna(), None), key="shop"))
+    assert third[5].t == one["shop-5"].t - 1
+    with pytest.raises(UsageError, match="lacks features"):
+        next(third.run(sp.sources.from_csv(tmp_path / "rows.csv", columns=names[:4]), key="shop"))
