@@ -321,6 +321,17 @@ def test_one_tenant_of_the_largest_number_of_rows():
         one.push("a", ROWS[0])
 
 
+def test_the_number_of_tenants_has_a_bound(monkeypatch):
+    assert tenants.MOST_TENANTS == 2**32 - 1
+    monkeypatch.setattr(tenants, "MOST_TENANTS", 2)
+    one = fleet()
+    one.push_many(["a", "b"], ROWS[:2])
+    before = state(one)
+    with pytest.raises(UsageError, match="at most 2 tenants"):
+        one.push_many(["a", "c"], ROWS[:2])
+    assert state(one) == before
+
+
 def test_threads_absorb_each_row_once():
     one = fleet(replace(FPL, horizon=None))
     threads = [

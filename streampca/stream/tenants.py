@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from streampca import _native
-from streampca.errors import HorizonReachedError
+from streampca.errors import HorizonReachedError, UsageError
 from streampca.linalg.centering import least_count, sum_variance
 from streampca.linalg.lattice import BITS, LOW, UNIT, UNIT_BITS, GramSum, onto_ball
 from streampca.linalg.scale import in_norm
@@ -33,6 +33,8 @@ Change = list[tuple[Any, Any, Any]]
 
 #: Rows of a tenant up to which its sum fits 64 bits: entries of at most one unit a row, in units of 2**-40.
 MOST_ROWS = 2**23 - 1
+#: Keys that a fleet may ever begin.
+MOST_TENANTS = 2**32 - 1
 
 
 class _Known(Tracked):
@@ -88,6 +90,8 @@ class Records:
 
     def reserve(self, count: int) -> None:
         """Make room for ``count`` records."""
+        if count > MOST_TENANTS:
+            raise UsageError(f"a fleet has at most {MOST_TENANTS} tenants. Begin another one for further keys")
         if count > len(self.all):
             before, self.all = self.all, np.zeros(max(64, count, 2 * len(self.all)), self.dtype)
             self.all[: len(before)] = before
