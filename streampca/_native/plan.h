@@ -221,7 +221,7 @@ static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t 
 
 /* A record, in words of 8 bytes; buffers follow the noise as in an arena:
  *
- *   number, order, n, t, bad, over | link 4 | packed S | exact sum S, integers of 2^-40 | noise S | buffers c S | span k d
+ *   number, order, n, t, bad, over | link 4 | exact sum S, integers of 2^-40 | packed S | noise S | buffers c S | span k d
  */
 enum { NUMBER, ORDER, RELEASES, ROWS, BAD, OVER, LINK, HEAD = LINK + 4 };
 
@@ -233,7 +233,7 @@ static int64_t *record(const Plan *p, const Arg *records, int64_t i) {
 
 /* Add the products of a row on the lattice to a record, and count it. */
 static void count_row(const Plan *p, const double *row, int64_t *one) {
-  uint64_t steps[4097], *sum = (uint64_t *)one + HEAD + p->S;
+  uint64_t steps[4097], *sum = (uint64_t *)one + HEAD;
   for (int64_t j = 0; j < p->D; j++) steps[j] = (uint64_t)(int64_t)(row[j] * LATTICE);
   for (int64_t i = 0, at = 0; i < p->D; i++)
     for (int64_t j = i; j < p->D; j++, at++) sum[at] += steps[i] * steps[j];
@@ -291,7 +291,7 @@ static PyObject *plan_add(PyObject *self, PyObject *const *args, Py_ssize_t give
 
 /* Whole units and rests of the exact sum of a record, 2 S. */
 static void parts_of(const Plan *p, const int64_t *one, double *parts) {
-  const int64_t *sum = one + HEAD + p->S;
+  const int64_t *sum = one + HEAD;
   for (int64_t j = 0; j < p->S; j++) {
     parts[j] = (double)(sum[j] >> 40);
     parts[p->S + j] = (double)(sum[j] & 0xFFFFFFFFFF) * 0x1p-40;
@@ -325,13 +325,13 @@ static PyObject *plan_publish(PyObject *self, PyObject *const *args, Py_ssize_t 
   if (!parsed(items, 10, "xffxifffyi", a, &held)) return NULL;
   int64_t d = p->d, k = p->k, S = p->S, *one = record(p, &a[8], a[9].integer);
   NEED(one && a[0].n >= 16 && a[3].n >= 32);
-  double std = a[2].number, *packed = (double *)one + HEAD, *noise = packed + 2 * S, *span = noise + (1 + p->c) * S;
+  double std = a[2].number, *packed = (double *)one + HEAD + S, *noise = packed + S, *span = noise + (1 + p->c) * S;
   double *new = workspace(&held, p->arena + 2 * (d * k + d) + k);
   if (!new) return NULL;
   uint64_t name[2];
   memcpy(name, a[0].data, 16);
   parts_of(p, one, new);
-  int good = draw(p, name, args[1], args[2], a[1].number, grid_step(std), packed, new, packed);
+  int good = draw(p, name, args[1], args[2], a[1].number, grid_step(std), noise - 2 * S, new, packed);
   if (good) {
     memcpy(noise, new + 2 * S, sizeof(double) * (size_t)((1 + p->c) * S));
     if (p->tracking) {

@@ -75,9 +75,10 @@ class Records:
         # ``n`` releases, the last one the fleet's of number ``order``; ``over`` rows after the limit. The kernels know
         # the layout (`_native/plan.h`).
         columns: dict[str, Any] = dict.fromkeys(("number", "order", "n", "t", "bad", "over"), "i8")
-        columns |= {"link": "V32", "packed": ("f8", size), "sum": ("i8", size), "noise": ("f8", size)}
+        columns |= {"link": "V32", "sum": ("i8", size)} | dict.fromkeys(("packed", "noise"), ("f8", size))
         columns |= {"buffers": ("f8", buffers)} | ({} if self.span is None else {"span": ("f8", self.span.shape[::-1])})
         self.dtype = np.dtype(list(columns.items()))
+        self._often = self.dtype.fields["packed"][1] // 8  # type: ignore[index]
         self.places: dict[Hashable, int] = {}
         self._pairs = np.triu_indices(d)
         self.all = np.zeros(0, self.dtype)
@@ -95,8 +96,10 @@ class Records:
         if count > len(self.all):
             before, self.all = self.all, np.zeros(max(64, count, 2 * len(self.all)), self.dtype)
             self.all[: len(before)] = before
-            self.t, self.sums, self.words = self.all["t"], self.all["sum"], _words(self.all)
-            self._bytes = self.all.view(np.uint8)
+            self.t, self.sums, self._bytes = self.all["t"], self.all["sum"], self.all.view(np.uint8)
+            # As rows of words, which numpy copies faster; ``often`` are those that change with every row.
+            self.words = self._bytes.view(np.int64).reshape(len(self.all), -1)
+            self.often = self.words[:, : self._often]
 
     def link(self, number: int) -> bytes:
         """Return the first chain value of a tenant."""
@@ -129,25 +132,33 @@ class Records:
         Raises `HorizonReachedError` before any row unless rows past the limit are dropped.
         """
         touched, where = np.unique(places, return_inverse=True)
-        draft = self.draft(touched)
-        over = draft["t"] + np.bincount(where) > self.limit
-        if not drop and over.any():
+        before_these = self.t[touched]
+        after = before_these + np.bincount(where)
+        if not drop and (over := after > self.limit).any():
             key = keys[int(over[where].argmax())]
             raise HorizonReachedError(
                 f"tenant {key!r} has reached its horizon of {self.limit} rows. No row of this call was absorbed; "
                 "on_exhausted='drop' leaves such rows out"
             )
+        # Only records that may release are copied as a whole.
+        due = after // self.every > before_these // self.every
+        due |= (before_these < (self.algorithm.horizon or 0)) & (after >= self.limit)
+        draft = self._draft(touched, due)
         if bad is not None:
             where = np.where(bad, ~where, where)
         outlet, released, at = Outlet(self.first.source, self.first.chain, fresh), list[tuple[int, Published]](), -1
         while (at := self._add(draft, where, rows, at + 1)) < len(rows):
             i = int(where[at])
             released.append((at, self._release(draft, max(i, ~i), before + len(released) + 1, outlet)))
-        return [(self.words, touched, draft[""])], released, outlet.fresh
+        words = draft[""]
+        change = [(self.often, touched, words[:, : self._often]), (self.words, touched[due], words[due])]
+        return change, released, outlet.fresh
 
-    def draft(self, places: IntArray) -> dict[str, Any]:
+    def _draft(self, places: IntArray, whole: Mask) -> dict[str, Any]:
         """Return copies of records, as words, as bytes, and of each column a view of them."""
-        words = self.words[places]
+        words = np.empty((len(places), self.words.shape[1]), np.int64)
+        words[:, : self._often] = self.often[places]
+        words[whole] = self.words[places[whole]]
         records = words.view(self.dtype)[:, 0]
         columns = {name: records[name] for name in self.dtype.fields or ()}
         return columns | {"": words, "bytes": words.view(np.uint8).reshape(-1)}
@@ -216,8 +227,3 @@ class Records:
         named = first.after(one.t, first.chain, terms=replace(first.terms, run=run))
         reading = Reading() if one.span is None else _Known(one.span)
         return named.published(one.t, one.packed, std, reading, {})[1]
-
-
-def _words(records: Any) -> Any:
-    """Return a view of records as rows of words, which numpy copies faster."""
-    return records.view(np.int64).reshape(len(records), -1)
