@@ -27,7 +27,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from operator import attrgetter
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -45,8 +44,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.solvers import Exact, Tracking
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
-from streampca.rows.admission import REASONS
-from streampca.rows.protocol import Position, PositionedSource, RowSource
+from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
 from streampca.store.config import label_of
 from streampca.store.fleet import FleetStore, opened, packed_for, secret_of
 from streampca.store.records import decode, encode
@@ -72,8 +70,8 @@ def check_algorithm(name: str, algorithm: Any) -> None:
         raise BadParameterError(name, algorithm, expected, advice=_INSTEAD)
 
 
-#: What a step keeps for its fleet.
-_RECORDS, _PUBLISHED = attrgetter("_records"), attrgetter("_published")
+#: A release of a call, or of a store: its records, its key, and its kept form.
+Found = tuple[Records, Any, Published]
 
 
 @dataclass(slots=True, eq=False)
@@ -235,42 +233,19 @@ class Fleet(AbstractContextManager["Fleet"]):
             self._debit = os.urandom(16)
             self._event("moved", [], self._debit)
 
+    @exclusive
     def push(self, key: Any, row: Any) -> FleetStep:
         """Feed one row of a tenant. Raises as `push_many`."""
-        step = self._push_one(key, row)
-        if step is None:
-            found = [one for one in self.push_many([key], [row]) if _RECORDS(one) is self._tenants]
-            step = found[0] if found else FleetStep(key, self[key].t, self._tenants)
-        return step
-
-    @exclusive
-    def _push_one(self, key: Any, row: Any) -> FleetStep | None:
-        """Absorb a row of a tenant in memory, with few calls; None for a row that needs more."""
-        tenants, algorithm = self._tenants, self._tenants.algorithm
         self._ready()
+        tenants, alone = self._tenants, self._store is None and not self._totals
         try:
-            place = tenants.places.get(key, -1)
-        except TypeError:  # not hashable
+            place = tenants.places.get(key, -1) if alone else -1
+        except TypeError:  # not hashable: refused below
             place = -1
-        if place < 0 or self._store is not None or self._totals:
-            return None
-        t = int(tenants.t[place]) + 1
-        if t > tenants.limit:
-            return None
-        admitted, counts = self._admission.row(row, t)
-        sums = tenants.sums[place] + tenants.products(admitted[0])
-        change: Change = [(tenants.sums, place, sums), (tenants.t, place, t)]
-        if counts.bad:
-            bad = tenants.all["bad"]
-            change.append((bad, place, bad[place] + counts.bad))
-        one = None
-        if t % algorithm.every == 0 or t == algorithm.horizon:
-            draft, before = tenants.draft(np.array([place])), self._now["releases"]
-            one = tenants.release_in(draft, 0, sums, t, before, None, [])
-            change = [(tenants.all, [place], draft[""]), (self._now, "releases", before + 1), *change]
-        self._pending = change, 0
-        self._settle()
-        return FleetStep(key, t, tenants, one)
+        if place >= 0 and (t := tenants.push(place, row)):
+            return FleetStep(key, t, tenants)
+        own = [one for records, _, one in self._admit([key], [row], None) if records is tenants]
+        return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
 
     @exclusive
     def push_many(self, keys: Any, rows: Any, position: Position | None = None) -> list[FleetStep]:
@@ -289,33 +264,36 @@ class Fleet(AbstractContextManager["Fleet"]):
         """
         self._ready()
         names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
+        return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, rows, position)]
+
+    def _admit(self, names: list[Any], rows: Any, position: Position | None) -> list[Found]:
+        """Admit and absorb rows in one commit."""
         values = self._admission.all_values(as_block(rows), 1)
         if len(names) != len(values):
             raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
         admitted, marks = self._admission.block(values, 1)
-        reasons = marks.reasons
-        bad = None if reasons is None else (reasons >= 0) & (reasons < len(REASONS))
-        return self._absorb(names, admitted, bad, position) if names else []
+        bad = None if marks.reasons is None else marks.reasons >= 0
+        return self._absorb(names, admitted, bad, position) if names or position else []
 
     def _absorb(
         self, names: list[Any], rows: FloatArray, bad: Mask | None, position: Any, fresh: Sequence[bytes] | None = None
-    ) -> list[FleetStep]:
+    ) -> list[Found]:
         """Absorb admitted rows in one commit; ``fresh`` are the bytes of a replay."""
-        change, steps, drawn, now = Change(), list[FleetStep](), list[bytes](), dict(self._now)
+        change, found, drawn, now = Change(), list[Found](), list[bytes](), dict(self._now)
         for records in self._levels:
             own = records is self._tenants
             keys = names if own else [name[: records.depth] if self._depth > 1 else () for name in names]
             places = self._places(records, keys, change, now)
             left = None if fresh is None else fresh[len(drawn) :]
-            more, released, used = records.absorb(places, rows, bad, self._drops, now["releases"], left)
+            more, released, used = records.absorb(keys, places, rows, bad, self._drops, now["releases"], left)
             change += more
             drawn += used
             now["releases"] += len(released)
-            steps += [FleetStep(keys[i], one.t, records, one) for i, one in released]
+            found += [(records, keys[i], one) for i, one in released]
         now["position"] = position
         entry = None if self._store is None else ["rows", names, words_of(rows), bad, position, drawn]
-        self._commit(change, now, entry, steps, _ROW_SECONDS * len(rows) + _RELEASE_SECONDS * len(steps))
-        return steps
+        self._commit(change, now, entry, found, _ROW_SECONDS * len(rows) + _RELEASE_SECONDS * len(found))
+        return found
 
     def _places(self, records: Records, keys: list[Any], change: Change, now: dict[str, Any]) -> IntArray:
         """Return the places of keys; new ones are begun by ``change`` and counted in ``now``."""
@@ -337,7 +315,7 @@ class Fleet(AbstractContextManager["Fleet"]):
                 records.all["number"][place] = now["begun"]  # of a place that nothing refers to before the commit
                 change.append((records.places, key, place))
         places = np.array(found, dtype=np.int64)
-        if places.min() < 0:
+        if (places < 0).any():
             key = keys[int(places.argmin())]
             raise TenantRetiredError(f"tenant {key!r} was retired, and its budget is spent. Use another key")
         return places
@@ -358,33 +336,38 @@ class Fleet(AbstractContextManager["Fleet"]):
 
         Parameters
         ----------
-        rows : an iterable of mappings; or a source of `streampca.sources` in which ``key`` is a feature, a column of
-            whole numbers. A fleet continues such a source at its position, which is part of each commit: with the
-            messages of a Kafka topic, each counts once.
-        key : name of the column of keys.
+        rows : an iterable of mappings, a table, or a source of `streampca.sources`. A source with positions, such as a
+            topic of Kafka, continues at that of the latest commit, so that each of its rows counts once.
+        key : name of the column of keys. A row without a key belongs to no tenant and is not absorbed.
         """
-        if not isinstance(rows, RowSource):
+        source = as_source(rows, self._admission.features, (key,))
+        if source is None:
             left = iter(rows)
             while batch := list(islice(left, _ROWS)):
                 yield from self.push_many([row[key] for row in batch], batch)
             return
-        features, last = self._admission.features, self._now["position"]
-        if features is None or not {key, *features} <= set(rows.features):
-            raise UsageError(f"key={key!r}: the source has no such column, or lacks features of this fleet")
-        positioned = rows if isinstance(rows, PositionedSource) else None
-        if positioned is not None and self._now["commits"] and (last is None or last[0] != positioned.name):
+        features, last = self._admission.features, self.position
+        if features is None or not set(features) <= set(source.features):
+            raise UsageError("the source lacks features of this fleet, or they have no names")
+        positioned = source if isinstance(source, PositionedSource) else NumberedRows(source, None)
+        name, commits = positioned.name, self._now["commits"]
+        if name and commits and (last is None or last.source != name):
             raise UsageError("the previous rows came from another source. Continue that one, or begin a fleet")
-        columns = [rows.features.index(name) for name in (key, *features)]
-        found = positioned.blocks_from(last and last[1]) if positioned else ((block, None) for block in rows.blocks())
-        for block, after, *_ in found:
-            for start in range(0, len(block), _ROWS):
-                part = block[start : start + _ROWS, columns]
-                if not (np.abs(part[:, 0]) <= 2.0**53).all() or (part[:, 0] % 1.0).any():
-                    raise BadParameterError("key", key, "a column of whole numbers")
-                at = Position(positioned.name, after(start + len(part))) if positioned and after else None
-                yield from self.push_many(part[:, 0].astype(np.int64), part[:, 1:], at)
-                if positioned and at:
+        columns = [source.features.index(feature) for feature in features]
+        for block in positioned.blocks_from(last.at if last and name else None, (key,)):
+            keys = [one.item() if isinstance(one, np.generic) else one for one in block.cells[0]]
+            for start in range(0, len(keys), _ROWS):
+                stop = min(start + _ROWS, len(keys))
+                at = Position(name, block.after(stop)) if name else None
+                kept = [i for i in range(start, stop) if keys[i] is not None and keys[i] == keys[i]]
+                yield from self.push_many([keys[i] for i in kept], block.rows[np.ix_(kept, columns)], at)
+                if at is not None:
                     positioned.durable(at.at)
+
+    @property
+    def position(self) -> Position | None:
+        """Position of the source after the latest call that had one. Curator only."""
+        return None if self._now["position"] is None else Position(*self._now["position"])
 
     @exclusive
     def retire(self, *keys: Any) -> None:
@@ -465,7 +448,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._debit = None
 
     def _commit(
-        self, change: Change, now: dict[str, Any], entry: Any, steps: Sequence[FleetStep] = (), seconds: float = 0.0
+        self, change: Change, now: dict[str, Any], entry: Any, found: Sequence[Found] = (), seconds: float = 0.0
     ) -> None:  # fmt: skip
         """Commit a change: to the store, if there is one, then here."""
         now["commits"] += 1
@@ -473,7 +456,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         # Without a store this is the commit point, else the transaction: `_settle` decides after an interrupt.
         self._pending = change, now["commits"]
         if self._store is not None:
-            self._store.append(encode(entry), self._kept(steps))
+            self._store.append(encode(entry), self._kept(found))
         self._settle()
         self._replay_seconds += seconds
         if self._store is not None:
@@ -491,10 +474,9 @@ class Fleet(AbstractContextManager["Fleet"]):
                     target[place] = value
             self._pending = None
 
-    def _kept(self, steps: Sequence[FleetStep]) -> list[tuple[int, bytes]]:
-        """Return the records of the releases of steps, with their numbers. Publishable."""
-        found = [(step, one) for step in steps if (one := _PUBLISHED(step)) is not None]
-        return [(one.order, encode([self._levels.index(_RECORDS(step)), step.key, *one])) for step, one in found]
+    def _kept(self, found: Sequence[Found]) -> list[tuple[int, bytes]]:
+        """Return the records of releases, with their numbers. Publishable."""
+        return [(one.order, encode([self._levels.index(records), key, *one])) for records, key, one in found]
 
     def _fold(self) -> None:
         """Replace the log of the store by the records."""

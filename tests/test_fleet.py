@@ -11,6 +11,7 @@ from threading import Thread
 from time import perf_counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -24,7 +25,6 @@ from streampca.errors import (
     UsageError,
 )
 from streampca.privacy import gaussian
-from streampca.rows.protocol import Table
 from streampca.stream import tenants
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=7, horizon=40)
@@ -120,14 +120,6 @@ def test_kernels_and_numpy_give_equal_bits(monkeypatch):
         expected, state_of = expected or found, state_of or state(one)
         assert found == expected
         assert state(one) == state_of
-
-
-def test_sums_are_exact_in_pieces_of_any_size(monkeypatch):
-    one, other = fleet(), fleet()
-    one.push_many(KEYS, ROWS)
-    monkeypatch.setattr(tenants, "_NUMBERS", 1)  # a row at a time
-    other.push_many(KEYS, ROWS)
-    assert np.array_equal(one._tenants.sums, other._tenants.sums)
 
 
 def test_noise_of_tenants_is_independent_and_of_the_stated_law():
@@ -329,6 +321,17 @@ def test_one_tenant_of_the_largest_number_of_rows():
         one.push("a", ROWS[0])
 
 
+def test_the_number_of_tenants_has_a_bound(monkeypatch):
+    assert tenants.MOST_TENANTS == 2**32 - 1
+    monkeypatch.setattr(tenants, "MOST_TENANTS", 2)
+    one = fleet()
+    one.push_many(["a", "b"], ROWS[:2])
+    before = state(one)
+    with pytest.raises(UsageError, match="at most 2 tenants"):
+        one.push_many(["a", "c"], ROWS[:2])
+    assert state(one) == before
+
+
 def test_threads_absorb_each_row_once():
     one = fleet(replace(FPL, horizon=None))
     threads = [
@@ -413,21 +416,22 @@ def test_the_account_is_debited_once_before_the_first_row():
         fleet(account=Empty()).push("a", ROWS[0])
 
 
-def test_run_over_mappings_and_a_source():
+def test_run_over_mappings_tables_and_a_file(tmp_path):
     names = [f"x{i}" for i in range(5)]
     frame = [{"shop": key, **dict(zip(names, row, strict=True))} for key, row in zip(KEYS, ROWS.tolist(), strict=True)]
     one, other = fleet(features=names, seed=1), fleet(features=names, seed=1)
     assert seen(one.run(iter(frame), key="shop")) == seen(other.push_many(KEYS, ROWS))
-    numbers = np.column_stack([np.arange(300) % 9, ROWS])
-    source = Table(("shop", *names), None, lambda: iter([numbers[:170], numbers[170:]]))
-    third = fleet(features=names, seed=1)
-    assert len(list(third.run(source, key="shop"))) == one._now["releases"]
-    assert {f"shop-{key}": third[key].t for key in third} == {key: one[key].t for key in one}
-    for wrong in (
-        Table(("x0", "shop"), None, lambda: iter([numbers[:, :2]])),
-        Table(("shop", *names[:4], "y"), None, iter),
-    ):
-        with pytest.raises(UsageError, match="no such column"):
-            next(third.run(wrong, key="shop"))
-    with pytest.raises(BadParameterError, match="whole numbers"):
-        next(third.run(Table(("shop", *names), None, lambda: iter([numbers + 0.5])), key="shop"))
+    tables = [pd.DataFrame(ROWS, columns=names).assign(shop=[i % 9 for i in range(300)]), tmp_path / "rows.csv"]
+    tables[0].to_csv(tables[1], index=False)
+    tables[1] = sp.sources.from_csv(tables[1], columns=names)
+    for table in tables:
+        third = fleet(features=names, seed=1)
+        assert len(list(third.run(table, key="shop"))) == one._now["releases"]
+        assert {f"shop-{key}": third[key].t for key in third} == {key: one[key].t for key in one}
+        assert third.position is None
+    tables[0].loc[5, "shop"] = None  # a row of nobody
+    third = fleet(features=names)
+    list(third.run(tables[0].astype({"shop": "Int64"}).astype(object).where(lambda t: t.notna(), None), key="shop"))
+    assert third[5].t == one["shop-5"].t - 1
+    with pytest.raises(UsageError, match="lacks features"):
+        next(third.run(sp.sources.from_csv(tmp_path / "rows.csv", columns=names[:4]), key="shop"))

@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 
 #: Version of the kernels. It grows when an argument of a kernel, or a bit of a basis or of an eigenvalue changes.
-VERSION = 3
+VERSION = 4
 
 
 def _loaded() -> tuple[ModuleType | None, str]:

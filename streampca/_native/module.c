@@ -455,7 +455,7 @@ static int begin(PyObject *module) {
   PyObject *type = PyType_FromModuleAndSpec(module, &plan_spec, NULL);
   int failed = !type || PyModule_AddObjectRef(module, "Plan", type) < 0;
   Py_XDECREF(type);
-  return failed ? -1 : PyModule_AddIntConstant(module, "VERSION", 3);
+  return failed ? -1 : PyModule_AddIntConstant(module, "VERSION", 4);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, begin}, {0, NULL}};

@@ -1,4 +1,4 @@
-/* Plan: the constants of a run whose every row is a release, and the fused steps of such a row. Immutable.
+/* Plan: the constants of a run, and the fused steps of a row that is a release, or of the tenants of a fleet. Immutable.
  *
  * What changes is an arena, an array of bytes that holds doubles and is never written again after its row:
  *
@@ -72,27 +72,40 @@ static void plan_free(PyObject *self) {
   Py_DECREF(type);
 }
 
-/* take(row, factor, old, new) -> (square, reward): admit a row, score it, and add its outer product. None for anything
-   but a vector of d doubles, which the caller admits. Of a row outside the ball, or outside its bounds, only its square
-   is computed, or nan. A factor of nan stands for the public bounds, and a factor of 0 for an absent row, which has no
+/* Hold the doubles of an object that is a vector of d doubles; 0 for anything else, which the caller admits. */
+static int held_row(const Plan *p, PyObject *object, Held *row) {
+  Py_buffer *view = row->views;
+  row->count = 0;
+  if (!PyObject_CheckBuffer(object)) return 0;
+  if (PyObject_GetBuffer(object, view, PyBUF_ND | PyBUF_FORMAT) < 0) {
+    PyErr_Clear();
+    return 0;
+  }
+  row->count = 1;
+  const char *format = view->format ? view->format : "B";
+  int fits = format[0] == 'd' && !format[1] && view->ndim == 1 && view->shape[0] == p->d && !((uintptr_t)view->buf & 7);
+  if (!fits) drop(row);
+  return fits;
+}
+
+/* Admit a row, with the constant of a row about a mean, and return its square: above 1, or nan, for a row outside the
+   ball or its bounds. A factor of nan stands for the public bounds, and a factor of 0 for an absent row, which has no
    constant: it adds nothing. */
+static double admitted(const Plan *p, const double *row, double factor, double *out) {
+  int bounded = factor != factor && p->middle;
+  double square = bounded ? PICK(admit_bounded)(row, p->middle, p->factor, out, p->d) : PICK(admit)(row, factor, out, p->d);
+  if (p->D > p->d) out[p->d] = factor == 0.0 ? 0.0 : p->constant;
+  return square;
+}
+
+/* take(row, factor, old, new) -> (square, reward): admit a row, score it, and add its outer product. None for anything
+   but a vector of d doubles. Of a row that is not admitted as it is, only its square is computed. */
 static PyObject *plan_take(PyObject *self, PyObject *const *args, Py_ssize_t given) {
   Plan *p = (Plan *)self;
   Arg a[3];
-  Held held, row = {.count = 0};
+  Held held, row;
   if (given != 4) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
-  if (!PyObject_CheckBuffer(args[0])) return Py_NewRef(Py_None);
-  Py_buffer *view = row.views;
-  if (PyObject_GetBuffer(args[0], view, PyBUF_ND | PyBUF_FORMAT) < 0) {
-    PyErr_Clear();
-    return Py_NewRef(Py_None);
-  }
-  row.count = 1;
-  const char *format = view->format ? view->format : "B";
-  if (format[0] != 'd' || format[1] || view->ndim != 1 || view->shape[0] != p->d || ((uintptr_t)view->buf & 7)) {
-    drop(&row);
-    return Py_NewRef(Py_None);
-  }
+  if (!held_row(p, args[0], &row)) return Py_NewRef(Py_None);
   PyObject *made = NULL;
   if (parsed(args + 1, 3, "fxy", a, &held)) {
     int64_t d = p->d, k = p->k, S = p->S;
@@ -101,18 +114,13 @@ static PyObject *plan_take(PyObject *self, PyObject *const *args, Py_ssize_t giv
     } else {
       const double *old = a[1].data, *basis = old + p->arena - p->score;
       double *new = a[2].data, *r = new + p->arena - p->score; /* scoring is written last: until then the row is there */
-      int bounded = a[0].number != a[0].number && p->middle;
-      double reward = 0.0, square = bounded ? PICK(admit_bounded)(view->buf, p->middle, p->factor, r, d)
-                                            : PICK(admit)(view->buf, a[0].number, r, d);
+      double reward = 0.0, square = admitted(p, row.views->buf, a[0].number, r);
       if (square <= 1.0) {
         for (int64_t c = 0; c < k; c++) {
           double product = PICK(dot)(r, basis + c * d, d);
           reward += product * product;
         }
-        if (p->D > d) {
-          r[d] = a[0].number == 0.0 ? 0.0 : p->constant;
-          reward += 2.0 * PICK(dot)(r, basis + d * k, d + 1);
-        }
+        if (p->D > d) reward += 2.0 * PICK(dot)(r, basis + d * k, d + 1);
         PICK(add_outer)(old, old + S, r, new, new + S, p->D);
       }
       drop(&held);
@@ -209,6 +217,141 @@ static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t 
   return Py_BuildValue("ddd", std * (1.0 + 2.0 * (square < 1.0 ? square : 1.0) / p->weight2), count, noisy);
 }
 
+/* ---- records of a fleet ------------------------------------------------------------------------------------ */
+
+/* A record, in words of 8 bytes; buffers follow the noise as in an arena:
+ *
+ *   number, order, n, t, bad, over | link 4 | exact sum S, integers of 2^-40 | packed S | noise S | buffers c S | span k d
+ */
+enum { NUMBER, ORDER, RELEASES, ROWS, BAD, OVER, LINK, HEAD = LINK + 4 };
+
+/* Record i of an array of records, or NULL. */
+static int64_t *record(const Plan *p, const Arg *records, int64_t i) {
+  int64_t words = HEAD + (3 + p->c) * p->S + (p->tracking ? p->d * p->k : 0);
+  return records->n % (8 * words) || i < 0 || i >= records->n / (8 * words) ? NULL : (int64_t *)records->data + i * words;
+}
+
+/* Add the products of a row on the lattice to a record, and count it. */
+static void count_row(const Plan *p, const double *row, int64_t *one) {
+  uint64_t steps[4097], *sum = (uint64_t *)one + HEAD;
+  for (int64_t j = 0; j < p->D; j++) steps[j] = (uint64_t)(int64_t)(row[j] * LATTICE);
+  for (int64_t i = 0, at = 0; i < p->D; i++)
+    for (int64_t j = i; j < p->D; j++, at++) sum[at] += steps[i] * steps[j];
+  one[ROWS]++;
+}
+
+/* push(row, factor, records, i) -> square: admit a row and add it to a record. None for anything but a vector of d
+   doubles. A row that is not admitted as it is is not added. */
+static PyObject *plan_push(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+  Plan *p = (Plan *)self;
+  Arg a[3];
+  Held held, row;
+  double out[4097];
+  if (given != 4) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
+  if (!held_row(p, args[0], &row)) return Py_NewRef(Py_None);
+  PyObject *made = NULL;
+  if (parsed(args + 1, 3, "fyi", a, &held)) {
+    int64_t *one = record(p, &a[1], a[2].integer);
+    if (one) {
+      double square = admitted(p, row.views->buf, a[0].number, out);
+      if (square <= 1.0) count_row(p, out, one);
+      drop(&held);
+      made = PyFloat_FromDouble(square);
+    } else
+      refused(&held, "no such record");
+  }
+  drop(&row);
+  return made;
+}
+
+/* add(rows, where, start, every, horizon, limit, records) -> the first row from start on that completes a release, or n.
+   Row i is added to record where[i], or to ~where[i] as a bad row; beyond limit rows it is counted only. */
+static PyObject *plan_add(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+  Plan *p = (Plan *)self;
+  Arg a[7];
+  Held held;
+  if (!parsed(args, given, "Dliiiiy", a, &held)) return NULL;
+  int64_t n = a[0].n, i = a[2].integer, every = a[3].integer;
+  NEED(a[0].m == p->D && a[1].n == n && i >= 0 && every > 0);
+  for (int due = 0; i < n; i += !due) {
+    int64_t at = INTEGERS(1)[i], *one = record(p, &a[6], at < 0 ? ~at : at);
+    NEED(one);
+    if (one[ROWS] >= a[5].integer) {
+      one[OVER]++;
+      continue;
+    }
+    count_row(p, DOUBLES(0) + i * p->D, one);
+    one[BAD] += at < 0;
+    due = one[ROWS] % every == 0 || one[ROWS] == a[4].integer;
+    if (due) break;
+  }
+  drop(&held);
+  return PyLong_FromLongLong(i);
+}
+
+/* Whole units and rests of the exact sum of a record, 2 S. */
+static void parts_of(const Plan *p, const int64_t *one, double *parts) {
+  const int64_t *sum = one + HEAD;
+  for (int64_t j = 0; j < p->S; j++) {
+    parts[j] = (double)(sum[j] >> 40);
+    parts[p->S + j] = (double)(sum[j] & 0xFFFFFFFFFF) * 0x1p-40;
+  }
+}
+
+/* exact(records, i) -> bytes: the exact sum of a record, as `GramSum.parts`. */
+static PyObject *plan_exact(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+  Plan *p = (Plan *)self;
+  Arg a[2];
+  Held held;
+  if (!parsed(args, given, "xi", a, &held)) return NULL;
+  const int64_t *one = record(p, &a[0], a[1].integer);
+  NEED(one);
+  PyObject *parts = PyBytes_FromStringAndSize(NULL, 16 * p->S);
+  if (parts) parts_of(p, one, (double *)PyBytes_AsString(parts)); /* data of a bytes object are aligned */
+  drop(&held);
+  return parts;
+}
+
+/* publish(name, first, more, scale, std, link, order, rows, least, variance, records, i): the next release of a record.
+   The arguments are those of release; link is the chain value, and order the number of the release in the fleet. */
+static PyObject *plan_publish(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+  Plan *p = (Plan *)self;
+  Arg a[10];
+  Held held;
+  PyObject *items[10];
+  if (given != 12) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
+  items[0] = args[0];
+  for (int i = 1; i < 10; i++) items[i] = args[i + 2];
+  if (!parsed(items, 10, "xffxifffyi", a, &held)) return NULL;
+  int64_t d = p->d, k = p->k, S = p->S, *one = record(p, &a[8], a[9].integer);
+  NEED(one && a[0].n >= 16 && a[3].n >= 32);
+  double std = a[2].number, *packed = (double *)one + HEAD + S, *noise = packed + S, *span = noise + (1 + p->c) * S;
+  double *new = workspace(&held, p->arena + 2 * (d * k + d) + k);
+  if (!new) return NULL;
+  uint64_t name[2];
+  memcpy(name, a[0].data, 16);
+  parts_of(p, one, new);
+  int good = draw(p, name, args[1], args[2], a[1].number, grid_step(std), noise - 2 * S, new, packed);
+  if (good) {
+    memcpy(noise, new + 2 * S, sizeof(double) * (size_t)((1 + p->c) * S));
+    if (p->tracking) {
+      double *work = new + p->arena, *next = work + d * k + k, *sums = next + d * k, noisy, *public = packed;
+      for (int64_t c = 0; c < k && !one[RELEASES]; c++) span[c * d + c] = 1.0; /* the first axes */
+      if (p->D > d) { /* the sums and the noise in the workspace are done with */
+        double count = PICK(counted)(packed[S - 1], p->constant, a[5].number, a[6].number, &noisy);
+        PICK(center)(packed, p->constant, count, a[7].number, public = new, sums, sums + d, d);
+      }
+      PICK(power_step)(public, span, std * sqrt(2.0 * (double)p->D), next, work, d, k);
+      memcpy(span, next, sizeof(double) * (size_t)(d * k));
+    }
+    memcpy(one + LINK, a[3].data, 32);
+    one[ORDER] = a[4].integer;
+    one[RELEASES]++;
+  }
+  PyMem_Free(new);
+  return good ? none(&held) : refused(&held, "");
+}
+
 /* top(packed, values, basis, new, mean or None) -> bool: certified top pairs, and scoring into a new arena. */
 static PyObject *plan_top(PyObject *self, PyObject *const *args, Py_ssize_t given) {
   Plan *p = (Plan *)self;
@@ -232,7 +375,8 @@ static PyObject *plan_top(PyObject *self, PyObject *const *args, Py_ssize_t give
 }
 
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))plan_##name, METH_FASTCALL, NULL}
-static PyMethodDef plan_methods[] = {METHOD(take), METHOD(release), METHOD(top), {NULL, NULL, 0, NULL}};
+static PyMethodDef plan_methods[] = {METHOD(take), METHOD(release), METHOD(top),     METHOD(push),
+                                      METHOD(add),  METHOD(exact),   METHOD(publish), {NULL, NULL, 0, NULL}};
 static PyType_Slot plan_slots[] = {
     {Py_tp_new, plan_new}, {Py_tp_dealloc, plan_free}, {Py_tp_methods, plan_methods}, {0, NULL}};
 static PyType_Spec plan_spec = {"streampca._native.kernels.Plan", sizeof(Plan), 0,

@@ -165,7 +165,7 @@ class Draws:
     vector is public; its 16 bytes, ``name``, are as secret as the keys.
     """
 
-    _keys: DrawKeys
+    keys: DrawKeys
     n: int
     name: bytes
 
@@ -173,13 +173,13 @@ class Draws:
         """Return ``count`` independent uniform 64-bit words, from this block on (two words a block)."""
         blocks = (count + 1) // 2
         text = np.frombuffer(self.name * blocks, _WORD) ^ _counter(first_block, blocks)
-        return np.frombuffer(self._keys.first(text.tobytes()), _WORD, count)
+        return np.frombuffer(self.keys.first(text.tobytes()), _WORD, count)
 
     def more(self, coordinate: int) -> Iterator[int]:
         """Yield further words for one coordinate without end, two for each attempt."""
         # The blocks of two coordinates differ in their first half, so that no coordinate depends on the number of words
         # that another one needs.
-        encrypt = self._keys.more
+        encrypt = self.keys.more
         low, high = _PAIR.unpack(self.name)
         for attempt in count_up():
             yield from _PAIR.unpack(encrypt(_PAIR.pack(low ^ coordinate, high ^ attempt)))
@@ -204,7 +204,7 @@ class Draws:
         """Return ``count`` independent standard normals."""
         values = np.empty(count)
         if (kernels := _native.compiled) is not None:
-            kernels.normals(self._keys.first, self._keys.more, self.name, *ZIGGURAT, values)
+            kernels.normals(self.keys.first, self.keys.more, self.name, *ZIGGURAT, values)
             return values
         for start in range(0, count, _CHUNK):
             part = values[start : start + _CHUNK]

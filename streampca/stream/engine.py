@@ -146,7 +146,7 @@ class Engine:
             return
         reach = lanes.reach(now)
         if reach[0] > now.t:
-            self._plan = self._plan or lanes.plan_of(now)
+            self._plan = self._plan or lanes.plan_of(now.processor, now.admission)
             self.lane = Lane(now, self._plan, *reach)
 
     @exclusive

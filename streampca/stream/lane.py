@@ -26,6 +26,7 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.outlet import EPOCH_BITS, Chain
 from streampca.privacy.randomness import NAME_BYTES, ZIGGURAT
+from streampca.processors.base import Processor
 from streampca.processors.leader import PANEL_ENDS, with_spectrum
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.solvers import Exact, Reading, Smoothed, Tracked, Tracking
@@ -33,11 +34,11 @@ from streampca.regret.regret import RegretSums
 from streampca.release.release import Release
 from streampca.release.scoring import Scoring
 from streampca.release.subspace import Subspace
-from streampca.rows.admission import Counts
+from streampca.rows.admission import Admission, Counts
 from streampca.stream.step import State, Step
 
 #: Most features of a lane, and most components.
-_FEATURES, _COMPONENTS = 256, 16
+MOST_FEATURES, MOST_COMPONENTS = 256, 16
 _new = tuple.__new__
 #: First number and values of a chunk of `InChunks`.
 Chunk = tuple[int, Sequence[float]]
@@ -298,8 +299,8 @@ def fits(now: State) -> bool:
         and admission.on_missing == "bad"
         and (now.regret is None or now.regret.own is None)
         and admission.n_features is not None
-        and admission.n_features <= _FEATURES
-        and algorithm.n_components <= _COMPONENTS
+        and admission.n_features <= MOST_FEATURES
+        and algorithm.n_components <= MOST_COMPONENTS
     )
 
 
@@ -329,9 +330,8 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
     return now.t + min(left), stds, scales
 
 
-def plan_of(now: State) -> Any:
-    """Return the constants of all lanes of a stream that `fits`, for the compiled kernels."""
-    processor, admission = now.processor, now.admission
+def plan_of(processor: Processor | None, admission: Admission) -> Any:
+    """Return the constants of all lanes of a stream that `fits`, or of a fleet, for the compiled kernels."""
     assert isinstance(processor, FPLProcessor)
     assert isinstance(processor.noise, BufferedNoise)
     assert _native.compiled is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -9,8 +10,12 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from streampca.errors import HorizonReachedError
-from streampca.linalg.lattice import BITS, LOW, UNIT, UNIT_BITS, GramSum
+from streampca import _native
+from streampca.errors import HorizonReachedError, UsageError
+from streampca.linalg.centering import least_count, sum_variance
+from streampca.linalg.lattice import BITS, LOW, UNIT, UNIT_BITS, GramSum, onto_ball
+from streampca.linalg.scale import in_norm
+from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray, Mask
 from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.guarantee import Guarantee
@@ -21,13 +26,15 @@ from streampca.processors.solvers import Reading, Tracked
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 from streampca.rows.admission import Admission
+from streampca.stream.lane import MOST_COMPONENTS, MOST_FEATURES, plan_of
 
 #: Assignments ``target[place] = value``. Making them twice has the effect of making them once.
 Change = list[tuple[Any, Any, Any]]
 
 #: Rows of a tenant up to which its sum fits 64 bits: entries of at most one unit a row, in units of 2**-40.
 MOST_ROWS = 2**23 - 1
-_NUMBERS = 2**17  # products that are summed together, which fit the cache
+#: Keys that a fleet may ever begin.
+MOST_TENANTS = 2**32 - 1
 
 
 class _Known(Tracked):
@@ -58,148 +65,160 @@ class Records:
     def __init__(
         self, algorithm: PrivateFPL, admission: Admission, guarantee: Guarantee, source: Any, depth: int
     ) -> None:  # fmt: skip
-        self.algorithm, self.depth, d = algorithm, depth, admission.admitted_features or 0
+        self.algorithm, self.admission, self.depth, d = algorithm, admission, depth, admission.admitted_features or 0
         terms = Terms(guarantee, admission.row_norm, admission.features, *admission.ranges())
         setting = Setting(terms, (*admission.settings, "fleet", depth))
         self.first = first = cast(FPLProcessor, algorithm.start(d, source[0], setting, start=source[1]))
-        self.limit = min(MOST_ROWS, algorithm.horizon or MOST_ROWS)
-        # ``n`` releases, the last one the fleet's of number ``order``; ``over`` rows after the limit.
+        self.every, self.limit = algorithm.every, min(MOST_ROWS, algorithm.horizon or MOST_ROWS)
+        self.noise, self.span = cast(BufferedNoise, first.noise), first.reading.span
+        size, buffers = svec_size(d), self.noise.buffers.shape
+        # ``n`` releases, the last one the fleet's of number ``order``; ``over`` rows after the limit. The kernels know
+        # the layout (`_native/plan.h`).
         columns: dict[str, Any] = dict.fromkeys(("number", "order", "n", "t", "bad", "over"), "i8")
-        buffers, span = first.noise.buffers, first.reading.span  # type: ignore[attr-defined]
-        columns |= {"link": "V32", "sum": ("i8", buffers.shape[1]), "buffers": ("f8", buffers.shape)}
-        columns |= dict.fromkeys(("noise", "packed"), ("f8", buffers.shape[1]))
-        columns |= {} if span is None else {"span": ("f8", span.shape[::-1])}
+        columns |= {"link": "V32", "sum": ("i8", size)} | dict.fromkeys(("packed", "noise"), ("f8", size))
+        columns |= {"buffers": ("f8", buffers)} | ({} if self.span is None else {"span": ("f8", self.span.shape[::-1])})
         self.dtype = np.dtype(list(columns.items()))
+        self._often = self.dtype.fields["packed"][1] // 8  # type: ignore[index]
         self.places: dict[Hashable, int] = {}
         self._pairs = np.triu_indices(d)
         self.all = np.zeros(0, self.dtype)
         self.generation = b""  # names the copy of a moved store
+        self._plan = None
+        if _native.compiled is not None and d <= MOST_FEATURES and algorithm.n_components <= MOST_COMPONENTS:
+            self._plan = plan_of(first, admission)
+        self._factor = math.nan if admission.bounds is not None else float(admission.factor)
         self.reserve(1)
 
     def reserve(self, count: int) -> None:
         """Make room for ``count`` records."""
+        if count > MOST_TENANTS:
+            raise UsageError(f"a fleet has at most {MOST_TENANTS} tenants. Begin another one for further keys")
         if count > len(self.all):
             before, self.all = self.all, np.zeros(max(64, count, 2 * len(self.all)), self.dtype)
             self.all[: len(before)] = before
-            self.t, self.sums = self.all["t"], self.all["sum"]
+            self.t, self.sums, self._bytes = self.all["t"], self.all["sum"], self.all.view(np.uint8)
+            # As rows of words, which numpy copies faster; ``often`` are those that change with every row.
+            self.words = self._bytes.view(np.int64).reshape(len(self.all), -1)
+            self.often = self.words[:, : self._often]
 
     def link(self, number: int) -> bytes:
         """Return the first chain value of a tenant."""
         key = self.first.source.first.link
         return blake2b(b"%d" % number, key=key, digest_size=32, person=b"streampca tenant").digest()
 
-    def products(self, rows: FloatArray) -> IntArray:
-        """Return the packed products of admitted rows, (n, size), in units of 2**-40."""
-        steps = (rows * 2.0**BITS).astype(np.int64)
-        first, second = self._pairs
-        return steps.take(first, axis=-1) * steps.take(second, axis=-1)
+    def push(self, place: int, row: Any) -> int:
+        """Add a row to a record in one step, and return the number of its rows; 0 if the row needs `absorb`."""
+        t, plan, admission = int(self.t[place]) + 1, self._plan, self.admission
+        if plan is None or t >= self.limit or not t % self.every:
+            return 0
+        # Privacy: the buffer of a masked array, a subclass, has the values behind its mask, which are missing.
+        square = plan.push(row, self._factor, self._bytes, place) if type(row) is np.ndarray else None
+        if square is None or not square <= 1.0:
+            if square is not None and square < math.inf and admission.bounds is None:  # long
+                admitted = onto_ball(in_norm(row[None], admission.row_norm))
+            else:  # of another kind, bad, or outside its bounds
+                admitted, counts = admission.row(row, t)
+                if counts.bad:
+                    return 0
+            plan.push(admitted[0, : admission.n_features], 1.0, self._bytes, place)
+        return t
 
     def absorb(
-        self,
-        places: IntArray,
-        rows: FloatArray,
-        bad: Mask | None,
-        drop: bool,
-        before: int,
+        self, keys: Sequence[Any], places: IntArray, rows: FloatArray, bad: Mask | None, drop: bool, before: int,
         fresh: Sequence[bytes] | None,
-    ) -> tuple[Change, list[tuple[int, Published]], list[bytes]]:
+    ) -> tuple[Change, list[tuple[int, Published]], list[bytes]]:  # fmt: skip
         """Return the change that absorbs rows, the releases with the row that completed each, and fresh bytes.
 
         Raises `HorizonReachedError` before any row unless rows past the limit are dropped.
         """
-        algorithm, every = self.algorithm, self.algorithm.every
-        order = np.argsort(places, kind="stable")
-        ordered = places[order]
-        at = np.flatnonzero(np.diff(ordered, prepend=-1))
-        touched = ordered[at]
-        # The number of each row in its tenant.
-        group = np.repeat(np.arange(len(at)), np.diff(at, append=len(ordered)))
-        rows_after = self.t[touched]
-        t = rows_after[group] + np.arange(1, len(ordered) + 1) - at[group]
-        further = Change()
-        if (over := t > self.limit).any():
-            if not drop:
-                key = [*self.places, "a new one"][int(ordered[over.argmax()])]
-                raise HorizonReachedError(
-                    f"tenant {key!r} has reached its horizon of {self.limit} rows. No row of this call was absorbed; "
-                    "on_exhausted='drop' leaves such rows out"
-                )
-            counts = np.bincount(group[over], minlength=len(at))
-            further.append((self.all["over"], touched, self.all["over"][touched] + counts))
-            order, group, t = order[~over], group[~over], t[~over]
-        np.maximum.at(rows_after, group, t)
+        touched, where = np.unique(places, return_inverse=True)
+        before_these = self.t[touched]
+        after = before_these + np.bincount(where)
+        if not drop and (over := after > self.limit).any():
+            key = keys[int(over[where].argmax())]
+            raise HorizonReachedError(
+                f"tenant {key!r} has reached its horizon of {self.limit} rows. No row of this call was absorbed; "
+                "on_exhausted='drop' leaves such rows out"
+            )
+        # Only records that may release are copied as a whole.
+        due = after // self.every > before_these // self.every
+        due |= (before_these < (self.algorithm.horizon or 0)) & (after >= self.limit)
+        draft = self._draft(touched, due)
         if bad is not None:
-            counts = np.bincount(group, bad[order], len(at)).astype(np.int64)
-            further.append((self.all["bad"], touched, self.all["bad"][touched] + counts))
-        # Rows of a tenant between two of its releases are summed together. Integers: no order changes the sum.
-        ends = (t % every == 0) | (t == algorithm.horizon)
-        part = np.cumsum((np.diff(group, prepend=-1) != 0) | np.append(False, ends)[:-1]) - 1
-        last = np.flatnonzero(np.diff(part, append=len(part)))
-        sums = np.zeros((len(last), self.sums.shape[1]), np.int64)
-        for start in range(0, len(part), step := max(1, _NUMBERS // sums.shape[1])):
-            some = part[start : start + step]
-            cuts = np.flatnonzero(np.diff(some, prepend=-1))
-            sums[some[cuts]] += np.add.reduceat(self.products(rows[order[start : start + step]]), cuts)
-        done, owner = ends[last], group[last]
-        sums_after, drawn, released = self.sums[touched], list[bytes](), list[tuple[int, Published]]()
-        # Only records that release are copied as a whole.
-        those, copied = np.unique(owner[done], return_inverse=True)
-        draft = self.draft(touched[those])
-        # In the order of arrival, so that the fresh bytes of a replay meet their vectors.
-        arrived = np.argsort(order[last[done]])
-        due = np.flatnonzero(done)[arrived]
-        found = due, owner[due], copied[arrived], t[last[due]], order[last[due]]
-        for j, g, i, at_row, row in zip(*(each.tolist() for each in found), strict=True):
-            sums_after[g] += sums[j]
-            one = self.release_in(draft, i, sums_after[g], at_row, before + len(released), fresh, drawn)
-            released.append((row, one))
-        sums_after[owner[~done]] += sums[~done]
-        change: Change = [(self.all, touched[those], draft[""])] if released else []
-        change += [(self.sums, touched, sums_after), (self.t, touched, rows_after), *further]
-        return change, released, drawn
+            where = np.where(bad, ~where, where)
+        outlet, released, at = Outlet(self.first.source, self.first.chain, fresh), list[tuple[int, Published]](), -1
+        while (at := self._add(draft, where, rows, at + 1)) < len(rows):
+            i = int(where[at])
+            released.append((at, self._release(draft, max(i, ~i), before + len(released) + 1, outlet)))
+        words = draft[""]
+        change = [(self.often, touched, words[:, : self._often]), (self.words, touched[due], words[due])]
+        return change, released, outlet.fresh
 
-    def draft(self, places: IntArray) -> dict[str, Any]:
-        """Return copies of some records, which the next releases change, and of each column a view of them."""
-        records = self.all[places]
-        return {name: records[name] for name in self.dtype.fields or ()} | {"": records}
+    def _draft(self, places: IntArray, whole: Mask) -> dict[str, Any]:
+        """Return copies of records, as words, as bytes, and of each column a view of them."""
+        words = np.empty((len(places), self.words.shape[1]), np.int64)
+        words[:, : self._often] = self.often[places]
+        words[whole] = self.words[places[whole]]
+        records = words.view(self.dtype)[:, 0]
+        columns = {name: records[name] for name in self.dtype.fields or ()}
+        return columns | {"": words, "bytes": words.view(np.uint8).reshape(-1)}
 
-    def release_in(
-        self, draft: dict[str, Any], i: int, sums: IntArray, t: int, before: int, fresh: Sequence[bytes] | None,
-        drawn: list[bytes],
-    ) -> Published:  # fmt: skip
-        """Release the sum of record i of a draft after t rows; its fresh bytes are appended to ``drawn``.
+    def _add(self, draft: dict[str, Any], where: IntArray, rows: FloatArray, start: int) -> int:
+        """Add rows from ``start`` on to a draft; return the first that completes a release, or the number of rows.
 
-        ``before`` releases of the fleet precede it.
+        Row i is added to record ``where[i]``, or as a bad row to ``~where[i]``.
         """
-        first, number, n = self.first, int(draft["number"][i]), int(draft["n"][i])
-        chain = Chain(n, draft["link"][i].tobytes() if n else self.link(number))
-        outlet = Outlet(first.source, chain, None if fresh is None else fresh[len(drawn) : len(drawn) + 1])
-        rule, std = first.noise.rule, self.algorithm.mechanism.std_chunks.at(n + 1)  # type: ignore[attr-defined]
-        parts = np.empty((2, sums.size))
-        parts[0] = sums >> UNIT_BITS
-        np.multiply(sums & LOW, 1.0 / UNIT, out=parts[1])
-        noise = BufferedNoise(rule, n, draft["buffers"][i], draft["noise"][i])
-        noise, packed = outlet.running("gram", GramSum(first.n_features, parts), noise, std)
-        after = {"n": n + 1, "order": before + 1, "link": outlet.chain.link, "packed": packed, "noise": noise.noise}
-        after["buffers"], span = noise.buffers, None
-        if "span" in draft:
-            reading = Tracked(draft["span"][i].T) if n else first.reading
-            span = first.published(t, packed, std, reading, {})[0].span
-            assert span is not None
-            after["span"] = span.T
-        for name, value in after.items():
-            draft[name][i] = value
-        drawn += outlet.fresh
-        return Published(before + 1, number, t, n + 1, packed, span)
+        every, horizon = self.every, self.algorithm.horizon or 0
+        if self._plan is not None:
+            return int(self._plan.add(rows, where, start, every, horizon, self.limit, draft["bytes"]))
+        first, second = self._pairs
+        for at in range(start, len(rows)):
+            i = max(int(where[at]), ~int(where[at]))
+            if draft["t"][i] >= self.limit:
+                draft["over"][i] += 1
+                continue
+            steps = (rows[at] * 2.0**BITS).astype(np.int64)
+            draft["sum"][i] += steps.take(first) * steps.take(second)  # integers: no order changes the sum
+            draft["t"][i] += 1
+            draft["bad"][i] += where[at] < 0
+            if draft["t"][i] % every == 0 or draft["t"][i] == horizon:
+                return at
+        return len(rows)
 
-    def latest(self, place: int) -> Published | None:
-        """Return the latest release of a record."""
-        record, algorithm = self.all[place], self.algorithm
-        if not (n := int(record["n"])):
+    def _release(self, draft: dict[str, Any], i: int, order: int, outlet: Outlet) -> Published:
+        """Release the sum of record i of a draft, as the fleet's release of number ``order``."""
+        first, rule, plan = self.first, self.noise.rule, None if self.first.source.tape is not None else self._plan
+        n, t = int(draft["n"][i]), int(draft["t"][i])
+        outlet.chain = Chain(n, draft["link"][i].tobytes() if n else self.link(int(draft["number"][i])))
+        std, n = self.algorithm.mechanism.std_chunks.at(n + 1), n + 1
+        if plan is not None:
+            draws, rows, least, variance = outlet.hide("gram", plan.exact(draft["bytes"], i)), 1.0, 0.0, 0.0
+            if self.span is not None and self.algorithm.center:
+                rows, least, variance = first.terms.count(1, t), least_count(std), sum_variance(std)
+            numbers = rule.scale_at(n), std, outlet.chain.link, order, float(rows), least, variance
+            plan.publish(draws.name, draws.keys.first, draws.keys.more, *numbers, draft["bytes"], i)
+        else:
+            sums = draft["sum"][i]
+            gram = GramSum(first.n_features, np.array([sums >> UNIT_BITS, (sums & LOW) * (1.0 / UNIT)]))
+            noise = BufferedNoise(rule, n - 1, draft["buffers"][i], draft["noise"][i])
+            noise, packed = outlet.running("gram", gram, noise, std)
+            after = {"n": n, "order": order, "packed": packed, "noise": noise.noise, "buffers": noise.buffers}
+            after["link"] = outlet.chain.link
+            if self.span is not None:
+                reading = Tracked(draft["span"][i].T) if n > 1 else first.reading
+                after["span"] = cast(Tracked, first.published(t, packed, std, reading, {})[0]).span.T
+            for name, value in after.items():
+                draft[name][i] = value
+        return cast(Published, self.latest(i, draft))
+
+    def latest(self, i: int, draft: Any = None) -> Published | None:
+        """Return the latest release of record i, or of that of a draft."""
+        of = self.all if draft is None else draft
+        if not (n := int(of["n"][i])):
             return None
-        span = record["span"].copy().T if self.first.reading.span is not None else None
-        t = min(n * algorithm.every, algorithm.horizon or MOST_ROWS)
-        return Published(int(record["order"]), int(record["number"]), t, n, record["packed"].copy(), span)
+        t = min(n * self.every, self.algorithm.horizon or MOST_ROWS)
+        span = None if self.span is None else of["span"][i].copy().T
+        return Published(int(of["order"][i]), int(of["number"][i]), t, n, of["packed"][i].copy(), span)
 
     def release(self, one: Published) -> Release:
         """Return a release with its public facts. Only releases of one tenant have one name of a run."""

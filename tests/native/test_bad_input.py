@@ -21,8 +21,19 @@ def cipher(text):
     return os.urandom(len(text))
 
 
+def kernel_of(name):
+    """Return a function of the kernels, or a method of a plan of d = 3 about a mean, k = 2, three buffers."""
+    kernels, tables = _native.compiled, (np.full(8, 2.0**-60), np.full(8, 2**40), np.linspace(1.0, 0.0, 5), 3.5)
+    if hasattr(kernels, name):
+        return getattr(kernels, name)
+    weights, none = np.ones(10), np.empty(0)
+    return getattr(
+        kernels.Plan(3, 2, np.full(3, 0.5), np.full(3, 0.5), weights, 1.0, *tables, 1, 0.5, 1.0, 1.0, none, none), name
+    )
+
+
 def calls():
-    """Valid arguments of every kernel: d = 4, k = 2, three buffers, three rows."""
+    """Valid arguments of every kernel: d = 4, k = 2, three buffers, three rows; five records of a fleet."""
     d, k, s, c, n = 4, 2, 10, 3, 3
     rng = np.random.default_rng(0)
     rows, row = np.floor(rng.uniform(-0.4, 0.4, (n, d)) * 2**20) / 2**20, rng.uniform(-0.4, 0.4, d)
@@ -51,17 +62,21 @@ def calls():
         "certified": (vector(d), vector(d), vector(k), span, 1.0),
         "power_step": (packed, span, 1.0, np.empty((k, d))),
         "ritz_pairs": (packed, span, np.empty(k), np.empty((d, k))),
+        # Of a plan.
+        "add": (rows, np.array([0, ~4, 0]), 0, 2, 3, 9, records := np.zeros(5 * 8 * (10 + 6 * s + 6), np.uint8)),
+        "exact": (records, 4),
+        "publish": (name, cipher, cipher, 1.0, 1.0, np.zeros(32, np.uint8), 7, 2.0, 1.0, 0.5, records, 4),
     }  # fmt: skip
 
 
 def test_every_kernel_is_here(kernels):
     functions = {name for name in vars(kernels) if callable(getattr(kernels, name)) and not name.startswith("_")}
-    assert set(calls()) | {"Plan"} == functions
+    assert set(calls()) | {"Plan"} == functions | {"add", "exact", "publish"}
 
 
 @pytest.mark.parametrize("name", calls())
 def test_arguments_that_do_not_fit_are_refused(name, kernels):
-    kernel, good = getattr(kernels, name), calls()[name]
+    kernel, good = kernel_of(name), calls()[name]
     kernel(*good)
     with pytest.raises(TypeError, match="number of arguments"):
         kernel(*good, 0.0)
@@ -85,7 +100,7 @@ def test_arguments_that_do_not_fit_are_refused(name, kernels):
 @pytest.mark.parametrize("name", calls())
 def test_results_are_references_of_their_own(name, kernels):
     """A kernel that returned None without a reference would free it in time, with headers of Python 3.12 on 3.11."""
-    kernel, good = getattr(kernels, name), calls()[name]
+    kernel, good = kernel_of(name), calls()[name]
     before = sys.getrefcount(None)
     for _ in range(1000):
         kernel(*good)
@@ -95,7 +110,7 @@ def test_results_are_references_of_their_own(name, kernels):
 @pytest.mark.parametrize("name", calls())
 def test_shapes_are_checked_against_each_other(name, kernels):
     """An array that is shorter than the first argument asks for, along either axis."""
-    kernel, good = getattr(kernels, name), calls()[name]
+    kernel, good = kernel_of(name), calls()[name]
     free = {("score", 1), ("normals", 7)}  # fewer columns, or fewer normals, are valid
     arrays = [at for at, value in enumerate(good) if isinstance(value, np.ndarray)]
     for at in arrays if len(arrays) > 1 else ():
@@ -108,7 +123,7 @@ def test_shapes_are_checked_against_each_other(name, kernels):
 
 @pytest.mark.parametrize("name", calls())
 def test_outputs_are_neither_inputs_nor_read_only(name, kernels):
-    kernel, good = getattr(kernels, name), calls()[name]
+    kernel, good = kernel_of(name), calls()[name]
     arrays = [at for at, value in enumerate(good) if isinstance(value, np.ndarray)]
     before = {at: good[at].copy() for at in arrays}
     kernel(*good)
@@ -136,7 +151,7 @@ def test_every_number_ends(name, bad, kernels):
         arguments[at] = value
         # A tail that is no number is never reached: the call ends after a thousand attempts.
         with np.errstate(all="ignore"), contextlib.suppress(RuntimeError):
-            getattr(kernels, name)(*arguments)
+            kernel_of(name)(*arguments)
 
 
 @pytest.mark.parametrize("answer", [b"", b"short", 5, None])
@@ -148,3 +163,26 @@ def test_a_cipher_that_fails_ends_the_call(kernels, answer):
             kernels.normals(*arguments)
         with pytest.raises(ZeroDivisionError):
             kernels.normals(*good[:at], lambda text: 1 // 0, *good[at + 1 :])
+
+
+@pytest.mark.parametrize("place", [-1, 5, 2**40])
+def test_records_of_a_fleet_have_bounds(kernels, place):
+    push, records = kernel_of("push"), calls()["exact"][0]
+    assert push(np.full(3, 0.5), 1.0, records, 4) == 0.75
+    assert push(np.full(3, 0.7), 1.0, records, 4) > 1.0  # not added
+    assert push([0.5] * 3, 1.0, records, 4) is push(np.full(4, 0.5), 1.0, records, 4) is None
+    assert records.view(np.int64).reshape(5, -1)[4, [3, 10]].tolist() == [1, 2**38]
+    before = records.copy()
+    for name, good in calls().items():
+        if name in ("exact", "publish"):
+            with pytest.raises(ValueError, match="shapes do not fit"):
+                kernel_of(name)(*good[:-1], place)
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        kernel_of("add")(
+            calls()["add"][0], np.array([0, place, 0]) if place > 0 else np.full(3, ~5), 0, 2, 3, 9, records
+        )
+    for some in (records, records[:-8]):
+        with pytest.raises(ValueError, match="no such record"):
+            push(np.full(3, 0.5), 1.0, some, place if len(some) == len(records) else 0)
+    before.view(np.int64).reshape(5, -1)[0] = records.view(np.int64).reshape(5, -1)[0]  # that `add` reached
+    assert np.array_equal(records, before)

@@ -26,7 +26,7 @@ import streampca as sp
 from streampca.errors import UsageError
 from streampca.rows.protocol import PositionedBlock, PositionedSource
 
-NAMES = ("shop", "a", "b", "c")
+NAMES = ("a", "b", "c")
 FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=5)
 app = App()
 
@@ -38,14 +38,14 @@ class Numbers(PositionedSource):
 
     def __init__(self, count: int, seed: int = 0) -> None:
         rng = np.random.default_rng(7)
-        self.rows = np.column_stack([rng.integers(0, 40, count), rng.normal(size=(count, 3)) / 3.0])
+        self.rows, self.shops = rng.normal(size=(count, 3)) / 3.0, rng.integers(0, 40, count).tolist()
         self.sizes = random.Random(seed)
 
-    def blocks_from(self, at=None):
+    def blocks_from(self, at=None, beside=()):
         start = at or 0
         while start < len(self.rows):
             block = self.rows[start : start + self.sizes.randrange(1, 60)]
-            yield PositionedBlock(block, lambda m, start=start: start + m)
+            yield PositionedBlock(block, start.__add__, [self.shops[start : start + len(block)]])
             start += len(block)
 
 
@@ -53,7 +53,7 @@ def opened(path: Path) -> sp.Fleet:
     try:
         return sp.Fleet.resume(path)
     except UsageError:
-        return sp.Fleet(FPL, features=NAMES[1:], row_norm=1.0, store=path, totals={"": FPL})
+        return sp.Fleet(FPL, features=NAMES, row_norm=1.0, store=path, totals={"": FPL})
 
 
 def digest(step: sp.FleetStep) -> str:
@@ -97,7 +97,7 @@ def break_off(folder: Path, times: int, rows: int) -> int:
 
 
 def check(folder: Path, rows: int) -> None:
-    alone = sp.Fleet(FPL, features=NAMES[1:], row_norm=1.0, totals={"": FPL})
+    alone = sp.Fleet(FPL, features=NAMES, row_norm=1.0, totals={"": FPL})
     for _ in alone.run(Numbers(rows), key="shop"):
         pass
     with sp.Fleet.resume(folder / "fleet.db") as fleet:

@@ -1,9 +1,12 @@
 """Durable fleets: resumed to the bit, whole commits, copies, moved tenants and what the files show."""
 
+import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from dataclasses import replace
 
@@ -25,6 +28,7 @@ from streampca.errors import (
     UsageError,
     WrongKeyError,
 )
+from streampca.rows.protocol import Position
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=7, horizon=100)
 ROWS = np.random.default_rng(0).normal(size=(600, 5))
@@ -350,3 +354,78 @@ def test_fleets_with_other_parameters_do_not_exchange_tenants(changed):
     one.push("a", ROWS[0])
     with pytest.raises(UsageError, match="other parameters"):
         other.take(one.hand_over(["a"], other.address))
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_fleet_killed_between_tombstone_and_packet(tmp_path, fold):
+    with fleet(tmp_path / "b.db", totals=None) as other:
+        address, child = other.address, os.fork()
+        if child == 0:  # the packet is committed, and never returned
+            one = fleet(tmp_path / "a.db", totals=None)
+            one.push_many(["x", "y"] * 10, ROWS[:20])
+            append = one._store.append
+            one._store.append = lambda *given: (append(*given), os.kill(os.getpid(), signal.SIGKILL))
+            one.hand_over(["x"], address)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        with sp.Fleet.resume(tmp_path / "a.db") as one:
+            if fold:
+                one._fold()
+            with pytest.raises(TenantRetiredError):
+                one.push("x", ROWS[0])
+            other.take(one.hand_over(["x"], address))
+            assert (other["x"].t, one["y"].t, list(one)) == (10, 10, ["y"])
+
+
+def test_tenants_need_no_thread_and_no_file(tmp_path):
+    def used():
+        return threading.active_count(), len(os.listdir("/proc/self/fd")), len(list(tmp_path.iterdir()))
+
+    with fleet(tmp_path / "fleet.db", totals=None) as one:
+        one.push(0, ROWS[0])
+        before = used()
+        one.push_many(list(range(1000)), np.ones((1000, 5)))
+        assert used() == before
+
+
+def test_one_fleet_a_partition_counts_redelivered_messages_once(tmp_path):
+    """Offsets are in the commit of their batch: the consumer's own come late, and a batch is delivered again."""
+    kafka = pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip install 'streampca[kafka]'")
+    producer = kafka.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+    servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
+    for i in range(300):  # a tenant is in one partition
+        producer.produce("sales", ROWS[i].tobytes(), key=f"shop-{i % 9}", partition=i % 3)
+    assert producer.flush(30) == 0
+    consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "g", "fetch.wait.max.ms": 20})
+    expected = fleet(None, totals=None)
+    expected.push_many([f"shop-{i % 9}" for i in range(300)], ROWS[:300])
+    for p in range(3):
+        path, at, delivered = tmp_path / f"{p}.db", 0, 0
+        while at < 100:  # killed after each batch; the offsets of the group lag by ten messages
+            with sp.Fleet.resume(path) if at else fleet(path, totals=None) as one:
+                assert (one.position.at if one.position else 0) == at
+                consumer.assign([kafka.TopicPartition("sales", p, max(0, at - 10))])
+                batch = consumer.consume(40, 30)
+                delivered += len(batch)
+                fresh = [message for message in batch if message.offset() >= at]
+                keys, rows = ([f(message) for message in fresh] for f in (kafka.Message.key, kafka.Message.value))
+                at = batch[-1].offset() + 1
+                where = Position(f"sales/{p}", at)
+                one.push_many([key.decode() for key in keys], [np.frombuffer(row) for row in rows], where)
+        assert delivered == 120
+        with sp.Fleet.resume(path) as one:
+            assert one.position == (f"sales/{p}", 100)
+            assert len(one) == 3
+            for key in one:
+                assert one[key].t == expected[key].t
+                mine, other = (each._tenants.sums[each._tenants.places[key]] for each in (one, expected))
+                assert np.array_equal(mine, other)
+    consumer.close()
+
+
+def test_a_batch_without_rows_moves_the_position(tmp_path):
+    with fleet(tmp_path / "fleet.db") as one:
+        one.push_many(KEYS[:20], ROWS[:20], Position("topic", 20))
+        assert one.push_many([], np.empty((0, 5)), Position("topic", 25)) == []
+    with sp.Fleet.resume(tmp_path / "fleet.db") as again:
+        assert again.position == ("topic", 25)
+        assert again.total().t == 20
