@@ -43,7 +43,7 @@ from streampca.rows.protocol import arrow_rows, column_runs
 from streampca.store.records import encode
 from streampca.store.store import Store
 from streampca.stream.absorb import Open, gathered
-from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
+from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark, chunk_rows
 from streampca.stream.executors import keep_memory
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
@@ -260,7 +260,8 @@ class _PartitionSums:
 
         _begin()
         partition = TaskContext.get().partitionId()
-        rows = gathered(chain.from_iterable(arrow_rows(batch, self.names) for batch in batches))
+        size = chunk_rows(len(self.names))
+        rows = gathered(chain.from_iterable(arrow_rows(batch, self.names, size) for batch in batches), size)
         # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
         for block in self.cutter.blocks(rows, (self.starts or {}).get(partition, 0)):
             release = ((block.first or 1) - 1) // self.cutter.release_every

@@ -309,8 +309,19 @@ def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK) -> Iterator
 
     Features are those of `column_runs`. A list that is missing or has another length is a row of nan.
     """
-    columns = []
-    for name, width in column_runs(names, batch.schema.names).items():
+    import pyarrow as pa
+
+    columns, runs = [], column_runs(names, batch.schema.names)
+    batch = batch.select(list(runs))
+    is_list = len(runs) == 1 != len(names)
+    if is_list or {pa.float32(), pa.float64()}.issuperset(batch.schema.types):
+        # A call for all columns: files may have few rows. And a slice at a time, which fits the cache.
+        for start in range(0, batch.num_rows, size):
+            part = batch.slice(start, size)
+            found = arrow_lists(part.column(0), len(names)) if is_list else part.to_tensor(null_to_nan=True)
+            yield np.asarray(found, dtype=np.float64)
+        return
+    for name, width in runs.items():
         column = batch.column(name)
         columns.append(arrow_lists(column, width) if width else arrow_floats(column)[:, None])
     # Transpose a tile at a time, which fits the cache.

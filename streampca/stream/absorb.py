@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import import_module
-from itertools import chain, takewhile
+from itertools import chain, repeat, takewhile
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -43,7 +43,7 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import encoded
 from streampca.rows.parquet import damage, read_batches
 from streampca.rows.protocol import Position, arrow_rows, column_runs, holds
-from streampca.stream.blocks import BlockCutter, BlockGram
+from streampca.stream.blocks import BlockCutter, BlockGram, chunk_rows
 from streampca.stream.engine import Engine
 from streampca.stream.executors import Executor, Here, Pool, finished
 from streampca.stream.step import Step
@@ -54,8 +54,6 @@ SOURCE = "absorb"
 _LOT, _FOOTER_THREADS = 256, 16
 #: Default rows of a task; fewer if there are few rows, and never so many that its blocks exceed some bytes.
 _TASK_ROWS, _LEAST_ROWS, _TASK_BYTES = 2**18, 2**14, 2**26
-#: Rows of small files that are admitted together: the overhead of a call is that of some hundred rows.
-_GATHERED = 4096
 #: CPU seconds of a release and of a row at 64 features, measured, to predict which of them takes longer.
 _RELEASE_SECONDS, _ROW_SECONDS, _LEAST_SECONDS = 4e-4, 9e-7, 10.0
 
@@ -114,17 +112,21 @@ class FooterReader:
     storage: Any  # pyarrow file system
 
     def __call__(self, paths: Sequence[str]) -> list[Footer | SourceError]:
+        accepted: list[Any] = []  # schemas: most files have that of the one before
         if self.storage.type_name == "local":
-            return [self._footer(path) for path in paths]
+            return [self._footer(path, accepted) for path in paths]
         with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
-            return list(threads.map(self._footer, paths))
+            return list(threads.map(self._footer, paths, repeat(accepted)))
 
-    def _footer(self, path: str) -> Footer | SourceError:
+    def _footer(self, path: str, accepted: list[Any]) -> Footer | SourceError:
         import pyarrow.parquet as pq
 
         try:
             with damage(path, "cannot be read as Parquet"), self.storage.open_input_file(path) as file:
                 found, size = pq.read_metadata(file), file.size()
+                footer = Footer(size, np.array([found.row_group(i).num_rows for i in range(found.num_row_groups)], int))
+                if accepted and found.schema.equals(accepted[-1]):
+                    return footer
                 schema = found.schema.to_arrow_schema()
                 names = schema.names
             runs = column_runs(self.columns, names)
@@ -137,9 +139,8 @@ class FooterReader:
                 wanted = f"lists of {width} numbers" if width else "numbers"
                 said = "shares its name with another" if names.count(name) > 1 else f"does not hold {wanted}"
                 return SourceError(path, f"column {name!r} {said}; choose with columns=")
-        return Footer(
-            size, np.array([found.row_group(i).num_rows for i in range(found.num_row_groups)], dtype=np.int64)
-        )
+        accepted.append(found.schema)
+        return footer
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,10 @@ class Plan:
     def run(self, task: Task) -> Result:
         """Return the blocks of a task. Pure: it may run again anywhere, and gives the same bits."""
         refused, bad = list[SourceError](), list[int]()
-        rows = gathered(read_pieces(self.storage, self.columns, task.pieces, refused))
+        rows = read_pieces(self.storage, self.columns, task.pieces, refused)
         with OneThread():  # other workers use the other cores
             # Invariant: blocks are cut at multiples of release_every of the stream, wherever tasks begin.
-            blocks = list(self.cutter.blocks(rows, task.before, bad))
+            blocks = list(self.cutter.blocks(gathered(rows, chunk_rows(len(self.columns))), task.before, bad))
         return Result(blocks, refused[0] if refused else None, task.place(bad[0]) if bad else None)
 
 
@@ -166,6 +167,7 @@ def read_pieces(
     """Yield the rows of some pieces. Where a file is damaged or has changed, end, and append the reason."""
     import pyarrow.parquet as pq
 
+    size = chunk_rows(len(columns))
     for piece in pieces:
         try:
             with damage(piece.path, "is damaged"), storage.open_input_file(piece.path) as opened:
@@ -175,21 +177,21 @@ def read_pieces(
                 skip, chosen = piece.skip, list(column_runs(columns, file.schema_arrow.names))
                 for batch in read_batches(file, chosen, range(piece.start, piece.stop)):
                     if batch.num_rows > skip:
-                        yield from arrow_rows(batch.slice(skip), columns)
+                        yield from arrow_rows(batch.slice(skip), columns, size)
                     skip = max(0, skip - batch.num_rows)
         except SourceError as problem:
             refused.append(problem)
             return
 
 
-def gathered(chunks: Iterable[FloatArray]) -> Iterator[FloatArray]:
-    """Join small successive chunks of rows."""
+def gathered(chunks: Iterable[FloatArray], least: int) -> Iterator[FloatArray]:
+    """Join successive chunks with fewer than ``least`` rows, such as those of small files."""
     held: list[FloatArray] = []
     size = 0
     for chunk in chunks:
         held.append(chunk)
         size += len(chunk)
-        if size >= _GATHERED:
+        if size >= least:
             yield held[0] if len(held) == 1 else np.concatenate(held)
             held, size = [], 0
     if held:
