@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.conversion import column_runs
 from streampca.errors import HorizonReachedError, StoreForkedError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
@@ -39,7 +40,7 @@ from streampca.processors.base import Algorithm
 from streampca.readers import pack, unpack
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
-from streampca.rows.protocol import arrow_rows, column_runs
+from streampca.rows.protocol import arrow_rows
 from streampca.store.records import encode
 from streampca.store.store import Store
 from streampca.stream.absorb import Open, gathered

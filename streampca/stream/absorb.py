@@ -27,6 +27,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from streampca.conversion import column_runs
 from streampca.errors import (
     BadParameterError,
     HorizonReachedError,
@@ -42,7 +43,7 @@ from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import encoded
 from streampca.rows.parquet import damage, read_batches
-from streampca.rows.protocol import Position, arrow_rows, column_runs, holds
+from streampca.rows.protocol import Position, arrow_rows, holds
 from streampca.stream.blocks import BlockCutter, BlockGram, chunk_rows
 from streampca.stream.engine import Engine
 from streampca.stream.executors import Executor, Here, Pool, finished
