@@ -55,6 +55,8 @@ SOURCE = "absorb"
 _LOT, _FOOTER_THREADS = 256, 16
 #: Default rows of a task; fewer if there are few rows, and never so many that its blocks exceed some bytes.
 _TASK_ROWS, _LEAST_ROWS, _TASK_BYTES = 2**18, 2**14, 2**26
+#: Share of the rows outside bounds or norm that is usual in a task, and the one that is conspicuous after such tasks.
+_USUAL, _CHANGED = 0.05, 0.5
 #: CPU seconds of a release and of a row at 64 features, measured, to predict which of them takes longer.
 _RELEASE_SECONDS, _ROW_SECONDS, _LEAST_SECONDS = 4e-4, 9e-7, 10.0
 
@@ -103,6 +105,14 @@ class Result(NamedTuple):
     blocks: list[BlockGram]
     refusal: SourceError | None  # why the rows after the blocks cannot be read
     bad: str | None  # place of the first bad row. Curator only
+    path: str  # of most of its rows
+
+    def share_outside(self) -> float:
+        """Return the share of the rows that exceed the norm, or the bounds of one feature. Curator only."""
+        counts = [block.counts for block in self.blocks]
+        clamped = sum((one.clamped for one in counts if one.clamped is not None), np.zeros(1))
+        outside = max(sum(one.scaled for one in counts), clamped.max())
+        return float(outside / max(1, sum(block.count for block in self.blocks)))
 
 
 @dataclass(frozen=True)
@@ -159,7 +169,8 @@ class Plan:
         with OneThread():  # other workers use the other cores
             # Invariant: blocks are cut at multiples of release_every of the stream, wherever tasks begin.
             blocks = list(self.cutter.blocks(gathered(rows, chunk_rows(len(self.columns))), task.before, bad))
-        return Result(blocks, refused[0] if refused else None, task.place(bad[0]) if bad else None)
+        place = task.place(bad[0]) if bad else None
+        return Result(blocks, refused[0] if refused else None, place, max(task.pieces, key=lambda one: one.kept).path)
 
 
 def read_pieces(
@@ -331,7 +342,7 @@ def absorb(
         check_count("executor", executor)
     pool = Pool(executor) if isinstance(executor, int) else None
     runner: Any = pool or executor or Here()
-    most = in_flight or (1 if executor is None else 2 * (getattr(runner, "workers", None) or os.cpu_count() or 1))
+    most = 1 if executor is None else in_flight or 2 * (getattr(runner, "workers", None) or os.cpu_count() or 1)
     try:
         files = Files.found(dataset, storage, columns or engine.now.admission.features, before, runner, most)
         if len(files.columns) != d:
@@ -378,6 +389,7 @@ def sums(
     ended, arrived = set[int](), 0  # finished tasks; all before ``arrived`` are
     refusals: dict[int, SourceError] = {}
     told, last = False, time.monotonic()
+    usual: float | None = None  # greatest share of rows outside, as long as it is small
 
     def room(unfinished: int) -> bool:
         return unfinished < most and opened.held + (unfinished + 1) * task_bytes <= memory
@@ -399,6 +411,13 @@ def sums(
         if result.bad is not None and not told:
             told = True
             logger.warning("%s could not be used, as it lacks a number (others may follow).", result.bad)
+        share = result.share_outside()
+        if usual is not None and share > _CHANGED > _USUAL > usual:
+            logger.warning(
+                "%.0f %% of the rows in and near %s exceed their bounds or row_norm, unlike those before: another unit of "
+                "measure?", 100.0 * share, result.path,
+            )  # fmt: skip
+        usual = max(usual or 0.0, share)
         if result.refusal is not None:
             refusals[number] = result.refusal
         overdue = engine.log is not None and time.monotonic() - last >= commit_every
