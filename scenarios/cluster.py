@@ -27,6 +27,7 @@ from cyclopts import App
 
 import streampca as sp
 from streampca import sources
+from streampca.stream.executors import Pool
 
 FILES, GROUP = 16, 2**16
 Releases = list[sp.Release]
@@ -72,10 +73,10 @@ def core_seconds() -> float:
     return sum(ticks[one] for one in below) / os.sysconf("SC_CLK_TCK")
 
 
-def ways_of(paths: list[Path], features: int, spark: Any) -> dict[str, Callable[[], Releases]]:
+def ways_of(paths: list[Path], features: int, spark: Any, pool: Any = None) -> dict[str, Callable[[], Releases]]:
     """The ways of rows of Parquet files into a stream by name, and ``single``, one process; each returns its releases.
 
-    ``spark`` is a session, or None.
+    ``spark`` is a session, or None; ``pool`` has the processes of the way ``pool``.
     """
     names = [f"x{j}" for j in range(features)]
 
@@ -96,8 +97,7 @@ def ways_of(paths: list[Path], features: int, spark: Any) -> dict[str, Callable[
         "single": single,
         "read": lambda: read(lambda _: []),
         "here": lambda: made(stream().absorb(paths)),
-        # The start of the processes is included.
-        "pool": lambda: made(stream().absorb(paths, 2)),
+        "pool": lambda: made(stream().absorb(paths, pool)),
     }
     if spark is None:
         return ways
@@ -152,7 +152,7 @@ def main(*, rows: int = 4_000_000, features: int = 64, passes: int = 3, ways: li
         paths, spark = write_files(Path(opened.enter_context(tempfile.TemporaryDirectory())), rows, features), None
         if set(asked) - {"here", "pool", "read"}:
             spark = opened.enter_context(session())
-        works = ways_of(paths, features, spark)
+        works = ways_of(paths, features, spark, opened.enter_context(Pool(2)))
         print(f"{rows} x {features}: rows per core-second, share of one process's, rows per second", flush=True)
         for name in asked:
             found = []

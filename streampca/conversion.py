@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -44,18 +44,39 @@ def as_floats(values: Any) -> FloatArray:
         return np.asarray(values, dtype=np.float64)
 
 
+def column_runs(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
+    """Return the columns that hold these features, in order, with the length of their lists; 0 for single numbers.
+
+    ``name[0]``, ``name[1]``, ... are the entries of a column of lists. Raises `KeyError` for a name without a column.
+    """
+    runs: dict[str, int] = {}
+    for name in names:
+        if name in known and name not in runs:
+            runs[name] = 0
+            continue
+        column, _, place = name.removesuffix("]").rpartition("[")
+        # In order and without gaps: a list is copied as a whole.
+        if column not in known or place != str(runs.get(column, 0)) or (column in runs and column != [*runs][-1]):
+            raise KeyError(name)
+        runs[column] = runs.get(column, 0) + 1
+    return runs
+
+
 def table_columns(
     labels: Sequence[Any], features: Sequence[str] | None, error: type[StreamPCAError]
 ) -> dict[str, Any]:  # fmt: skip
     """Return the labels of a table's columns by name, in the order of the features or else of the table.
 
-    Raises ``error`` unless the names are those of the features, each once.
+    Raises ``error`` unless the columns hold the features (`column_runs`), each once, and nothing else.
     """
     # Features have names of text; a frame may have labels of any type.
     named = {str(label): label for label in labels}
     if len(named) != len(labels):
         raise error(None, "two columns of the table have one name. Rename one of them")
-    wanted = dict.fromkeys(named if features is None else features)
+    try:
+        wanted = column_runs(named if features is None else features, named)
+    except KeyError:
+        wanted = dict.fromkeys(features or (), 0)
     if wanted.keys() != named.keys():
         lacks, others = listed(sorted(wanted.keys() - named.keys())), listed(sorted(named.keys() - wanted.keys()))
         raise error(None, f"the table lacks columns [{lacks}] and has others, [{others}]. Select the stream's columns")
@@ -63,16 +84,21 @@ def table_columns(
 
 
 def frame_values(
-    frame: Any, columns: Mapping[str, Any], error: type[StreamPCAError]
+    frame: Any, columns: Mapping[str, Any], error: type[StreamPCAError], features: Sequence[str] | None = None
 ) -> npt.NDArray[Any]:  # fmt: skip
     """Return columns of a pandas or polars frame, (n, d). Raises ``error`` at a column that does not hold numbers.
+
+    Where ``features`` are entries of lists, a list that is missing or has another length is a row of nan.
 
     One bad cell may determine the type of a pandas column, and spoils its own row only: a column of objects or text is
     returned unchanged, and complex numbers become nan.
     """
     arrays = []
-    for name, label in columns.items():
+    for (name, label), width in zip(columns.items(), column_runs(features or [*columns], columns).values(), strict=True):
         column = frame[label]
+        if width:
+            arrays.append(list_cells(column, width))
+            continue
         kind, values = getattr(column.dtype, "kind", ""), None
         if kind == "c":
             values = np.asarray(column)
@@ -88,7 +114,20 @@ def frame_values(
         if values is None or values.ndim != 1:  # polars has columns of arrays and structs
             raise error(None, NOT_NUMBERS.format(short(name), column.dtype))
         arrays.append(values)
-    return np.stack(arrays, axis=1)
+    return np.column_stack(arrays)
+
+
+def list_cells(column: Iterable[Any], width: int) -> FloatArray:
+    """Return lists or arrays of numbers as (n, width); rows of nan for other cells."""
+    cells = [*column]
+    rows = np.full((len(cells), width), np.nan)
+    for row, cell in zip(rows, cells, strict=True):
+        try:
+            if len(cell) == width and WARNED_OF.isdisjoint(map(type, cell)):
+                row[:] = as_floats(cell)
+        except (TypeError, ValueError, OverflowError):
+            row[:] = np.nan
+    return rows
 
 
 def is_frame(rows: Any) -> bool:

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.conversion import column_runs
 from streampca.errors import HorizonReachedError, StoreForkedError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
@@ -39,11 +40,11 @@ from streampca.processors.base import Algorithm
 from streampca.readers import pack, unpack
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
-from streampca.rows.protocol import arrow_rows, column_runs
+from streampca.rows.protocol import arrow_rows
 from streampca.store.records import encode
 from streampca.store.store import Store
 from streampca.stream.absorb import Open, gathered
-from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
+from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark, chunk_rows
 from streampca.stream.executors import keep_memory
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
@@ -260,7 +261,8 @@ class _PartitionSums:
 
         _begin()
         partition = TaskContext.get().partitionId()
-        rows = gathered(chain.from_iterable(arrow_rows(batch, self.names) for batch in batches))
+        size = chunk_rows(len(self.names))
+        rows = gathered(chain.from_iterable(arrow_rows(batch, self.names, size) for batch in batches), size)
         # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
         for block in self.cutter.blocks(rows, (self.starts or {}).get(partition, 0)):
             release = ((block.first or 1) - 1) // self.cutter.release_every

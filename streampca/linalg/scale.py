@@ -40,11 +40,13 @@ def check_row_norm(row_norm: Any) -> float:
 
 
 def in_norm(rows: FloatArray, row_norm: float) -> FloatArray:
-    """Return rows in units of ``row_norm``."""
+    """Return rows of finite numbers in units of ``row_norm``."""
     if row_norm == 1.0:
         return rows
     with np.errstate(over="ignore"):
-        return np.clip(rows * (1.0 / row_norm), -_LARGE, _LARGE)
+        scaled = rows * (1.0 / row_norm)
+    # Finite rows that become shorter stay finite.
+    return scaled if row_norm > 1.0 else np.clip(scaled, -_LARGE, _LARGE, out=scaled)
 
 
 def in_bounds(

@@ -404,7 +404,7 @@ class Admission:
         The array holds objects if a cell is no number.
         """
         columns = table_columns(table.columns, self.features, BadRowError)
-        return frame_values(table, columns, BadRowError)
+        return frame_values(table, columns, BadRowError, self.features)
 
     def ranges(self) -> tuple[FloatArray | None, FloatArray | None]:
         """Return middle and scale of the map ``(row - middle) * scale`` in units of row_norm; None without bounds."""

@@ -6,7 +6,7 @@ Any iterable of rows can be streamed; a `RowSource` is faster. `as_source` conve
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import numpy as np
 from streampca.conversion import (
     NOT_NUMBERS,
     arrow_reader,
+    column_runs,
     frame_values,
     is_arrow,
     is_frame,
@@ -202,36 +203,30 @@ def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence
         labels = list(rows.columns)
     elif is_arrow(rows):
         unread.append(arrow_reader(rows))  # the first reading uses this reader, as a stream can be read only once
-        labels, kinds = unread[0].schema.names, unread[0].schema.types
-        for name, kind in zip(labels, kinds, strict=True):
-            if not is_number(kind) and name not in beside:
-                raise SourceError(None, NOT_NUMBERS.format(short(name), kind))
+        labels = unread[0].schema.names
     else:
         return None
     if features is None:
         refuse_values(labels, "the table", NAME_THEM)
     labels = [label for label in labels if label not in beside]
     columns = table_columns(labels, features if labels else None, SourceError)
+    names = tuple(columns if features is None or not labels else features)
+    if not is_frame(rows):
+        known = dict(zip(unread[0].schema.names, unread[0].schema.types, strict=True))
+        for name, width in column_runs(names, columns).items():
+            if not holds(known[name], width):
+                raise SourceError(None, NOT_NUMBERS.format(short(name), known[name]))
 
-    def read_with(names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
+    def read_with(others: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
         if is_frame(rows):
             for start in range(0, len(rows), _BLOCK):
                 part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
-                yield frame_values(part, columns, SourceError), [list(part[name]) for name in names]
+                yield frame_values(part, columns, SourceError, names), [list(part[name]) for name in others]
         else:
             for batch in arrow_reader(unread.pop() if unread else rows):
-                yield from arrow_blocks_with(batch, tuple(columns), names)
+                yield from arrow_blocks_with(batch, names, others)
 
-    def read() -> Iterator[FloatArray]:
-        if is_frame(rows):
-            for start in range(0, len(rows), _BLOCK):
-                part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
-                yield frame_values(part, columns, SourceError)
-        else:
-            for batch in arrow_reader(unread.pop() if unread else rows):
-                yield from arrow_rows(batch, tuple(columns))
-
-    return Table(tuple(columns), None, read, read_with if beside else None)
+    return Table(names, None, lambda: (block for block, _ in read_with(())), read_with if beside else None)
 
 
 @dataclass(eq=False, repr=False)
@@ -269,9 +264,10 @@ def arrow_blocks_with(
     batch: Any, columns: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
     """Yield the columns of an Arrow batch as numbers, with the values of the columns ``names``."""
-    if batch.num_rows:
-        rows = np.concatenate([*arrow_rows(batch, columns)])
-        yield rows, [batch.column(name).to_pylist() for name in names]
+    start = 0
+    for rows in arrow_rows(batch, columns):
+        yield rows, [batch.column(name).slice(start, len(rows)).to_pylist() for name in names]
+        start += len(rows)
 
 
 def holds(kind: Any, width: int) -> bool:
@@ -286,31 +282,24 @@ def holds(kind: Any, width: int) -> bool:
     )
 
 
-def column_runs(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
-    """Return the columns that hold these features, in order, with the length of their lists; 0 for single numbers.
-
-    ``name[0]``, ``name[1]``, ... are the entries of a column of lists. Raises `KeyError` for a name without a column.
-    """
-    runs: dict[str, int] = {}
-    for name in names:
-        if name in known and name not in runs:
-            runs[name] = 0
-            continue
-        column, _, place = name.removesuffix("]").rpartition("[")
-        # In order and without gaps: a list is copied as a whole.
-        if column not in known or place != str(runs.get(column, 0)) or (column in runs and column != [*runs][-1]):
-            raise KeyError(name)
-        runs[column] = runs.get(column, 0) + 1
-    return runs
-
-
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK) -> Iterator[FloatArray]:
     """Yield the features of an Arrow batch as (n, d) blocks, n <= size; nan for missing values.
 
     Features are those of `column_runs`. A list that is missing or has another length is a row of nan.
     """
-    columns = []
-    for name, width in column_runs(names, batch.schema.names).items():
+    import pyarrow as pa
+
+    columns, runs = [], column_runs(names, batch.schema.names)
+    batch = batch.select(list(runs))
+    is_list = len(runs) == 1 != len(names)
+    if is_list or {pa.float32(), pa.float64()}.issuperset(batch.schema.types):
+        # A call for all columns: files may have few rows. And a slice at a time, which fits the cache.
+        for start in range(0, batch.num_rows, size):
+            part = batch.slice(start, size)
+            found = arrow_lists(part.column(0), len(names)) if is_list else part.to_tensor(null_to_nan=True)
+            yield np.asarray(found, dtype=np.float64)
+        return
+    for name, width in runs.items():
         column = batch.column(name)
         columns.append(arrow_lists(column, width) if width else arrow_floats(column)[:, None])
     # Transpose a tile at a time, which fits the cache.

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import import_module
-from itertools import chain, takewhile
+from itertools import chain, repeat, takewhile
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -27,6 +27,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from streampca.conversion import column_runs
 from streampca.errors import (
     BadParameterError,
     HorizonReachedError,
@@ -42,8 +43,8 @@ from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import encoded
 from streampca.rows.parquet import damage, read_batches
-from streampca.rows.protocol import Position, arrow_rows, column_runs, holds
-from streampca.stream.blocks import BlockCutter, BlockGram
+from streampca.rows.protocol import Position, arrow_rows, holds
+from streampca.stream.blocks import BlockCutter, BlockGram, chunk_rows
 from streampca.stream.engine import Engine
 from streampca.stream.executors import Executor, Here, Pool, finished
 from streampca.stream.step import Step
@@ -54,8 +55,8 @@ SOURCE = "absorb"
 _LOT, _FOOTER_THREADS = 256, 16
 #: Default rows of a task; fewer if there are few rows, and never so many that its blocks exceed some bytes.
 _TASK_ROWS, _LEAST_ROWS, _TASK_BYTES = 2**18, 2**14, 2**26
-#: Rows of small files that are admitted together: the overhead of a call is that of some hundred rows.
-_GATHERED = 4096
+#: Share of the rows outside bounds or norm that is usual in a task, and the one that is conspicuous after such tasks.
+_USUAL, _CHANGED = 0.05, 0.5
 #: CPU seconds of a release and of a row at 64 features, measured, to predict which of them takes longer.
 _RELEASE_SECONDS, _ROW_SECONDS, _LEAST_SECONDS = 4e-4, 9e-7, 10.0
 
@@ -104,6 +105,14 @@ class Result(NamedTuple):
     blocks: list[BlockGram]
     refusal: SourceError | None  # why the rows after the blocks cannot be read
     bad: str | None  # place of the first bad row. Curator only
+    path: str  # of most of its rows
+
+    def share_outside(self) -> float:
+        """Return the share of the rows that exceed the norm, or the bounds of one feature. Curator only."""
+        counts = [block.counts for block in self.blocks]
+        clamped = sum((one.clamped for one in counts if one.clamped is not None), np.zeros(1))
+        outside = max(sum(one.scaled for one in counts), clamped.max())
+        return float(outside / max(1, sum(block.count for block in self.blocks)))
 
 
 @dataclass(frozen=True)
@@ -114,17 +123,21 @@ class FooterReader:
     storage: Any  # pyarrow file system
 
     def __call__(self, paths: Sequence[str]) -> list[Footer | SourceError]:
+        accepted: list[Any] = []  # schemas: most files have that of the one before
         if self.storage.type_name == "local":
-            return [self._footer(path) for path in paths]
+            return [self._footer(path, accepted) for path in paths]
         with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
-            return list(threads.map(self._footer, paths))
+            return list(threads.map(self._footer, paths, repeat(accepted)))
 
-    def _footer(self, path: str) -> Footer | SourceError:
+    def _footer(self, path: str, accepted: list[Any]) -> Footer | SourceError:
         import pyarrow.parquet as pq
 
         try:
             with damage(path, "cannot be read as Parquet"), self.storage.open_input_file(path) as file:
                 found, size = pq.read_metadata(file), file.size()
+                footer = Footer(size, np.array([found.row_group(i).num_rows for i in range(found.num_row_groups)], int))
+                if accepted and found.schema.equals(accepted[-1]):
+                    return footer
                 schema = found.schema.to_arrow_schema()
                 names = schema.names
             runs = column_runs(self.columns, names)
@@ -137,9 +150,8 @@ class FooterReader:
                 wanted = f"lists of {width} numbers" if width else "numbers"
                 said = "shares its name with another" if names.count(name) > 1 else f"does not hold {wanted}"
                 return SourceError(path, f"column {name!r} {said}; choose with columns=")
-        return Footer(
-            size, np.array([found.row_group(i).num_rows for i in range(found.num_row_groups)], dtype=np.int64)
-        )
+        accepted.append(found.schema)
+        return footer
 
 
 @dataclass(frozen=True)
@@ -153,11 +165,12 @@ class Plan:
     def run(self, task: Task) -> Result:
         """Return the blocks of a task. Pure: it may run again anywhere, and gives the same bits."""
         refused, bad = list[SourceError](), list[int]()
-        rows = gathered(read_pieces(self.storage, self.columns, task.pieces, refused))
+        rows = read_pieces(self.storage, self.columns, task.pieces, refused)
         with OneThread():  # other workers use the other cores
             # Invariant: blocks are cut at multiples of release_every of the stream, wherever tasks begin.
-            blocks = list(self.cutter.blocks(rows, task.before, bad))
-        return Result(blocks, refused[0] if refused else None, task.place(bad[0]) if bad else None)
+            blocks = list(self.cutter.blocks(gathered(rows, chunk_rows(len(self.columns))), task.before, bad))
+        place = task.place(bad[0]) if bad else None
+        return Result(blocks, refused[0] if refused else None, place, max(task.pieces, key=lambda one: one.kept).path)
 
 
 def read_pieces(
@@ -166,6 +179,7 @@ def read_pieces(
     """Yield the rows of some pieces. Where a file is damaged or has changed, end, and append the reason."""
     import pyarrow.parquet as pq
 
+    size = chunk_rows(len(columns))
     for piece in pieces:
         try:
             with damage(piece.path, "is damaged"), storage.open_input_file(piece.path) as opened:
@@ -175,21 +189,21 @@ def read_pieces(
                 skip, chosen = piece.skip, list(column_runs(columns, file.schema_arrow.names))
                 for batch in read_batches(file, chosen, range(piece.start, piece.stop)):
                     if batch.num_rows > skip:
-                        yield from arrow_rows(batch.slice(skip), columns)
+                        yield from arrow_rows(batch.slice(skip), columns, size)
                     skip = max(0, skip - batch.num_rows)
         except SourceError as problem:
             refused.append(problem)
             return
 
 
-def gathered(chunks: Iterable[FloatArray]) -> Iterator[FloatArray]:
-    """Join small successive chunks of rows."""
+def gathered(chunks: Iterable[FloatArray], least: int) -> Iterator[FloatArray]:
+    """Join successive chunks with fewer than ``least`` rows, such as those of small files."""
     held: list[FloatArray] = []
     size = 0
     for chunk in chunks:
         held.append(chunk)
         size += len(chunk)
-        if size >= _GATHERED:
+        if size >= least:
             yield held[0] if len(held) == 1 else np.concatenate(held)
             held, size = [], 0
     if held:
@@ -328,7 +342,7 @@ def absorb(
         check_count("executor", executor)
     pool = Pool(executor) if isinstance(executor, int) else None
     runner: Any = pool or executor or Here()
-    most = in_flight or (1 if executor is None else 2 * (getattr(runner, "workers", None) or os.cpu_count() or 1))
+    most = 1 if executor is None else in_flight or 2 * (getattr(runner, "workers", None) or os.cpu_count() or 1)
     try:
         files = Files.found(dataset, storage, columns or engine.now.admission.features, before, runner, most)
         if len(files.columns) != d:
@@ -375,6 +389,7 @@ def sums(
     ended, arrived = set[int](), 0  # finished tasks; all before ``arrived`` are
     refusals: dict[int, SourceError] = {}
     told, last = False, time.monotonic()
+    usual: float | None = None  # greatest share of rows outside, as long as it is small
 
     def room(unfinished: int) -> bool:
         return unfinished < most and opened.held + (unfinished + 1) * task_bytes <= memory
@@ -396,6 +411,13 @@ def sums(
         if result.bad is not None and not told:
             told = True
             logger.warning("%s could not be used, as it lacks a number (others may follow).", result.bad)
+        share = result.share_outside()
+        if usual is not None and share > _CHANGED > _USUAL > usual:
+            logger.warning(
+                "%.0f %% of the rows in and near %s exceed their bounds or row_norm, unlike those before: another unit of "
+                "measure?", 100.0 * share, result.path,
+            )  # fmt: skip
+        usual = max(usual or 0.0, share)
         if result.refusal is not None:
             refusals[number] = result.refusal
         overdue = engine.log is not None and time.monotonic() - last >= commit_every

@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # processes of a pool do not need these modules
     from streampca.release.release import Release
     from streampca.release.scoring import Scoring
 
-#: Rows admitted at a time, so that a block of any size requires little memory.
-_CHUNK = 4096
+#: Numbers and rows that are admitted at a time, so that the passes over them find them in the cache.
+_CHUNK_NUMBERS, _LEAST_CHUNK, _MOST_CHUNK = 2**16, 1024, 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +137,11 @@ def block_reward(high: IntArray, low: IntArray, n_features: int, scoring: Scorin
     return total
 
 
+def chunk_rows(n_features: int) -> int:
+    """Return how many rows are admitted at a time. Each call has the overhead of some hundred numbers a feature."""
+    return min(_MOST_CHUNK, max(_LEAST_CHUNK, _CHUNK_NUMBERS // n_features))
+
+
 @lru_cache(maxsize=8)  # keyed by identity: an admission is immutable, and a driver needs its mark for each block
 def admission_mark(admission: Admission) -> str:
     """Return a digest of the map from rows to the unit ball: equal if every good row has the same image. Public.
@@ -220,9 +225,10 @@ class BlockCutter:
         # Blocks end where releases are due, so that no block has to be split after it was summed.
         mark = admission_mark(self.admission)
         gram, first, counts = None, rows + 1, NO_COUNTS
+        most = chunk_rows(self.admission.known_features())
         for chunk in chunks:
-            for start in range(0, len(chunk), _CHUNK):
-                admitted, marks = self.admission.block(chunk[start : start + _CHUNK], rows + 1)
+            for start in range(0, len(chunk), most):
+                admitted, marks = self.admission.block(chunk[start : start + most], rows + 1)
                 if bad is not None and not bad and marks.reasons is not None:
                     bad.append(rows + 1 + int(np.argmax(marks.reasons >= 0)))
                 place = 0

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import multiprocessing
 import os
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from streampca.errors import AbsorbInterruptedError, StreamPCAError
+from streampca.errors import AbsorbInterruptedError, StreamPCAError, StreamPCAWarning
 from streampca.linalg.threads import one_blas_thread
 
 T = TypeVar("T")
 R = TypeVar("R")
+# Successive looks that find no worker at work, and seconds from the first task, until that is worth a warning.
+_LOOKS, _PATIENCE = 32, 10.0
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -80,13 +85,19 @@ def finished(
 ) -> Iterator[tuple[int, R]]:
     """Yield numbers of items and their results as they are finished. Submit while there is ``room`` for the unfinished.
 
-    Raises `AbsorbInterruptedError` if a worker fails. Closing the iterator cancels what has not begun.
+    Raises `AbsorbInterruptedError` if a worker fails, and warns if workers wait for tasks. Closing the iterator cancels what has not begun.
     """
     waiting, unfinished = enumerate(items), dict[Future[R], int]()
     done: SimpleQueue[Future[R]] = SimpleQueue()
     following = next(waiting, None)
+    since, looks = time.monotonic(), 0
     try:
         while True:
+            # Looks at which all workers had ended while tasks were left.
+            looks = looks + 1 if following is not None and unfinished and done.qsize() == len(unfinished) else 0
+            if looks >= _LOOKS and time.monotonic() - since > _PATIENCE:
+                warnings.warn("workers are idle; raise in_flight", StreamPCAWarning, stacklevel=4)
+                since = math.inf
             while following is not None and (not unfinished or room(len(unfinished))):
                 future = executor.submit(fn, following[1])
                 unfinished[future] = following[0]

@@ -1,6 +1,6 @@
 """Parquet files through executors: the releases of one process, bit for bit, whatever the tasks and their order.
 
-A curator that is killed 40 times: ``pytest -m long tests/stream/test_absorb.py``.
+A curator that is killed 40 times, and workers of Dask, 20 times: ``pytest -m long tests/stream/test_absorb.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -32,12 +32,14 @@ from streampca.errors import (
     HorizonReachedError,
     SourceError,
     StoreForkedError,
+    StreamPCAWarning,
     UsageError,
 )  # fmt: skip
 from streampca.ray import RayExecutor
 from streampca.rows.protocol import arrow_rows
 from streampca.sources.parquet import from_parquet
 from streampca.store.database import Database
+from streampca.stream.executors import Here
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampca[parquet]'")
 ds = pytest.importorskip("pyarrow.dataset")
@@ -129,18 +131,33 @@ def test_loky(files: list[Path]) -> None:
         assert of_steps(stream().absorb(files, pool, rows_per_task=300)) == single(files)
 
 
-@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore")  # of its own: sockets are left to the garbage collector
-def test_dask_with_a_worker_that_is_killed(files: list[Path]) -> None:
+@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.ci), pytest.param(20, marks=pytest.mark.long)])
+def test_dask_with_workers_that_are_killed_at_random(tmp_path: Path, kills: int) -> None:
     distributed = pytest.importorskip("distributed", reason="needs pip install distributed")
+    import dask
+
+    rows, draw, killed = np.random.default_rng(4).normal(size=(10_000 * kills, D)) / 5.0, random.Random(kills), 0
+    data = [write(tmp_path / f"{i}.parquet", part, group=100) for i, part in enumerate(np.array_split(rows, 7))]
+    options = {"algorithm": sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=EVERY, horizon=2**20)}
+    options |= {"features": NAMES, "row_norm": 2.0, "seed": 5}
+    out = sp.Stream(**options, store=sp.Store(tmp_path / "run.db"))
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
-    with cluster, distributed.Client(cluster) as client:
-        victim, made = next(iter(client.run(os.getpid).values())), []
-        for i, step in enumerate(stream().absorb(files, client.get_executor(), rows_per_task=50, in_flight=4)):
-            if i == 5:
-                os.kill(victim, signal.SIGKILL)
-            made += of_steps([step])
-    assert made == single(files)
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 2 * kills}),
+        cluster,
+        distributed.Client(cluster) as client,
+    ):
+        following = 20
+        for i, _ in enumerate(out.absorb(data, client.get_executor(), rows_per_task=100, in_flight=6)):
+            if i >= following and killed < kills:
+                pids = [*client.run(os.getpid, on_error="ignore").values()]
+                with suppress(ProcessLookupError):
+                    os.kill(draw.choice(pids), signal.SIGKILL)
+                    killed, following = killed + 1, i + draw.randrange(1, 2 * 90)
+    out.close()
+    assert killed == kills
+    assert released(tmp_path / "run.db") == texts(sp.Stream(**options).push_many(rows).releases)
 
 
 def test_ray(files: list[Path], monkeypatch) -> None:
@@ -246,6 +263,31 @@ def test_the_curator_is_told_which_row_lacks_a_number(files: list[Path], caplog)
     ]
 
 
+def test_the_curator_is_told_of_another_unit_of_measure(files: list[Path], caplog) -> None:
+    rows = np.random.default_rng(2).normal(size=(1000, D)) / 5.0
+    for scale, file in ((1.0, files[0]), (1000.0, files[3]), (1000.0, files[4])):
+        write(file, scale * rows)
+    for options in ({}, {"row_norm": None, "bounds": (-2.0, 2.0)}):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "streampca.curator"):
+            list(stream(**options).absorb(files, rows_per_task=100))
+        (said,) = (record.getMessage() for record in caplog.records)
+        assert said.startswith("100 % of the rows" if not options else "")
+        assert f"rows in and near {files[3]} exceed their bounds or row_norm" in said
+
+
+def test_idle_workers_are_reported_once(files: list[Path], monkeypatch) -> None:
+    class Instant(Here):
+        workers = 2
+
+    monkeypatch.setattr("streampca.stream.executors._PATIENCE", 0.0)
+    monkeypatch.setattr("streampca.stream.executors._LOOKS", 4)
+    with pytest.warns(StreamPCAWarning, match="workers are idle; raise in_flight") as said:
+        list(stream().absorb(files, Instant(), rows_per_task=1))
+    assert len(said) == 1
+    list(stream().absorb(files, rows_per_task=1, in_flight=4))  # one process has no idle workers
+
+
 def test_memory_is_bounded_behind_a_task_that_is_late(files: list[Path]) -> None:
     """The first task ends last of those that may run."""
     block, ran, go = 16 * 21, [], threading.Event()
@@ -323,8 +365,12 @@ def test_errors_before_any_row(files: list[Path], options, dataset, call, error,
 
 def test_a_selection_is_refused(files: list[Path]) -> None:
     data = ds.dataset([str(path) for path in files])
-    with pytest.raises(BadParameterError, match="write the selection first, or use stream"):
-        next(stream().absorb(data.filter(ds.field("x0") > 0)))
+    kind, local = ds.ParquetFileFormat(), fs.LocalFileSystem()
+    part = kind.make_fragment(str(files[0]), local, partition_expression=ds.field("x0") == 1.0)
+    parts = ds.FileSystemDataset([part], data.schema, kind, local)
+    for selection in (data.filter(ds.field("x0") > 0), parts):
+        with pytest.raises(BadParameterError, match="write the selection first, or use stream"):
+            next(stream().absorb(selection))
 
 
 def test_no_rows(tmp_path: Path) -> None:
@@ -360,6 +406,30 @@ def test_columns_of_lists_are_features(tmp_path: Path) -> None:
         next(stream(features=["x0", "e[0]", "e[1]", "e[2]"]).absorb(tmp_path / "fixed.parquet"))
     with pytest.raises(SourceError, match=r"no column for the feature 'e\[2\]'"):
         next(stream(features=["x0", "e[0]", "e[2]"]).absorb(tmp_path / "fixed.parquet"))
+
+
+def test_embeddings_have_one_digest_at_every_door(tmp_path: Path) -> None:
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    rows = np.random.default_rng(3).normal(size=(120, 768)).astype(np.float32)
+    names = [f"e[{i}]" for i in range(768)]
+    cells: list[np.ndarray | None] = [*rows]
+    cells[7], cells[9] = None, rows[9][:700]
+    rows[[7, 9]] = np.nan
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 768)
+    tables = {
+        "arrow": pa.table({"e": flat}), "ragged": pa.table({"e": pa.array(cells)}),
+        "pandas": pd.DataFrame({"e": cells}), "polars": pl.DataFrame({"e": flat}),
+    }  # fmt: skip
+    expected = texts(stream(features=names).push_many(rows).releases)
+    assert len(expected) == 1
+    for kind, table in tables.items():
+        assert texts(stream(features=names).push_many(table).releases) == expected, kind
+        assert of_steps(stream(features=names).run(table)) == expected, kind
+    for kind in ("arrow", "ragged"):
+        pq.write_table(tables[kind], tmp_path / f"{kind}.parquet")
+        assert of_steps(stream(features=names).absorb(tmp_path / f"{kind}.parquet")) == expected, kind
+    with pytest.raises(SourceError, match="does not hold numbers"):
+        next(stream(features=names[:9]).run(tables["arrow"]))
 
 
 _CURATOR = """
