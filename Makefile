@@ -14,10 +14,16 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-ci test-numpy test-sanitized test-lowest test-edits test-killed audit-share lint bench profile \
   audit sbom docs release clean
 
-$(STAMP): pyproject.toml hatch_build.py streampca/_native/module.c streampca/_native/kernels.h streampca/_native/plan.h
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+# An environment, and the project with its extras in it. uv installs in seconds what takes pip minutes.
+define install
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --quiet --editable '.[$(2)]'
 	touch $@
+endef
+
+$(STAMP): pyproject.toml hatch_build.py streampca/_native/module.c streampca/_native/kernels.h streampca/_native/plan.h
+	$(call install,$(VENV),$(EXTRAS))
 
 demo: $(STAMP)
 	$(BIN)/streampca demo
@@ -94,13 +100,9 @@ sbom: $(STAMP)
 	$(BIN)/uvx --quiet --from cyclonedx-bom cyclonedx-py environment $(VENV) --output-file out/sbom.json
 
 $(VENV)-docs/.installed: pyproject.toml hatch_build.py
-	$(PYTHON) -m venv $(VENV)-docs
-	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check uv
-	VIRTUAL_ENV=$(VENV)-docs $(VENV)-docs/bin/uv pip install --quiet --editable '.[docs]'
-	touch $@
+	$(call install,$(VENV)-docs,docs)
 
 # The pages of docs/ into out/site: warnings are errors, and code is run. Outputs of unchanged pages are in out/docs-run.
-# They have an environment of their own: that of the tests takes two minutes.
 docs: $(VENV)-docs/.installed
 	$(VENV)-docs/bin/python -m sphinx -q -W --keep-going -j auto docs out/site
 
