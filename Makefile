@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 # Modules are compiled once, not by every process of the tests, also where the environment asks for that.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ci test-numpy test-sanitized test-lowest test-edits test-killed audit-share lint bench profile \
+.PHONY: demo test test-ci test-numpy test-python test-sanitized test-lowest test-edits test-killed audit-share lint bench profile \
   audit sbom docs release clean
 
 # An environment, and the project with its extras in it. uv installs in seconds what takes pip minutes.
@@ -41,6 +41,12 @@ UNIT_TESTS := $(addprefix tests/,native linalg privacy matrix_factorization mech
 # The unit tests as they run where nothing is compiled.
 test-numpy: $(STAMP)
 	STREAMPCA_KERNELS=numpy $(BIN)/python -m pytest -n auto $(UNIT_TESTS) tests/stream tests/regret
+
+# What may differ in another Python: the unit tests, interrupts and threads, and the ways of rows into a stream. The
+# rest is that of numpy, of SQLite, or of pages.
+DOORS := $(addprefix tests/,core cli facade integrations neighbours release rows sources stream)
+test-python: $(STAMP)
+	$(BIN)/python -m pytest -n auto $(UNIT_TESTS) $(DOORS) tests/test_*.py
 
 # The compiled kernels under AddressSanitizer and UndefinedBehaviorSanitizer: their tests, and CALLS random calls.
 CALLS ?= 50000
