@@ -3,8 +3,6 @@
 The format of their files is in `scenarios/README.md`.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import operator

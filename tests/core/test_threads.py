@@ -3,8 +3,6 @@
 Forks happen in an interpreter of their own, where every warning is an error: this file is its script.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Private range and clipped mean of gradients: votes, sensitivity, noise and planted bugs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -6,8 +6,6 @@ A case is a function of the seed and its number: the same door, table and edit w
 ``--case 1234``.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import sys

@@ -1,7 +1,5 @@
 """Oja, and Private Oja: accuracy, exact sensitivity, schedules, memory."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """PrivateSketch: exact sensitivity, exact sums, estimates, captured shares."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

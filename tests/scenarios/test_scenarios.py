@@ -42,7 +42,6 @@ at_most = { run = "two", factor = 2.0, margin = 1.0 }
 """
 
 OWN = """
-from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 

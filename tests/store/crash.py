@@ -12,8 +12,6 @@ of its own that stands for the world: no two reports may differ, and each must b
 ``--chunk 256``, snapshots are kept in several chunks, as very large ones are.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

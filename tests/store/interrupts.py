@@ -1,7 +1,5 @@
 """Do something at one line of a call, or break it off at each of its lines in turn, for tests."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Blocks of rows as exact Gram matrices: merging them in any way gives the same bits, and so do releases."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import pairwise
 from typing import Any

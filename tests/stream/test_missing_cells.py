@@ -1,7 +1,5 @@
 """Missing cells: filled, corrected by shares, and the same release at every door."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sqlite3
