@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from functools import partial
 import numpy as np
 import pytest
 from golden_cases import BUDGET, STREAMS, D, ball
+from interrupts import forked
 
 import streampca as sp
 
@@ -106,19 +106,6 @@ def test_threads_at_the_horizon_get_a_clear_error() -> None:
 
 
 # -- forks while another thread is at work ---------------------------------------------------------------
-
-
-def forked(work: Callable[[], None]) -> int:
-    """Do something in a child, which ends with 0, or with 1 if it raised."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    return child
 
 
 def fork_while_a_thread_pushes(forks: int = 20) -> None:

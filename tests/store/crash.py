@@ -28,6 +28,7 @@ from typing import Literal
 
 import numpy as np
 from cyclopts import App
+from interrupts import forked
 
 import streampca as sp
 from streampca.errors import StoreCorruptError, StoreLockedError, StoreUnwritableError, UsageError
@@ -100,17 +101,6 @@ class Run:
         assert stored == sorted(expected.items()), "a release was lost, doubled or changed"
         with sp.Ledger(self.ledger) as ledger:
             assert len(ledger.balance("rows").entries) == 1, "the ledger was not debited once"
-
-
-def child(work: Callable[[], object]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = ended(work)
-        finally:
-            os._exit(code)
-    return pid
 
 
 def ended(work: Callable[[], object]) -> int:
@@ -192,7 +182,7 @@ def until_done(run: Run, how: str, draw: random.Random, left: int, pause: float)
         done += 1
     while True:
         if how == "stop":
-            return stopped(run, child(partial(run.live, draw.randrange(2**30))), draw, left, pause)
+            return stopped(run, forked(partial(run.live, draw.randrange(2**30))), draw, left, pause)
         size = max(p.stat().st_size for p in run.path.parent.iterdir())
         limit, last, choice = size + draw.randrange(1, 400_000), done >= left, draw.randrange(2**30)
 
@@ -202,7 +192,7 @@ def until_done(run: Run, how: str, draw: random.Random, left: int, pause: float)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             run.live(choice)
 
-        pid = child(work)
+        pid = forked(lambda work=work: os._exit(ended(work)))
         if how in ("kill", "begin") and not last:
             time.sleep(draw.uniform(0.0, 0.12 if how == "kill" else 0.04))
             with contextlib.suppress(ProcessLookupError):
