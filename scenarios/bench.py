@@ -1,7 +1,5 @@
 """Speed beside other libraries: ``python scenarios/bench.py [SUITE ...]``, see ``--help``."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

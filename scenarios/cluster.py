@@ -9,8 +9,6 @@ streampca: a ``mapInArrow`` that only counts the rows that it is given. Every wa
 for bit.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

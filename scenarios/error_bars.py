@@ -4,8 +4,6 @@
 ``python scenarios/run.py error_bars`` checks it. Rows are fixed, and public.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

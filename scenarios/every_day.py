@@ -5,8 +5,6 @@ killed twice with SIGKILL, and resumed. Its releases are those of a run that not
 `streampca registry` then writes the record of the run. The guide is ``docs/howto/publish_every_day.md``.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -8,8 +8,6 @@ are scaled to norm 1, shifted by the mean and cut to norm 1. Captured is the sha
 the mean, for these eigenvalues. Medians over seeds. 4096 features take some minutes and 1 GB.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

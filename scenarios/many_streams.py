@@ -5,8 +5,6 @@ blocks of calls, in CPU microseconds a row: other programs only add to them. The
 that of the disk, too.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

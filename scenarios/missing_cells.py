@@ -6,8 +6,6 @@ of the best three-dimensional subspace's variance about the mean of the *whole* 
 largest over columns, in percent of their range. Medians over seeds, at delta 1e-7. Under a minute.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -4,8 +4,6 @@
 ``pip install diffprivlib==0.6.6 "scikit-learn<1.6" "opendp[scikit-learn]==0.16.0" randomgen``.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import math
 import signal

@@ -5,8 +5,6 @@ of a person with the noise for one row, and the share of the best subspace's ene
 compared with a bar. With ``one``, also of one release with a common weight (`GaussianCovariance`).
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -7,8 +7,6 @@ is also measured as hand-made bounds scale all rows: other scales are another qu
 Means over seeds.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -4,8 +4,6 @@
 `SECTIONS`, only those. Other scenarios take their tables, and the functions that format them, from this file.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import runpy
 import sys

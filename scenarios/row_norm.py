@@ -4,8 +4,6 @@
 row_norm`` checks the figures. Loss is 1 - captured, of the variance of all rows about their mean, none of them clipped.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

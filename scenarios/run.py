@@ -1,7 +1,5 @@
 """Run a scenario, or list them: ``python scenarios/run.py [NAME] [--rows N]``."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 

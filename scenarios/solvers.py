@@ -4,8 +4,6 @@
 solvers`` checks the figures.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

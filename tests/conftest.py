@@ -4,13 +4,13 @@ import gc
 import os
 import re
 import sys
-import traceback
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from interrupts import forked
 
 from streampca import _native
 
@@ -51,20 +51,7 @@ def compiled_kernels() -> Iterator[None]:
 def in_child() -> Callable[[Callable[[], object]], int]:
     """Does something in a child process and gives its exit status: 0, or 1 if it raised."""
 
-    def status(work: Callable[[], object]) -> int:
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                work()
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-    return status
+    return lambda work: os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1])
 
 
 @pytest.fixture

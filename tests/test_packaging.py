@@ -1,7 +1,5 @@
 """What an installer and an index see: one version, one address, types, and files that belong in a wheel."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

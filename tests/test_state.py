@@ -1,7 +1,5 @@
 """Labels of configurations, where whatever differs in a field draws other noise; snapshots of states."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import json

@@ -4,8 +4,6 @@
 to the table. No other software here is private.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Alternating measurement: contenders run in turn, and medians and ratios are taken over the same rounds."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

@@ -1,4 +1,4 @@
-"""CI's share of the audit: a fifth of all cases, sampled by the commit, and of what the change touched as many as fit.
+"""CI's share of the audit: about a tenth of all cases, of what the change touched first, then sampled by the commit.
 
 ``python tests/auditing/ci_share.py [BASE]`` audits them and exits with 1 if one does not hold. BASE is the commit that
 the change is measured from (by default the parent of HEAD). Which cases run depends on the commit and on its
@@ -18,9 +18,9 @@ from streampca.auditing.instrument import audit_case
 from streampca.auditing.suite import NUMBERS
 
 ROOT = Path(__file__).parents[2]
-#: CPU seconds of all cases together.
+#: Estimated seconds of all cases together. On a busy machine they take more than twice as long.
 SECONDS = 200.0
-#: One case in this number is sampled.
+#: One case in this number is sampled, as long as they fit.
 SHARE = 5
 #: Folders whose files belong to the algorithms that import them. Any other file is everybody's.
 OWN = ("processors", "papers", "mechanisms", "matrix_factorization")

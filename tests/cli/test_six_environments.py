@@ -6,8 +6,6 @@ values in both: what remains different in exit status, standard output, standard
 the rows otherwise than through noise.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Every matrix factorization: it is what its matrices say, in law, in privacy and in its running form."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every mechanism: what its users and `Tumbling` rely on. New mechanisms join `CASES`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 

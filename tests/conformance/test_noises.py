@@ -1,7 +1,5 @@
 """What every noise of `PrivateFPL` promises. A new one joins by one line in `CASES`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from dense_forms import strategy

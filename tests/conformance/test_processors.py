@@ -2,7 +2,12 @@
 
 import copy
 import dataclasses
+import os
+import pickle
+import secrets
 from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import feeding
@@ -14,7 +19,10 @@ import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, StreamPCAError, UsageError
 from streampca.linalg.centering import with_constant
 from streampca.linalg.lattice import onto_ball
+from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.stream.engine import Engine
 
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 ROWS = rows()
 BALL = onto_ball(ROWS)
 
@@ -73,6 +81,67 @@ def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[]
         assert not set(first) & set(third)
     assert "seed" in a.guarantee.caveat or not a.guarantee.is_private
     assert "seed" not in c.guarantee.caveat
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[[sp.Stream, Any], list[bytes]]:
+    """Names of the random vectors that a stream draws for some rows: under one key, equal vectors have equal names."""
+    names: list[bytes] = []
+    hide = Outlet.hide
+
+    def noted(self: Outlet, kind: str, *exact: Any) -> Any:
+        draws = hide(self, kind, *exact)
+        names.append(draws.name)
+        return draws
+
+    def drawn(stream: sp.Stream, rows: Any) -> list[bytes]:
+        names.clear()
+        stream.engine._has_lanes = False  # which draw the same vectors without the outlet (`test_lane`)
+        stream.push_many(rows)
+        return list(names)
+
+    monkeypatch.setattr(Outlet, "hide", noted)
+    return drawn
+
+
+def test_continuations_share_no_noise(make: Any, drawn: Any, in_child: Any, tmp_path: Path) -> None:
+    """Streams of one key, copies, pickles and children of a fork; that independent vectors suffice: `test_twins`."""
+    key, told = bytes(range(32)), tmp_path / "names"
+    one, other = (sp.Stream(make(), row_norm=1.0, key=key) for _ in range(2))
+    before = [drawn(stream, ROWS[:70]) for stream in (one, other)]
+    text = pickle.dumps(one)
+    assert in_child(lambda: told.write_bytes(pickle.dumps(drawn(one, ROWS[70:])))) == 0
+    streams = one, other, copy.deepcopy(one), pickle.loads(text), pickle.loads(text)
+    after = [pickle.loads(told.read_bytes()), *(drawn(stream, ROWS[70:]) for stream in streams)]
+    assert all(after) != isinstance(one.algorithm, sp.Oja)
+    for some, others in combinations([*before, *after], 2):
+        assert set(some).isdisjoint(others)
+
+
+def test_noise_is_bound_to_the_rows_it_hides(make: Any, drawn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the system gives the same bytes again and copies are not marked; not without the hash of the rows."""
+    monkeypatch.setattr(os, "urandom", bytes)
+    monkeypatch.setattr(secrets, "token_bytes", bytes)
+    monkeypatch.setattr(Engine, "mark_copied", lambda self: None)
+    changed, in_votes = ROWS.copy(), isinstance(make(), sp.DPPCA)
+    changed[70 : None if in_votes else 71] = 0.0
+
+    def both() -> tuple[list[bytes], list[bytes]]:
+        first, again, other = (
+            drawn(sp.Stream(make(), row_norm=1.0, key=bytes(32)), rows) for rows in (ROWS, ROWS, changed)
+        )
+        assert first == again  # nothing is fresh
+        return first, other
+
+    first, other = both()
+    shared = len(drawn(sp.Stream(make(), row_norm=1.0, key=bytes(32)), ROWS[:70]))
+    shared += in_votes  # the first vote does not move
+    assert first[:shared] == other[:shared]
+    assert set(first[shared:]).isdisjoint(other[shared:])
+    link = NoiseSource.link
+    monkeypatch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, tags: link(self, chain, kind, fresh, b""))
+    first, other = both()
+    assert first == other
 
 
 def feed(processor: sp.Processor, block: np.ndarray) -> tuple[sp.Processor, list[tuple[Any, ...]]]:

@@ -6,8 +6,6 @@ continuations are M z, a change of one input moves them by a, and both together 
     mu**2 = a^T (M M^T)^+ a = |M^+ a|**2, if a is in the range of M; otherwise it shows exactly.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """No link is dead in the site and in the pages that are read on a package index or in the repository."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from html.parser import HTMLParser

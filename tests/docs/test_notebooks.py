@@ -1,7 +1,5 @@
 """Cards of a notebook in a real kernel, beside `tests/views/test_notebook.py`: `pytest -m long tests/docs`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

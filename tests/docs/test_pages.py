@@ -1,7 +1,5 @@
 """The pages of docs/: their cells run, their code is formatted, and none is long. `make docs` runs the gallery."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

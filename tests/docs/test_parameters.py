@@ -1,7 +1,5 @@
 """Every interface has the parameters and defaults of the page on parameters, which is read here."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from dataclasses import MISSING, fields

@@ -7,8 +7,6 @@
 Formats: `FORMATS`. One input takes at most 10 s, and all together no more than 200 MB.
 """
 
-from __future__ import annotations
-
 import random
 import resource
 import signal

@@ -3,8 +3,6 @@
 Each function draws one input for the target of the same name in `targets`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import struct

@@ -4,8 +4,6 @@ Each target takes bytes and reads them as one input of its format: the bytes of
 a file, choices from which rows are made, or places of a whole file to change.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

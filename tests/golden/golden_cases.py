@@ -4,8 +4,6 @@ The name of a case is the label of its noise, so it must never change. Everythin
 moved, as long as the run remains the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -9,8 +9,6 @@ these differently on other processors, so they are compared on the build that re
 place in ``builds``); elsewhere, the last projector is compared as numbers.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import platform

@@ -1,7 +1,5 @@
 """Releases recorded before a refactoring are released after it, to the bit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

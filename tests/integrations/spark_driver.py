@@ -3,8 +3,6 @@
 PYTHONPATH=scenarios python tests/integrations/spark_driver.py --how rows --data folder --run run.db --world world.txt
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal

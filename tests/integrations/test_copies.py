@@ -1,7 +1,5 @@
 """Copies of models that learn: other runs, with noise of their own, which a ledger pays for."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

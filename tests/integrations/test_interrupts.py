@@ -1,7 +1,5 @@
 """Learning that is interrupted anywhere: the model has absorbed the row, or has not, and `t` counts the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Ten thousand readers: ``pytest -m long tests/integrations/test_readers.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

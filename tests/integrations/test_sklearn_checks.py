@@ -1,7 +1,5 @@
 """scikit-learn's own checks, those that run by default and those that do not, by name. None is skipped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Type checkers know the attributes of fitted estimators."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Completion of filled rows: joint sensitivity, factors and their inverse, and the law of the noise."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The fading sum: exact in integers, the same bits for equal sums, noise rounded once."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

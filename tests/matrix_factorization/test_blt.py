@@ -1,7 +1,5 @@
 """The BLT reproduces its published fits and noise, and its closed forms are right."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

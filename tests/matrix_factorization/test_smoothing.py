@@ -1,7 +1,5 @@
 """Smoothing is the best linear predictor of its model, has the noise of its design, and helps on real sums."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The binary tree: noise tables, the nodes that are kept, and integer noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

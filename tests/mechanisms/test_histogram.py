@@ -1,7 +1,5 @@
 """Stability histograms: thresholds checked by exact hockey-stick sums, and the constants that leak."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

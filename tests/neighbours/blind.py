@@ -5,8 +5,6 @@ can be read: releases, files, standard output and error, warnings. A byte that d
 than through an outlet. What does go into the outlets is watched: the admitted rows, and their exact sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps

@@ -1,7 +1,5 @@
 """Doors: every way in which a table's rows reach a stream, and what can be read behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """Tables, edits of one record of them, and the ways in which a writer writes them."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import decimal

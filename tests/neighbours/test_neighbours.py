@@ -3,8 +3,6 @@
 Four hundred edits here; CI runs 20 000 more by ``record_edits.py``, and ``pytest -m long tests/neighbours`` a million.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable

@@ -12,26 +12,6 @@ from streampca.papers.wishart import WishartCovariance, design, profile
 from streampca.privacy.randomness import Randomness
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 7])
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-def test_sensitivity_is_attained_and_not_exceeded(d, adjacency):
-    stated = LaplaceCovariance(n_components=1, epsilon=1.0, adjacency=adjacency).sensitivity(d)
-    rng, best = np.random.default_rng(d), 0.0
-    for _ in range(60):  # alternating ascent over rows a, b and the signs of a a^T - b b^T
-        signs = np.sign(rng.normal(size=(d, d)))
-        signs = np.triu(signs) + np.triu(signs, 1).T
-        for _ in range(30):
-            # the sum over i <= j of s_ij m_ij is <S, M> with S halved off the diagonal
-            values, vectors = np.linalg.eigh(np.where(np.eye(d), signs, signs / 2.0))
-            a = vectors[:, -1] * (values[-1] > 0.0)
-            b = vectors[:, 0] * (values[0] < 0.0) * (adjacency == "replace")
-            moved = np.outer(a, a) - np.outer(b, b)
-            best = max(best, np.abs(moved[np.triu_indices(d)]).sum())
-            signs = np.sign(moved)
-    assert best <= stated * (1.0 + 1e-12)
-    assert best >= stated * (0.95 if adjacency == "replace" and d > 2 else 1.0 - 1e-12)
-
-
 def test_every_entry_is_laplace_of_the_stated_scale():
     mechanism, randomness = LaplaceCovariance(n_components=1, epsilon=0.5), Randomness.from_seed(5)
     drawn = np.array([mechanism.release(np.zeros((1, 3)), randomness, t=1 + i, row_norm=1.0).gram for i in range(700)])
@@ -40,25 +20,6 @@ def test_every_entry_is_laplace_of_the_stated_scale():
         for factor in (1.0, 2 / 3, 1.5):
             p = kstest(drawn[:, i, j] / (factor * mechanism.scale(3)), "laplace").pvalue
             assert (p > 1e-3) == (factor == 1.0)
-
-
-def log_ratio(s, nu, shift):
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inside = (0.5 * nu - 1.0) * np.log(s / (s - shift)) - 0.5 * shift
-    return np.where(s > shift, inside, np.inf)
-
-
-@pytest.mark.parametrize(("epsilon", "nu", "scale"), [(1.0, 12, 0.4), (0.3, 20, 0.9), (2.0, 3, 0.3), (1.0, 2, 1.5)])
-def test_profile_agrees_with_monte_carlo(epsilon, nu, scale):
-    # E max(0, 1 - e^(epsilon - loss)) over the loss; 5 standard errors, a false alarm of 6e-7 a side.
-    rng, shift, n = np.random.default_rng(1), 1.0 / scale, 400_000
-    x = rng.chisquare(nu, n)
-    put_in = np.maximum(0.0, -np.expm1(epsilon - log_ratio(x, nu, shift)))
-    taken_out = np.maximum(0.0, -np.expm1(epsilon + log_ratio(x + shift, nu, shift)))
-    exact = profile(epsilon, nu, scale, 1)
-    worse = max(put_in, taken_out, key=np.mean)
-    assert worse.mean() == pytest.approx(exact, abs=5 * worse.std() / math.sqrt(n) + 1e-12)
-    assert exact > 0.0
 
 
 def test_printed_parameters_have_the_delta_of_the_design():

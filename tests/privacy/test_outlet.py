@@ -3,8 +3,6 @@
 False-alarm rates are stated per test; those of seeded tests hold for the choice of the seed.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """DP-PCA: error that falls with the rows' own noise, schedules, fallbacks, bits, memory."""
 
-from __future__ import annotations
-
 import math
 import re
 import tracemalloc

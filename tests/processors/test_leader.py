@@ -1,7 +1,5 @@
 """The regret bound of a leader on panels is the one on every release."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The sliding window processor, by every method: what it covers, its noise, its errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from feeding import feed

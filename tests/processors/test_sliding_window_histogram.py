@@ -1,7 +1,5 @@
 """The spectral histogram: sandwich, number of checkpoints, deletions."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
 

@@ -1,7 +1,5 @@
 """Subspaces from smoothed releases: post-processing of the releases alone, and closer to the exact ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

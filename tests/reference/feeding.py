@@ -1,7 +1,5 @@
 """Rows for a processor, and an outlet that records what it hides and releases."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streampca.privacy.outlet import Outlet

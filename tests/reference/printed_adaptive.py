@@ -5,8 +5,6 @@ things favour it here: the noise of the Gram matrix is calibrated to the sensiti
 have sqrt(2), and rho is taken as mu**2 / 2 of the exact Gaussian-DP parameter.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Dwork, Talwar, Thakurta and Zhang (STOC 2014), Algorithm 2; Jiang, Xie and Zhang
 Steinke (NeurIPS 2021), Algorithm 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -3,8 +3,6 @@
 Algorithms 2 and 3 (random projection), Algorithms 7 and 8 (Wishart noise).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

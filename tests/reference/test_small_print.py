@@ -1,7 +1,5 @@
 """What docs/theory says of single statements of the papers, beyond the mechanisms that are attacked beside."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The printed sliding-window algorithms give rows away: read off, and neighbours told apart."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

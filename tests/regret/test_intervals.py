@@ -1,7 +1,5 @@
 """Intervals cover as often as they say, and no oftener where the proof has equality."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Estimates from a private Gram matrix: less biased than what is released, intervals that cover, shares that add up."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -42,7 +42,6 @@ at_most = { run = "two", factor = 2.0, margin = 1.0 }
 """
 
 OWN = """
-from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -118,21 +117,13 @@ def test_an_entry_brings_its_own_table(written):
     (checked,) = run_scenario(scenario).checks
     assert (checked.holds, checked.measured) == (True, "30")
     assert not run_scenario(scenario, 11).checks[0].holds
-    with pytest.raises(UsageError, match="defines no 'measure'"):
-        run_scenario(load(written(ENTRY, code="")))
 
 
 @pytest.mark.parametrize(
     ("text", "old", "new", "words"),
     [
-        *(
-            (ENTRY, "own.py:measure", entry, "runs the code of that file")
-            for entry in ("none.py:measure", "own.py", "own:measure", "own.py:", "own.py:a.b", ":measure")
-        ),
         (SPIKED, "rows = 600", "rows = 'x'", r"\$.rows"),
-        (SPIKED, "ci_rows = 300", f"ci_rows = {'8' * 200}", r"ci_rows=8{1,77}\.\.\. exceeds rows=600"),
         (SPIKED, "ci_rows = 300", f"ci_rows = {'8' * 5000}", "digits"),
-        (SPIKED, "ci_rows = 300", f"ci_rows = 0x{'f' * 5000}", "ci_rows=<int> exceeds"),
         (SPIKED, "at_least = 0.1", "at_leest = 1.0", "at_leest"),
         (SPIKED, "at_least = 0.1", "", "sets no limit"),
         (SPIKED, "at_least = 0.1", "at_least = 0.5\nat = 2.0", "at"),
@@ -150,9 +141,6 @@ def test_a_broken_file_is_refused_by_the_field(written, text, old, new, words):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("synthetic.spiked", "synthetic._fraction", "source.name"),
-        ("synthetic.spiked", "nothing", "source.name"),
-        ("PrivateFPL", "Nothing", "'Nothing'"),
         ("captured_variance", "nothing", "no measure 'nothing'"),
         ('n_rows = "$rows"', "n_rows = 100", "ended after 100 rows"),
         ("rows = 600", 'rows = 600\nneeds = ["no_such_package"]', "no_such_package"),

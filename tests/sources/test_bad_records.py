@@ -1,7 +1,5 @@
 """One record never decides how many releases there are, or what they are: a bad one is a zero row, in every format."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """What is wrong with a file is said once, exactly, after every row before it was delivered."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import sys

@@ -3,8 +3,6 @@
 The reader uses pyarrow for most blocks, and `number` for the others. Both must give what the machine does.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Queries with a keyset cursor: SQLite and DuckDB files, and a PostgreSQL server that the test starts."""
 
-from __future__ import annotations
-
 import glob
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Hostile files do not fill memory: a child process reads them within a limit."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys

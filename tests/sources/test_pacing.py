@@ -1,7 +1,5 @@
 """Rows at a rate, and from files that grow; the options of the command line."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import zipfile

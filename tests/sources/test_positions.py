@@ -1,7 +1,5 @@
 """The position of a source is kept with its rows: runs and commands resume there."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -4,8 +4,6 @@ That is a function that keeps rows of a, b, c (None is missing) and returns a so
 `Reading`, ``columns`` and ``bounds``.
 """
 
-from __future__ import annotations
-
 import csv
 import gc
 import gzip

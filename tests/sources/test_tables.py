@@ -1,7 +1,5 @@
 """Tables of every library, sparse rows, rows of river and asynchronous rows through `Stream.run` and `Stream.arun`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

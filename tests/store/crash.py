@@ -3,16 +3,13 @@
     python tests/store/crash.py --times 200 --rows 100000 --how kill
 
 A child process begins or resumes the run and feeds it rows; after a random time it is killed with SIGKILL
-(``--how kill``), or meets a file-size limit in the middle of a write, as on a full disk (``full``), or is interrupted
-with SIGINT as by Ctrl-C (``int``): it then goes on with the same stream, or closes the store and resumes. With
-``begin``, runs are killed in their first moments. With ``stop`` they are stopped (SIGSTOP) for ``--pause`` seconds,
-during which another process must not get the run. With ``fsync``, the clock of the child runs backwards, and after a
-few flushes to the disk one fails (needs a C compiler). Each child reports every release it reads, at once, to a file
-of its own that stands for the world: no two reports may differ, and each must be that of the uninterrupted run. With
-``--chunk 256``, snapshots are kept in several chunks, as very large ones are.
+(``--how kill``), or meets a file-size limit in the middle of a write, as on a full disk (``full``). With ``begin``,
+runs are killed in their first moments. With ``stop`` they are stopped (SIGSTOP) for ``--pause`` seconds, during which
+another process must not get the run. With ``fsync``, the clock of the child runs backwards, and after a few flushes to
+the disk one fails (needs a C compiler). Each child reports every release it reads, at once, to a file of its own that
+stands for the world: no two reports may differ, and each must be that of the uninterrupted run. With ``--chunk 256``,
+snapshots are kept in several chunks, as very large ones are. Interrupts are in ``test_interrupts.py``, at every line.
 """
-
-from __future__ import annotations
 
 import contextlib
 import os
@@ -31,6 +28,7 @@ from typing import Literal
 
 import numpy as np
 from cyclopts import App
+from interrupts import forked
 
 import streampca as sp
 from streampca.errors import StoreCorruptError, StoreLockedError, StoreUnwritableError, UsageError
@@ -38,7 +36,7 @@ from streampca.store import log
 from streampca.store.reading import status
 
 FEATURES, EVERY, SEED, PAUSE = 5, 100, 11, 0.05
-How = Literal["kill", "full", "int", "begin", "stop", "fsync"]
+How = Literal["kill", "full", "begin", "stop", "fsync"]
 
 
 def algorithm() -> sp.PrivateFPL:
@@ -92,40 +90,6 @@ class Run:
         self.feed(self.stream(store), random.Random(choice))
         store.close()
 
-    def live_interrupted(self, choice: int, times: int) -> int:
-        draw, taken = random.Random(choice), 0
-        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        store: sp.Store | None = None
-        stream: sp.Stream | None = None
-        while True:
-            try:
-                if taken < times:
-                    signal.setitimer(signal.ITIMER_REAL, draw.choice([0.001, 0.02, 0.1]) * draw.uniform(0.02, 1.0))
-                if stream is None:
-                    store = self.store()
-                    stream = self.stream(store)
-                if draw.random() < 0.1:
-                    store.flush()
-                self.feed(stream, draw)
-                store.close()
-                signal.setitimer(signal.ITIMER_REAL, 0.0)
-                return taken
-            except KeyboardInterrupt:
-                taken += 1
-            try:
-                if stream is None or draw.random() < 0.5:
-                    if draw.random() < 0.5 and taken < times:
-                        signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.0001, 0.01))
-                    if store is not None:
-                        store.close()
-                    signal.setitimer(signal.ITIMER_REAL, 0.0)
-                    stream = None
-            except KeyboardInterrupt:
-                taken += 1
-                store.close()
-                stream = None
-
     def check(self, expected: dict[int, str]) -> None:
         for line in self.world.read_text().splitlines():
             t, _, seen = line.partition(" ")
@@ -137,17 +101,6 @@ class Run:
         assert stored == sorted(expected.items()), "a release was lost, doubled or changed"
         with sp.Ledger(self.ledger) as ledger:
             assert len(ledger.balance("rows").entries) == 1, "the ledger was not debited once"
-
-
-def child(work: Callable[[], object]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = ended(work)
-        finally:
-            os._exit(code)
-    return pid
 
 
 def ended(work: Callable[[], object]) -> int:
@@ -220,12 +173,6 @@ def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) ->
 
 
 def until_done(run: Run, how: str, draw: random.Random, left: int, pause: float) -> int:
-    if how == "int":
-        count = run.world.with_name("count")
-        # Ten interrupts a run, as a child does not die of them.
-        pid = child(lambda: count.write_text(str(run.live_interrupted(draw.randrange(2**30), min(10, left)))))
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "an interrupted run could not go on"
-        return int(count.read_text())
     done = 0
     while how == "fsync":
         code = shimmed(run, draw.randrange(5, 40) if done < left else 0, draw.randrange(2**30))
@@ -235,7 +182,7 @@ def until_done(run: Run, how: str, draw: random.Random, left: int, pause: float)
         done += 1
     while True:
         if how == "stop":
-            return stopped(run, child(partial(run.live, draw.randrange(2**30))), draw, left, pause)
+            return stopped(run, forked(partial(run.live, draw.randrange(2**30))), draw, left, pause)
         size = max(p.stat().st_size for p in run.path.parent.iterdir())
         limit, last, choice = size + draw.randrange(1, 400_000), done >= left, draw.randrange(2**30)
 
@@ -245,7 +192,7 @@ def until_done(run: Run, how: str, draw: random.Random, left: int, pause: float)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             run.live(choice)
 
-        pid = child(work)
+        pid = forked(lambda work=work: os._exit(ended(work)))
         if how in ("kill", "begin") and not last:
             time.sleep(draw.uniform(0.0, 0.12 if how == "kill" else 0.04))
             with contextlib.suppress(ProcessLookupError):

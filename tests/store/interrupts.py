@@ -1,8 +1,8 @@
-"""Do something at one line of a call, or break it off at each of its lines in turn, for tests."""
+"""Do something at one line of a call, break it off at each of its lines in turn, or do it in a child, for tests."""
 
-from __future__ import annotations
-
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -65,3 +65,18 @@ def every_line(work: Callable[[], object], *files: str, step: int = 1) -> Iterat
         if reached:
             yield number
         number += step
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Do something in a child process, which ends with status 0, or 1 if it raised; return its number."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return pid

@@ -17,13 +17,12 @@ def crash(*options: str) -> str:
     [
         *(("5", f"--rows 20000 {more}") for more in ("--commit-every 20ms", "--commit-every 500", "--chunk 256")),
         ("10", "--rows 2000 --how begin"),
-        *(("10", f"--rows 20000 --how int --chunk 256 --commit-every {every}") for every in ("20ms", 500)),
         ("4", "--rows 20000 --how full --chunk 256"),
         pytest.param("40", "--rows 5000 --how fsync", marks=pytest.mark.long),
         pytest.param("3", "--rows 20000 --how stop --pause 120", marks=pytest.mark.long),
         *(
             pytest.param("200", f"--rows {rows} --how {how} {chunk}", marks=pytest.mark.long)
-            for how, rows in (("kill", 10**5), ("full", 10**5), ("int", 20_000), ("begin", 20_000), ("stop", 20_000))
+            for how, rows in (("kill", 10**5), ("full", 10**5), ("begin", 20_000), ("stop", 20_000))
             for chunk in ("", "--chunk 256")
         ),
     ],

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from interrupts import forked
 
 import streampca as sp
 from streampca.errors import (
@@ -307,26 +308,15 @@ def test_events_and_guarantees_are_of_finite_numbers_or_refused(mu, slack, epsil
 # -- load and kill -9 -----------------------------------------------------------------
 
 
-def forked(work: Callable[[], int]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 251
-        try:
-            code = work()
-        finally:
-            os._exit(code)
-    return pid
-
-
 def test_eight_processes_make_one_ledger_and_get_exactly_what_the_budget_covers(path):
-    def work() -> int:
+    def work() -> None:
         granted = 0
         for _ in range(30):
             with suppress(BudgetExhaustedError), Ledger(path) as ledger:
                 ledger.set_budget("small", HUNDRED)
                 ledger.debit("small", SMALL)
                 granted += 1
-        return granted
+        os._exit(granted)
 
     pids = [forked(work) for _ in range(8)]
     assert sum(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids) == 100
@@ -350,7 +340,7 @@ def test_kill_9_loses_no_debit_and_doubles_none(path, ledger, tmp_path):
         lines = notes.read_text().splitlines()
         return {line[6:] for line in lines if line[:6] == "begin "}, [line[5:] for line in lines if line[:5] == "done "]
 
-    def work() -> int:
+    def work() -> None:
         file = os.open(notes, os.O_WRONLY | os.O_APPEND)
         begun, done = noted()
         left = list(begun - set(done))
@@ -361,7 +351,6 @@ def test_kill_9_loses_no_debit_and_doubles_none(path, ledger, tmp_path):
                 ledger.debit("many", SMALL, run=start)
                 os.write(file, f"done {start}\n".encode())
                 done.append(start)
-        return 0
 
     while True:
         pid = forked(work)

@@ -1,7 +1,5 @@
 """Blocks of rows as exact Gram matrices: merging them in any way gives the same bits, and so do releases."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import pairwise
 from typing import Any
@@ -45,15 +43,6 @@ def feed(stream: sp.Stream, rows: np.ndarray, cuts: list[int]) -> list:
             release = stream.push_block(pickle.loads(pickle.dumps(block))).release
             releases += [] if release is None else [release]
     return releases
-
-
-def test_the_sum_is_that_of_exact_integers() -> None:
-    """Against integers of any size, over more rows than are exact in one float."""
-    rows = onto_ball(rows_of(1, 9000))
-    block = BlockGram.of(rows)
-    exact = (rows * 2.0**20).astype(np.int64).astype(object)
-    total = (exact.T @ exact)[np.triu_indices(D)]
-    assert [(int(h) << 40) + int(low) for h, low in zip(block.high, block.low, strict=True)] == list(total)
 
 
 def test_blocks_join_in_any_order() -> None:

@@ -1,7 +1,5 @@
 """What the tests of the page share: a short run, and a client that says what it likes."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import time

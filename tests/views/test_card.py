@@ -1,14 +1,10 @@
 """The card of a run, the words of its guarantee, and the error bars of loadings."""
 
-import math
-
 import numpy as np
 import pytest
 from dense_forms import gram_release
-from scipy.stats import norm
 
 import streampca as sp
-from streampca.privacy.gaussian import delta_at
 from streampca.release.estimates import Estimates
 from streampca.views.card import card, curator_card
 from streampca.views.facts import Fact, in_words, percent, regret_facts, summary
@@ -115,17 +111,6 @@ def a_promise(**changes):
         "theorem": "a theorem", "citation": "a paper", "mu": 0.2367,
     }  # fmt: skip
     return sp.Guarantee(**(fields | changes))
-
-
-def test_the_best_attack_finds_exactly_what_the_words_say():
-    # N(0, 1) against N(mu, 1): the likelihood ratio test is best, and thresholds are its only choice.
-    mu = 1.3
-    rng = np.random.default_rng(0)
-    threshold = norm.ppf(0.95)
-    found = float(np.mean(rng.normal(mu, 1.0, 200_000) > threshold))
-    guarantee = a_promise(mu=mu, epsilon=6.0, delta=delta_at(mu, 6.0))
-    assert found == pytest.approx(guarantee.attack_success(0.05), abs=4.5 * math.sqrt(0.25 / 200_000))
-    assert a_promise(mu=2 * mu / 3, epsilon=6.0, delta=1e-3).attack_success(0.05) < found - 0.05
 
 
 def test_words_name_what_there_is_and_what_weakens_it():

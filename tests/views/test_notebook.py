@@ -1,7 +1,5 @@
 """What notebooks show: cards that are told apart by who may see them, frames, and a card that keeps up."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

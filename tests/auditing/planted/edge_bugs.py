@@ -3,8 +3,6 @@
 Like those of `planted.bugs`, which they are added to.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

@@ -1,7 +1,5 @@
 """Cases at the edges: resumed runs, both sides of every decision, names and ledgers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

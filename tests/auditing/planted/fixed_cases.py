@@ -4,8 +4,6 @@ To register a case, append an `add` (or `mechanism`, for both adjacencies) at th
 streams is in `planted.lifecycles`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial

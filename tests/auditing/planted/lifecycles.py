@@ -1,7 +1,5 @@
 """Audits of what happens to a stream: interrupts, copies, stores. Ways in are doors of `tests/neighbours`."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable, Sequence
