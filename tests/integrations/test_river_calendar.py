@@ -53,7 +53,7 @@ def test_the_releases_are_those_of_a_stream_with_the_same_closings(kind, unit, c
     seen = []
     for day in np.arange(0.0, 6.5, 0.5):  # the third day has no rows, and is closed by the next ones
         set_clock(day)
-        rows = table[(DAYS >= day) & (DAYS < day + 0.5) & (np.floor(DAYS) != 2)]
+        rows = table[(day <= DAYS) & (day + 0.5 > DAYS) & (np.floor(DAYS) != 2)]
         for row in rows.to_dict("records"):
             one.learn_one(row)
             stream.push(row)
