@@ -17,6 +17,7 @@ from streampca.store.keys import RunKey
 from streampca.store.records import damaged, decode, encode
 
 _MODULUS = 2**256
+_TOGETHER = 500  # records that a query looks up; SQLite accepts 999 parameters at least
 
 
 def _label(progress: Progress) -> str:
@@ -40,12 +41,18 @@ def put_people(
     """
     # The head of the database, not of memory: a commit that failed after its transaction is written once more.
     totals, digest = _head(database, key)
-    secret = key.derive(b"streampca people")
-    for identity, state in changed.items():
-        old = database.db.execute("SELECT id, number, sealed FROM people WHERE id = ?", (identity,)).fetchone()
-        record = identity, progress.records, key.seal(f"person {identity.hex()}", progress.records, state)
-        database.db.execute("INSERT OR REPLACE INTO people VALUES (?, ?, ?)", record)
-        digest += _hashed(secret, record) - (0 if old is None else _hashed(secret, old))
+    secret, db = key.derive(b"streampca people"), database.db
+    records = [
+        (one, progress.records, key.seal(f"person {one.hex()}", progress.records, state))
+        for one, state in changed.items()
+    ]
+    for start in range(0, len(records), _TOGETHER):
+        ids = [one for one, _, _ in records[start : start + _TOGETHER]]
+        places = ",".join("?" * len(ids))
+        for old in db.execute(f"SELECT id, number, sealed FROM people WHERE id IN ({places})", ids):  # noqa: S608
+            digest -= _hashed(secret, old)
+    db.executemany("INSERT OR REPLACE INTO people VALUES (?, ?, ?)", records)
+    digest += sum(_hashed(secret, record) for record in records)
     data = encode([(people or totals)[1:], (digest % _MODULUS).to_bytes(32, "little")])
     database.put(people=key.seal(_label(progress), progress.records, data))
 
