@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from river import base
 
+from streampca.calendar import Calendar
 from streampca.conversion import as_floats, frame_values, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, UsageError, short
 from streampca.exclusive import Guard, exclusive
@@ -99,6 +100,8 @@ class RiverAdapter(base.MiniBatchTransformer):
     on_missing, missing_rates, correct : what becomes of missing cells, as in `streampca.Stream`.
     unit : ``Person(column=...)``: all rows of a person are protected together. The column is a key of each mapping, and
         no feature.
+    start : start of the first period of a calendar, as in `streampca.Stream`, for a ``release_every`` or ``block`` such
+        as ``"1d"``. A row then counts in the period in which it is learned, by the clock, and `features` must be given.
     ledger, data_set : path of a ledger file, and name of the data set whose budget pays before the first row. A clone
         or copy that learns pays, too.
     seed : for tests: not private against anyone who knows it. None draws a fresh key from the system.
@@ -113,7 +116,7 @@ class RiverAdapter(base.MiniBatchTransformer):
     Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts a second run, too.
 
     *Interrupts.* After any exception in `learn_one` the model has absorbed the row or has not; ``t`` is the number of
-    rows absorbed. `learn_many` may stop between releases.
+    rows absorbed, or of closed periods. `learn_many` may stop between releases.
     """
 
     algorithm_of: ClassVar[Callable[..., Algorithm]]
@@ -133,6 +136,7 @@ class RiverAdapter(base.MiniBatchTransformer):
     ledger: str | None = None
     data_set: str | None = None
     unit: Person | None = None
+    start: Any = None
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -158,6 +162,8 @@ class RiverAdapter(base.MiniBatchTransformer):
             missing_rates=self.missing_rates, correct=self.correct,
         )  # fmt: skip
         for_missing(self._algorithm, admission.present)
+        if Calendar.of(getattr(self._algorithm, "release_every", None), self.start) is not None and named is None:
+            raise BadParameterError("features", None, "names: with a calendar, the first row must not determine them")
         self._account = Account.of(self.ledger, self.data_set)
         self.guard = Guard("model")
         self._feed: _Feed | None = None
@@ -193,7 +199,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             stream = Stream(
                 self._algorithm, features=tuple(map(str, names)), bounds=self.bounds, row_norm=self.row_norm,
                 regret=None, seed=self.seed, account=self._account, on_missing=self.on_missing,
-                missing_rates=self.missing_rates, correct=self.correct,
+                missing_rates=self.missing_rates, correct=self.correct, start=self.start,
             )  # fmt: skip
             self._feed = feed = _Feed(stream, names)
         return feed
@@ -223,6 +229,22 @@ class RiverAdapter(base.MiniBatchTransformer):
             # A table's columns are features of its first row, too.
             feed = self._begun(X.columns)
             feed.stream.push_many(feed.table(X), person)
+
+    @exclusive
+    def tick(self, now: Any = None) -> None:
+        """Close the periods of the calendar that are due at a time, by default now. See `streampca.Stream.tick`."""
+        self._with_periods().tick(now)
+
+    @exclusive
+    def close_period(self) -> None:
+        """Close the period of a calendar with ``release_every="manual"``, at a time that does not depend on rows."""
+        self._with_periods().close_period()
+
+    def _with_periods(self) -> Stream:
+        """Return the stream, also before its first row."""
+        if not self._algorithm.has_calendar:
+            raise UsageError("release_every counts rows: there are no periods to close. Use '1d', for example")
+        return self._begun(()).stream
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, Any]:
         """Return the scores of a row, ``{"pc0": ..., ...}``; 0 before the first release. As sensitive as the row."""
@@ -268,7 +290,7 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     @property
     def t(self) -> int:
-        """Number of rows absorbed."""
+        """Number of rows absorbed, or of closed periods of a calendar."""
         return 0 if self._feed is None else self._feed.stream.t
 
     @property
@@ -331,14 +353,15 @@ class PrivatePCA(RiverAdapter):
     Parameters
     ----------
     horizon : number of rows for which the noise is calibrated; None for an endless stream, with about 20 % more noise.
-    release_every : rows between releases. Noise and running time decrease as it increases.
+        With a calendar, a number of periods or a duration such as ``"365d"``.
+    release_every : rows between releases. Noise and running time decrease as it increases. Or the period of a calendar.
     center : subtract a private mean, which increases the noise by 12.5 %. Scores are of the uncentered row. False is
         the form of the papers.
     """
 
     _: KW_ONLY
-    horizon: int | None = None
-    release_every: int = RELEASE_EVERY
+    horizon: int | str | None = None
+    release_every: int | str = RELEASE_EVERY
     center: bool = True
     algorithm_of = PrivateFPL
 
@@ -349,14 +372,15 @@ class PrivateWindowPCA(RiverAdapter):
 
     Parameters
     ----------
-    window : rows in the window, followed by the default method of `SlidingWindowPCA`.
-    release_every : rows between releases, as in `SlidingWindowPCA`: 100 if None, where the window allows it.
+    window : rows in the window, followed by the default method of `SlidingWindowPCA`; or periods, such as ``"30d"``.
+    release_every : rows between releases, as in `SlidingWindowPCA`: 100 if None, where the window allows it. Or the
+        period of a calendar.
     center : as in `PrivatePCA`, with the mean of the window.
     """
 
     _: KW_ONLY
-    window: int = 1000
-    release_every: int | None = None
+    window: int | str = 1000
+    release_every: int | str | None = None
     center: bool = True
     algorithm_of = SlidingWindowPCA
 
@@ -370,16 +394,16 @@ class PrivateBlockPCA(RiverAdapter):
 
     Parameters
     ----------
-    block : rows in a block.
+    block : rows in a block, or the period of a calendar.
     center : subtract a private mean, which increases the noise by 12.5 %.
     """
 
     _: KW_ONLY
-    block: int = 1000
+    block: int | str = 1000
     center: bool = True
 
     @staticmethod
-    def algorithm_of(*, block: int, **parameters: Any) -> Tumbling:
+    def algorithm_of(*, block: int | str, **parameters: Any) -> Tumbling:
         """Return the algorithm of these parameters."""
         return Tumbling(GaussianCovariance(**parameters), release_every=block)
 

@@ -92,8 +92,8 @@ class SubspaceDrift(base.DriftDetector):
             return
         if x.packed is None or x.noise_std is None or not {"mechanism", "rows"} <= x.details.keys():
             raise UsageError(
-                "drift needs releases of disjoint blocks, with Gram matrices and noise of a stated law; use "
-                "PrivateBlockPCA, or Tumbling(GaussianCovariance(...))"
+                "drift needs releases of disjoint blocks of a public number of rows, with Gram matrices and noise of a "
+                "stated law; use PrivateBlockPCA, or Tumbling(GaussianCovariance(...)), with a number of rows"
             )
         self._seen = x.t
         block, before = _Sum(np.array(x.gram), x.noise_std, rows_summed(x)), self._before

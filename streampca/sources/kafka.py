@@ -135,7 +135,9 @@ class KafkaRows(PositionedSource):
         except KafkaException as error:
             raise SourceError(self.name, f"{error.args[0].str()}; check config=, or the address") from error
         try:
-            partitions = _Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn), connect=self._connect)
+            partitions = _Partitions(
+                consumer, self._topic, at, most=max(_HELD, 2 * self._turn), connect=self._connect, idle=self._idle
+            )
             offsets, ends = partitions.offsets, None if self._follow else partitions.ends
             turn, left = (0, self._turn) if at is None else at["turn"]
             empty = 0  # number of successive partitions without a message
@@ -159,7 +161,6 @@ class KafkaRows(PositionedSource):
                 if empty == len(offsets):
                     if ends is not None:
                         return
-                    self._idle()
                     partitions.fetch()
                     empty = 0
         finally:
@@ -173,10 +174,12 @@ class _Partitions:
     Each is read from its offset in the position ``at``; one that the position does not have, from its first message.
     """
 
-    def __init__(self, consumer: Any, topic: str, at: Any, *, most: int, connect: tuple[str, float]) -> None:
+    def __init__(
+        self, consumer: Any, topic: str, at: Any, *, most: int, connect: tuple[str, float], idle: Callable[[], object]
+    ) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
-        self._consumer, self._topic, self._most = consumer, topic, most
+        self._consumer, self._topic, self._most, self._idle = consumer, topic, most, idle
         # Of each partition: offset of the next message, and the offset after the last one at the first look.
         self.offsets: list[int] = [] if at is None else list(at["offsets"])
         self.ends: list[int] = []
@@ -238,6 +241,7 @@ class _Partitions:
         """Wait a moment for messages; return whether a broker answered."""
         from confluent_kafka import TopicPartition
 
+        self._idle()  # also while brokers are down
         # `consume` would wait for the full number of messages, so it only reads those that follow the first.
         heard, first = False, self._consumer.poll(_POLL)
         messages = [] if first is None else [first, *self._consumer.consume(1000, 0)]

@@ -241,8 +241,13 @@ class _Followed(io.FileIO):
 
     idle: Callable[[], object]
 
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        if stat.S_ISFIFO(os.fstat(self.fileno()).st_mode):
+            os.set_blocking(self.fileno(), False)  # reading a pipe would wait without a call of `idle`
+
     def readinto(self, buffer: Any) -> int | None:
-        while (count := super().readinto(buffer)) == 0:
+        while not (count := super().readinto(buffer)):  # 0 at the end of a file, None of a pipe without bytes
             self.idle()
             time.sleep(_POLL)
         return count

@@ -24,14 +24,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError, UsageError
-from streampca.rows.people import People
 from streampca.rows.protocol import Position
 from streampca.store.config import config_of, label_of
 from streampca.store.database import Database, checksum, plain_errors
 from streampca.store.keys import RunKey
 from streampca.store.ledger import Account
+from streampca.store.people import put_people
 from streampca.store.records import (
-    damaged,
     decode,
     encode,
     groups_of,
@@ -368,9 +367,6 @@ class Writer:
                 # Without a person that has a state, those of the table are of a closed period.
                 dropped = dropped or people.number == people.past
                 changed = {} if people.number == people.past else {**changed, **people.changes}
-        if people is not None and engine.budgets is not None:
-            facts["people"] = [number, key.seal("people", number, encode(people[1:]))]
-        states = [(one, number, key.seal(f"person {one.hex()}", number, state)) for one, state in changed.items()]
         if entries and not before.records:  # the first row fixes features and bounds
             facts["config"] = config_of(engine)
             facts["label"] = label_of(engine.algorithm, engine.now.admission)
@@ -390,9 +386,8 @@ class Writer:
                 db.executemany("INSERT INTO snapshot VALUES (?, ?)", chunks)
             db.executemany("INSERT INTO log VALUES (?, ?)", log)
             db.executemany("INSERT INTO releases VALUES (?, ?, ?)", records)
-            if dropped:
-                db.execute("DELETE FROM people")
-            db.executemany("INSERT OR REPLACE INTO people VALUES (?, ?, ?)", states)
+            if engine.budgets is not None:
+                put_people(self._database, key, progress, people, changed, dropped)
             if entries:
                 db.execute("INSERT INTO points VALUES (?, ?, ?)", (number, progress.rows, progress.digest))
                 oldest = "(SELECT number FROM points ORDER BY number DESC LIMIT 1 OFFSET ?)"
@@ -441,21 +436,6 @@ def _commit_at_exit() -> None:
         with suppress(Exception):  # it is logged
             writer.leave()
     wait_for_last_calls()
-
-
-def sealed_people(database: Database, key: RunKey) -> tuple[dict[bytes, bytes], People]:
-    """Return the states of the people of a run by their hashed names, and their totals."""
-    number, sealed = database.get("people") or (0, None)
-    if sealed is None:
-        return {}, People()
-    states = {
-        one: key.open(f"person {one.hex()}", number, sealed) for one, number, sealed in database.all_rows("people")
-    }
-    people = People({}, *decode(key.open("people", number, sealed)))
-    # Privacy: a person whose record is missing would have a fresh budget.
-    if len(states) != people.number - people.past:
-        raise damaged(f"{database.path}: {len(states)} of {people.number - people.past} people found")
-    return states, people
 
 
 def sealed_facts(database: Database, key: RunKey) -> tuple[TakenRows, Position | None]:

@@ -14,7 +14,7 @@ from streampca.release.release import Release
 from streampca.store.config import check_label, load, stream_of
 from streampca.store.database import Database
 from streampca.store.keys import RunKey
-from streampca.store.log import sealed_people
+from streampca.store.people import sealed_people
 from streampca.store.records import damaged, decode, encode, entry_of
 from streampca.store.witness import Point
 from streampca.stream.blocks import Entry
@@ -110,7 +110,8 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
         replay_checked(engine, entries(), database.releases(t or 0), path)
     except (KeyError, TypeError, ValueError, AttributeError, HorizonReachedError) as problem:
         raise damaged(f"{path}: the stored state does not fit the configuration ({reason(problem)})") from problem
-    restore_people(engine, *sealed_people(database, key))
+    if engine.budgets is not None:
+        restore_people(engine, *sealed_people(database, key))
     if stream.t != progress.rows:
         raise damaged(f"{path}: {stream.t} rows found, {progress.rows} expected")
     logger.info("resumed: run=%s rows=%d snapshot=%d", key.run, progress.rows, progress.snapshot)

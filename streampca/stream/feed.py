@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,12 +43,20 @@ def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iter
     """Feed the rows of a source, lazily.
 
     If the iterator is closed early, the stream stays after a whole batch. Two feeds of one stream interleave whole
-    batches.
+    batches. The steps of periods that end while the source waits precede those of its next rows.
     """
+    closed = list[Steps]()
+
+    def tick() -> None:
+        if len(steps := periods.push_many(engine)):
+            closed.append(steps)
+
     if engine.calendar is not None:
-        source.while_idle(lambda: periods.push_many(engine))
+        source.while_idle(tick)
     for batch in batches(engine, source, new_source=new_source):
-        yield from push(engine, batch)
+        waited = [closed.pop(0) for _ in range(len(closed))]
+        yield from chain(waited, push(engine, batch))
+    yield from closed
 
 
 def batches(

@@ -6,9 +6,12 @@ Thirty kills: ``pytest -m long tests/sources/test_kafka.py``.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +23,8 @@ import streampca as sp
 from streampca.cli import main
 from streampca.errors import SourceError, UsageError
 from streampca.readers import collect
-from streampca.sources.kafka import from_kafka
+from streampca.sources.kafka import _Partitions, from_kafka
+from streampca.stream import feed, periods
 
 FEATURES = ["a", "b", "c"]
 
@@ -36,14 +40,21 @@ def cluster() -> tuple[Producer, str]:
 
 
 def fill(producer: Producer, topic: str, sizes: list[int], seed: int = 0) -> list[np.ndarray]:
+    """Produce messages with three features and the person of `whose`; return the rows of each partition."""
     parts = []
     for p, size in enumerate(sizes):
         rows = np.random.default_rng([seed, p]).normal(size=(size, 3))
-        for row in rows.tolist():
-            producer.produce(topic, json.dumps(dict(zip(FEATURES, row, strict=True))), partition=p)
+        for row, who in zip(rows.tolist(), whose(p, size), strict=True):
+            producer.produce(topic, json.dumps({"who": who, **dict(zip(FEATURES, row, strict=True))}), partition=p)
         parts.append(rows)
     assert producer.flush(30) == 0
     return parts
+
+
+def whose(p: int, size: int) -> list[object]:
+    """People with rows in every partition, under a number or its text; None for some rows of nobody."""
+    some = np.random.default_rng(p).integers(60, size=size).tolist()
+    return [None if who == 0 else str(who) if i % 2 else who for i, who in enumerate(some)]
 
 
 def in_turns(parts: list[np.ndarray], turn: int) -> np.ndarray:
@@ -129,6 +140,100 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
         list(collect(sp.Stream(algorithm, row_norm=1.0, features=FEATURES), source, readers=2, rows=2))
 
 
+def test_a_calendar_goes_by_the_arrival_of_messages_at_any_kill(tmp_path: Path, monkeypatch) -> None:
+    """Days pass while the topic is silent and while its broker is down; a resumed run repeats the closings."""
+    (producer, servers), start, days = brokers(1), datetime(2026, 1, 1, tzinfo=UTC), [0.0]
+    fill(producer, "days", [30, 40], seed=0)
+    # Every poll is a sixteenth of a day later once all messages have arrived. What these days bring:
+    plan = [(2.5, "messages"), (4.0, "kill"), (5.5, "messages"), (7.0, "down"), (9.25, "kill")]
+    fetch, push, arrived, alive, sent = _Partitions.fetch, feed.push, [], [producer], [70]
+    del producer
+
+    def polled(self: _Partitions) -> bool:
+        if sum(len(rows) for _, rows, _ in arrived) == sent[0]:
+            days[0] += 1 / 16
+        if days[0] >= plan[0][0]:
+            what = plan.pop(0)[1]
+            if what == "messages":
+                sent[0] += sum(map(len, fill(alive[0], "days", [20, 5, 9], seed=len(plan))))
+            elif what == "down":
+                alive.clear()
+            else:
+                raise KeyboardInterrupt
+        return fetch(self)
+
+    def pushed(engine: Any, batch: feed.Batch) -> Any:
+        arrived.append((days[0], batch.rows, batch.names))
+        return push(engine, batch)
+
+    monkeypatch.setattr("streampca.sources.kafka._POLL", 0.02)
+    monkeypatch.setattr(periods, "clock", lambda: round((start + timedelta(days=days[0])).timestamp() * 1e6))
+    monkeypatch.setattr(_Partitions, "fetch", polled)
+    monkeypatch.setattr(feed, "push", pushed)
+    live = from_kafka("days", "g", servers=servers, features=FEATURES, turn=25, follow=True)
+
+    def begun(**more: Any) -> sp.Stream:
+        algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, horizon="30d", release_every="1d", unit="who")
+        return sp.Stream(algorithm, features=FEATURES, row_norm=3.0, seed=1, start=start, **more)
+
+    def until_killed(run: sp.Stream) -> list[int]:
+        closed = []
+        with pytest.raises(KeyboardInterrupt):
+            closed += [step.t for step in run.run(live)]  # type: ignore[misc]
+        return closed
+
+    with sp.Store(tmp_path / "run.db", commit_every=1) as store:
+        run = begun(store=store)
+        until_killed(run)
+        assert run.t == 3  # the tick of the fourth day was not reached
+        for file in list(tmp_path.iterdir()):  # what a kill leaves
+            shutil.copy(file, file.with_name(f"copy-{file.name}"))
+    with sp.Store(tmp_path / "copy-run.db") as store:
+        resumed = sp.Stream.resume(store)
+        until_killed(resumed)
+        assert resumed.t == 9
+        store.flush()
+        releases = [release.to_json() for release in store.releases()]
+        admission = resumed.admission
+    whole, last = begun(), days[0]
+    expected = []
+    for days[0], rows, names in [*arrived, (last, [], [])]:
+        expected += [release.to_json() for release in whole.push_many(np.reshape(rows, (-1, 3)), names).releases]
+    assert len({name for _, _, names in arrived for name in names}) > 30
+    assert admission.rows == sent[0] == 138
+    assert releases == expected
+    assert len(releases) == 9
+    assert admission == whole.admission
+
+
+def test_periods_that_end_while_a_topic_is_silent_are_yielded_before_the_next_rows(cluster, monkeypatch) -> None:
+    producer, servers = cluster
+    fill(producer, "silent", [3])
+    start, days = datetime(2026, 1, 1, tzinfo=UTC), [0.0]
+    monkeypatch.setattr("streampca.sources.kafka._POLL", 0.02)
+    monkeypatch.setattr(periods, "clock", lambda: round((start + timedelta(days=days[0])).timestamp() * 1e6))
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, release_every="1d", horizon="9d")
+    stream = sp.Stream(algorithm, features=FEATURES, row_norm=3.0, start=start)
+    live = from_kafka("silent", "g", servers=servers, features=FEATURES, follow=True)
+    sent: list[int] = []
+
+    def while_idle(call: Any) -> None:
+        def tick() -> None:
+            days[0] += 0.5 if stream.admission.rows == 3 and not sent else 0.0
+            call()
+            if stream.t == 3 and not sent:  # the release does not wait for the next message
+                assert stream.release is not None
+                assert stream.release.t == 3
+                sent.extend(map(len, fill(producer, "silent", [2], seed=1)))
+
+        live._idle = tick
+
+    monkeypatch.setattr(live, "while_idle", while_idle)
+    steps = stream.run(live)
+    assert [next(steps).t for _ in range(3)] == [1, 2, 3]
+    steps.close()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -178,9 +283,9 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources import from_kafka
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
-servers, path = sys.argv[1:]
+servers, path, unit = sys.argv[1:]
 topic = from_kafka("rows", "crash", servers=servers, features=["a", "b", "c"], turn=100)
-algorithm = PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
+algorithm = PrivateFPL(n_components=1, epsilon=1.0, center=False, horizon=4000, release_every=50, unit=unit or None)
 with Store(path, commit_every=40, snapshot_every="20ms") as store:
     try:
         stream = Stream.resume(store)
@@ -192,15 +297,17 @@ with Store(path, commit_every=40, snapshot_every="20ms") as store:
 """
 
 
+@pytest.mark.parametrize("unit", [None, "who"])
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.long)])
-def test_each_row_counts_once_after_any_kill(tmp_path: Path, kills: int) -> None:
+def test_each_row_counts_once_after_any_kill(tmp_path: Path, kills: int, unit: str | None) -> None:
     (producer, servers), path = brokers(1), tmp_path / "run.db"
-    parts = fill(producer, "rows", [900, 800, 1200, 100])
+    sizes = [900, 800, 1200, 100]
+    parts = fill(producer, "rows", sizes)
     producer.produce("rows", b"poison", partition=0)
     assert producer.flush(30) == 0
     parts[0] = np.vstack([parts[0], np.full(3, np.nan)])
     for kill in range(kills + 1):
-        child = subprocess.Popen([sys.executable, "-c", CHILD, servers, path], stdout=subprocess.PIPE)
+        child = subprocess.Popen([sys.executable, "-c", CHILD, servers, path, unit or ""], stdout=subprocess.PIPE)
         assert child.stdout is not None
         for _, _ in zip(range(1 + 3 * kill % 8), child.stdout, strict=False):
             pass
@@ -208,12 +315,21 @@ def test_each_row_counts_once_after_any_kill(tmp_path: Path, kills: int) -> None
             child.kill()
         child.communicate()
         assert child.returncode == (-9 if kill < kills else 0)
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, center=False, release_every=50)
+    algorithm = sp.PrivateFPL(
+        n_components=1, epsilon=1.0, center=False, horizon=4000, release_every=50, unit=unit
+    )  # fmt: skip
     whole = sp.Stream(algorithm, features=FEATURES, row_norm=3.0, seed=1)
-    expected = [release.to_json() for release in whole.push_many(in_turns(parts, 100)).releases]
+    names = [np.array([*whose(p, size), *[None] * (p == 0)], dtype=object) for p, size in enumerate(sizes)]
+    people = {} if unit is None else {"person": in_turns(names, 100)}
+    expected = [release.to_json() for release in whole.push_many(in_turns(parts, 100), **people).releases]
     with sp.Store(path) as store:
         resumed = sp.Stream.resume(store)
-        assert (resumed.t, resumed.admission.bad_rows) == (3001, 1)
+        assert resumed.t == 3001
+        for field in ("people", "people_spent", "rows_full", "rows_shrunk", "rows_refused", "mean_weight"):
+            assert getattr(resumed.admission, field) == getattr(whole.admission, field)
+        nobody = 0 if unit is None else sum(who is None for part in names for who in part) - 1
+        assert resumed.admission.bad_rows == 1 + nobody
+        assert resumed.admission.people_spent == (None if unit is None else 59)
         assert [release.to_json() for release in store.releases()] == expected
         topic = from_kafka("rows", "crash", servers=servers, features=FEATURES, turn=100)
         assert list(resumed.run(topic)) == []  # nothing comes twice

@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import os
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,27 @@ def test_a_file_that_grows_is_followed(
     (tmp_path / "rows.csv.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(SourceError, match="compressed file cannot be followed"):
         open_rows(tmp_path / "rows.csv.gz", follow=True, columns="all")
+
+
+def test_a_silent_pipe_that_is_followed_lets_others_work(tmp_path: Path) -> None:
+    path, idle = tmp_path / "rows.csv", threading.Event()
+    os.mkfifo(path)
+
+    def write() -> None:
+        with path.open("wb", buffering=0) as pipe:
+            pipe.write(b"a\n1\n")
+            found.append(idle.wait(30))
+            pipe.write(b"2\n")
+
+    found: list[bool] = []
+    writer = threading.Thread(target=write)
+    writer.start()
+    source = open_rows(path, follow=True, columns=["a"])
+    source.while_idle(idle.set)
+    rows = iter(source)
+    assert [next(rows).tolist() for _ in range(2)] == [[1.0], [2.0]]
+    writer.join()
+    assert found == [True]
 
 
 def opened(

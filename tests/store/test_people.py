@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import StoreCorruptError
+from streampca.errors import StoreCorruptError, StoreUnwritableError
+from streampca.store.database import Database
+from streampca.store.reading import backup, verify
 
 PEOPLE, ROWS = 500, 3000
 RNG = np.random.default_rng(5)
@@ -70,23 +72,103 @@ def test_a_killed_run_continues_with_the_budget_of_each_person(kills, tmp_path):
             assert states(stream) == people
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "DELETE FROM people WHERE id = (SELECT min(id) FROM people)",
-        "UPDATE people SET sealed = (SELECT sealed FROM people ORDER BY id DESC LIMIT 1)",
-        "UPDATE people SET number = number + 1",
-        "UPDATE people SET sealed = zeroblob(60) WHERE id = (SELECT max(id) FROM people)",
-    ],
-)
-def test_a_missing_or_exchanged_record_of_a_person_is_refused(damage, tmp_path):
+def old_and_new(path):
+    """A store closed after 200 rows, and the same closed after 400; return the records of its people at both times."""
+    records = []
+    for start in (0, 200):
+        with sp.Store(path, commit_every=20) as store:
+            stream = begun(store) if start == 0 else sp.Stream.resume(store)
+            stream.push_many(X[start : start + 200], person=[who % 50 for who in WHOSE[start : start + 200]])
+        with closing(sqlite3.connect(path)) as database:
+            records.append({row[0]: row for row in database.execute("SELECT * FROM people")})
+    return records
+
+
+def put_back(database, old, new):
+    """The budget of one person as it was."""
+    database.execute(
+        "INSERT OR REPLACE INTO people VALUES (?, ?, ?)", next(old[one] for one in old if old[one] != new[one])
+    )
+
+
+def put_back_all(database, old, new):
+    database.execute("DELETE FROM people")
+    database.executemany("INSERT INTO people VALUES (?, ?, ?)", old.values())
+
+
+def exchange(database, old, new):
+    one, other = sorted(new)[:2]
+    database.execute("UPDATE people SET number = ?, sealed = ? WHERE id = ?", (*new[other][1:], one))
+
+
+DAMAGE = {
+    "put back": put_back,
+    "all put back": put_back_all,
+    "deleted": lambda database, old, new: database.execute("DELETE FROM people WHERE id = ?", (min(new),)),
+    "all deleted": lambda database, *_: database.execute("DELETE FROM people"),
+    "no head": lambda database, *_: database.execute("DELETE FROM facts WHERE name = 'people'"),
+    "exchanged": exchange,
+    "another number": lambda database, *_: database.execute("UPDATE people SET number = number + 1"),
+    "zeros": lambda database, old, new: database.execute("UPDATE people SET sealed = zeroblob(60)"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_the_records_of_people_are_those_of_the_last_commit(name, tmp_path):
     path = tmp_path / "run.db"
-    with sp.Store(path) as store:
-        begun(store).push_many(X[:200], person=WHOSE[:200])
+    old, new = old_and_new(path)
+    assert len(new) == 50
+    assert verify(path) == 0
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute(damage)
+        DAMAGE[name](database, old, new)
+    for read in (lambda: verify(path), lambda: sp.Stream.resume(sp.Store(path))):
+        with pytest.raises(StoreCorruptError) as refused:
+            read()
+        if name in ("put back", "all put back", "deleted", "all deleted"):
+            assert "the records of people are not those of the last commit" in str(refused.value)
+
+
+def test_a_head_of_an_earlier_commit_is_refused(tmp_path):
+    """All records of people and their head together, as they were: the budgets would begin anew."""
+    path = tmp_path / "run.db"
+    copy = tmp_path / "old.db"
+    with sp.Store(path, commit_every=10) as store:
+        stream = begun(store)
+        stream.push_many(X[:100], person=WHOSE[:100])
+        backup(path, copy)
+        stream.push_many(X[100:200], person=WHOSE[100:200])
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ATTACH ? AS old", (str(copy),))
+        database.execute("DELETE FROM people")
+        database.execute("INSERT INTO people SELECT * FROM old.people")
+        database.execute("INSERT OR REPLACE INTO facts SELECT * FROM old.facts WHERE name = 'people'")
     with pytest.raises(StoreCorruptError):
         sp.Stream.resume(sp.Store(path))
+
+
+def test_a_commit_that_is_written_twice_keeps_the_digest(tmp_path, monkeypatch):
+    """Its transaction ended, and its writer was interrupted before it knew."""
+    path, transact, calls = tmp_path / "run.db", Database.transact, []
+
+    def interrupted(self, work, **more):
+        result = transact(self, work, **more)
+        calls.append(1)
+        if len(calls) == 3:
+            raise OSError("interrupted")
+        return result
+
+    with sp.Store(path, commit_every=10) as store:
+        stream = begun(store)
+        stream.push_many(X[:10], person=WHOSE[:10])
+        monkeypatch.setattr(Database, "transact", interrupted)
+        with pytest.raises(StoreUnwritableError):
+            for start in range(10, 100, 10):
+                stream.push_many(X[start : start + 10], person=WHOSE[start : start + 10])
+        stream.push_many(X[stream.t : 100], person=WHOSE[stream.t : 100])
+        assert len(calls) > 3
+        before = states(stream)
+    with sp.Store(path) as store:
+        assert states(sp.Stream.resume(store)) == before
 
 
 def test_a_store_shows_no_name(tmp_path):
