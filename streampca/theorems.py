@@ -62,8 +62,7 @@ def instability(stds: FloatArray, counts: FloatArray, rows_per_release: int) -> 
     e = _GROWTH[:, None]
     deltas = ndtr(-e / mu + mu / 2.0) - np.exp(e + log_ndtr(-e / mu - mu / 2.0))
     # Groups are added one by one, so parts of the sum add up to the same bits.
-    total: FloatArray = np.add.accumulate(deltas * counts, axis=1)[:, -1]
-    return total
+    return np.add.accumulate(deltas * counts, axis=1)[:, -1]
 
 
 def batched_leader_regret(

@@ -218,5 +218,4 @@ class WindowSmoothing:
         decayed = np.exp((lags[:, None] - 1.0) * buffers.log_theta_hat)
         pairs = buffers.omega_hat[:, None] * buffers.omega_hat / buffers.gaps_hat
         following = decayed @ (buffers.omega_hat + np.exp(buffers.log_theta_hat) * pairs.sum(axis=0))
-        covariance: FloatArray = scale**2 * toeplitz(np.append(1.0 + pairs.sum(), following))
-        return covariance
+        return scale**2 * toeplitz(np.append(1.0 + pairs.sum(), following))

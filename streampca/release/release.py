@@ -443,8 +443,7 @@ class Release(Answered):
         if terms.scale is not None and terms.middle is not None:
             values = (values - terms.middle) * terms.scale
         # The map of the bounds comes before the mean, which is in its units.
-        scores: FloatArray = (values - self.mapped_mean) @ self.subspace.basis
-        return scores
+        return (values - self.mapped_mean) @ self.subspace.basis
 
     def holding(self, share: float) -> Release:
         """Return the release of the fewest components that hold this share of the variance; 1 if none stands out."""
