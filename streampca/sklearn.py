@@ -292,10 +292,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _results(
         self, release: Release, n: int, before: FloatArray | None, admission: AdmissionReport | None
     ) -> dict[str, Any]:
-        """Return the attributes, computed from the latest release only: post-processing.
-
-        ``before`` are components whose signs persist.
-        """
+        """Return the attributes, computed from the latest release only: post-processing."""
+        # ``before`` are components whose signs persist.
         # The number of components is post-processing: a share depends on the release only.
         if self._share is not None:
             release = release.holding(self._share)

@@ -238,7 +238,6 @@ class ReadOptions:
     read: Annotated[tuple[str, ...], _key_option("--read", "How rows are read", ReadSettings)] = ()
 
     def reading(self) -> ReadSettings:
-        """Settings of ``--read``."""
         return take(ReadSettings, pairs(self.read, "--read"), flag="--read")
 
 
@@ -364,5 +363,4 @@ class StoreOptions:
     set_: Annotated[tuple[str, ...], _key_option("--set", "How the store is opened", Settings, "store")] = ()
 
     def settings(self) -> Settings:
-        """Settings of ``--set``."""
         return take(Settings, pairs(self.set_), "store")

@@ -48,8 +48,7 @@ class ServedPage(View):
         # Curator only: where a batch ends depends on the bytes of cells and on bad rows.
         figures = [Fact("Rows", grouped(progress.t), curator=True)]
         if progress.seconds > 0.0:
-            speed = grouped(round(progress.t / progress.seconds))
-            figures.append(Fact("Rows per second", speed, curator=True))
+            figures.append(Fact("Rows per second", grouped(round(progress.t / progress.seconds)), curator=True))
         self.page.show(figures + ([] if progress.admitted is None else admission_facts(progress.admitted)))
 
     def close(self, *, stay: bool, budget: str = "") -> None:

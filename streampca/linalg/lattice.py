@@ -42,12 +42,10 @@ _SCORING = 2.0**30
 
 
 def onto_ball(rows: FloatArray) -> FloatArray:
-    """Truncate rows to the lattice; those still longer than 1 are first scaled onto the unit ball.
-
-    ``rows`` is an (n, d) array of finite floats; another number raises `BadRowError`. The result is a C-contiguous
-    array of multiples of 2**-20 whose row norms are at most 1 exactly. Each row depends on itself only; admitted rows
-    are unchanged.
-    """
+    """Truncate rows to the lattice; those still longer than 1 are first scaled onto the unit ball."""
+    # ``rows`` is an (n, d) array of finite floats; another number raises `BadRowError`. The result is a C-contiguous
+    # array of multiples of 2**-20 whose row norms are at most 1 exactly. Each row depends on itself only; admitted rows
+    # are unchanged.
     return admitted_rows(rows)[0]
 
 
@@ -124,12 +122,10 @@ def grid_step(scale: float) -> float:
 
 
 def coarsen(values: FloatArray, scale: float) -> FloatArray:
-    """Round released numbers, in place, to a power of two near ``2**-20 * scale``, and no finer than the Gram lattice.
-
-    Noise in float64 has holes in its low bits that move with the number it is added to (Mironov 2012). A cell of this
-    grid holds about 2**33 of the values that the samplers can produce, so the remaining effect is below 2**-30.
-    Post-processing.
-    """
+    """Round released numbers, in place, to a power of two near ``2**-20 * scale``, no finer than the Gram lattice."""
+    # Noise in float64 has holes in its low bits that move with the number it is added to (Mironov 2012). A cell of this
+    # grid holds about 2**33 of the values that the samplers can produce, so the remaining effect is below 2**-30.
+    # Post-processing.
     step = grid_step(scale)
     values *= 1.0 / step
     np.rint(values, out=values)
@@ -245,12 +241,10 @@ class GramSum(State):
         return entries
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """Return packed entries plus svec noise of this standard deviation, rounded by `coarsen`: may be released.
-
-        The noise is rounded to the lattice of the Gram matrix and added exactly, so the result is a function of (exact
-        Gram matrix + rounded noise) only: post-processing of the continuous mechanism, without a trace of the rows in
-        its low bits.
-        """
+        """Return packed entries plus svec noise of this standard deviation, rounded by `coarsen`: may be released."""
+        # The noise is rounded to the lattice of the Gram matrix and added exactly, so the result is a function of
+        # (exact Gram matrix + rounded noise) only: post-processing of the continuous mechanism, without a trace of the
+        # rows in its low bits.
         weights = entry_weights(self.n_features, self.further)
         kernels = _native.compiled
         if kernels is not None and noise.flags.c_contiguous:
@@ -269,11 +263,9 @@ class GramSum(State):
 
 
 def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, constant: float = 0.0) -> bool:
-    """Return whether trace and diagonal of a sum, (high, low), are possible for ``count`` rows of the unit ball.
-
-    ``constant`` is the last entry of each row that is present, which its norm does not count; 0 if rows have none. The
-    others are zero vectors.
-    """
+    """Return whether trace and diagonal of a sum, (high, low), are possible for ``count`` rows of the unit ball."""
+    # ``constant`` is the last entry of each row that is present, which its norm does not count; 0 if rows have none.
+    # The others are zero vectors.
     high, low = sums
     at = mirror(n_features).diagonal()
     # Python integers: the trace of 2**40 rows in units of 2**-40 exceeds 64 bits.
@@ -296,11 +288,9 @@ class GramInParts:
         self.gram, self.hidden = gram, gram.hidden
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """Return the sum plus svec noise of this standard deviation, (2, d (d + 1) / 2): may be released.
-
-        The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of `lattice.coarsen`, but to
-        no more than whole units. Post-processing of the sum plus noise.
-        """
+        """Return the sum plus svec noise of this standard deviation, (2, d (d + 1) / 2): may be released."""
+        # The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of `lattice.coarsen`, but to
+        # no more than whole units. Post-processing of the sum plus noise.
         exact, step = self.gram.parts, min(grid_step(std), 1.0)
         entries = noise * entry_weights(self.gram.n_features, self.gram.further)
         whole = np.floor(entries)

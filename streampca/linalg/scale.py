@@ -50,11 +50,9 @@ def in_norm(rows: FloatArray, row_norm: float) -> FloatArray:
 def in_bounds(
     rows: FloatArray, middle: FloatArray | float, factor: FloatArray | float, tolerance: float
 ) -> tuple[FloatArray, Mask | None]:
-    """Return rows mapped linearly from their bounds to [-1, 1] / sqrt(d) and clamped there.
-
-    ``factor`` is 2 over the width of each range. The second value is the mask of the values that exceeded their range
-    times ``tolerance``; None if there are none.
-    """
+    """Return rows mapped linearly from their bounds to [-1, 1] / sqrt(d) and clamped there."""
+    # ``factor`` is 2 over the width of each range. The second value is the mask of the values that exceeded their range
+    # times ``tolerance``; None if there are none.
     with np.errstate(over="ignore"):
         scaled: FloatArray = (rows - middle) * factor
     outside = None

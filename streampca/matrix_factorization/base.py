@@ -87,11 +87,9 @@ class MatrixFactorization(ABC):
         return math.sqrt(math.fsum(np.square(self.difference(a, b)).tolist()))
 
     def products(self, inputs: IntArray, n: int) -> FloatArray:
-        """Return the products of the columns ``inputs``, each at most n, of the strategy C with column n, (len,).
-
-        In units of the largest squared norm of a column; at least the exact values, which are not negative. They are
-        the price of several rows of one person (`streampca.rows.people`).
-        """
+        """Return the products of the columns ``inputs``, each at most n, of the strategy C with column n, (len,)."""
+        # In units of the largest squared norm of a column; at least the exact values, which are not negative. They are
+        # the price of several rows of one person (`streampca.rows.people`).
         raise UsageError(f"unit: no products of columns are known for {type(self).__name__}. Use noise=BLT()")
 
     def _check(self, n: int) -> None:

@@ -275,10 +275,8 @@ def _last_column(horizon: int, entries: int) -> tuple[FloatArray, FloatArray, fl
 
 @lru_cache(maxsize=32)
 def noise_table(horizon: int) -> tuple[FloatArray, FloatArray]:
-    """Return sums and the standard deviations of their noise in the geometric BLT, at mu = sensitivity = 1.
-
-    Exact up to rounding for horizons up to `LONGEST_IN_STEPS`. For longer ones, linear interpolation is within 5e-6.
-    """
+    """Return sums and the standard deviations of their noise in the geometric BLT, at mu = sensitivity = 1."""
+    # Exact up to rounding for horizons up to `LONGEST_IN_STEPS`. For longer ones, linear interpolation is within 5e-6.
     ends = np.arange(1, horizon + 1) if horizon <= LONGEST_IN_STEPS else panel_ends(horizon)
     return ends.astype(np.float64), np.sqrt(variances(fit_buffers(horizon), horizon, ends))
 
@@ -294,12 +292,10 @@ def panel_ends(horizon: int) -> IntArray:
 
 
 def variances(blt: Buffers, horizon: int, ends: IntArray) -> FloatArray:
-    """Noise variance at the ends of panels. The scale on a panel is that of its middle.
-
-    Step t adds ``s_t y_t`` to the noise N, with ``s_t = sqrt(S(T - t + 1))`` and ``y_t = z_t + sum_i omega^_i r_i``. On
-    a panel s is constant: Var(N) gains ``2 s Cov(N, Y) + s**2 Var(Y)``, Y the sum of the panel's y, and ``q_i = Cov(N,
-    r_i)`` follows a linear recursion. All other terms are in closed form.
-    """
+    """Noise variance at the ends of panels. The scale on a panel is that of its middle."""
+    # Step t adds ``s_t y_t`` to the noise N, with ``s_t = sqrt(S(T - t + 1))`` and ``y_t = z_t + sum_i omega^_i r_i``.
+    # On a panel s is constant: Var(N) gains ``2 s Cov(N, Y) + s**2 Var(Y)``, Y the sum of the panel's y, and ``q_i =
+    # Cov(N, r_i)`` follows a linear recursion. All other terms are in closed form.
     lengths, before = np.diff(ends, prepend=0), np.append(0, ends[:-1]).astype(np.float64)
     squares = np.empty(ends.size)
     for start in range(0, ends.size, 2**13):  # bounds the memory of `column_square`

@@ -95,10 +95,8 @@ class Buffers:
         return float(self.level**2 * level + 2.0 * self.level * single + pairs)
 
     def lagged_products(self, n: float, kept: float = 1.0) -> tuple[FloatArray, FloatArray]:
-        """Return weights v and logarithms l: two columns of C, ``lag`` > 0 apart, have product ``sum(v exp(l lag))``.
-
-        The later column has n entries, also infinity; coefficient k is multiplied by ``kept**k``.
-        """
+        """Return weights v and logs l: two columns of C, ``lag`` > 0 apart, have product ``sum(v exp(l lag))``."""
+        # The later column has n entries, also infinity; coefficient k is multiplied by ``kept**k``.
         # c_0 = 1 and c_k = sum_i omega_i theta_i**(k - 1), so that c_(k + lag) c_k adds, for k = 0, omega_i / theta_i,
         # and for each pair of buffers a geometric series from k = 1 on, all times theta_i**lag.
         # Without memory, kept = 0, all terms are 0.

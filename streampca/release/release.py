@@ -593,10 +593,8 @@ def before_centering(release: Release) -> FloatArray:
 
 
 def rows_summed(release: Release) -> float:
-    """Return the number of rows to divide the sums of a release by; 1 for a decayed sum, and for `Release.count` None.
-
-    Of a centered release, the released number of rows that are present. Of others, the public number of rows.
-    """
+    """Return the number of rows to divide sums of a release by; 1 for a decayed sum, and without `Release.count`."""
+    # Of a centered release, the released number of rows that are present. Of others, the public number of rows.
     return 1.0 if "decay_per_release" in release.details else release.count or 1.0
 
 

@@ -53,10 +53,8 @@ def options_of(data: Any, read: Reading | None) -> dict[str, Any] | None:
 def choose_columns(
     data: Any, columns: Sequence[str | int] | None, *, has_types: bool = True
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return the chosen columns of a table in memory, as a frame, an Arrow table or an array, and their names.
-
-    With ``has_types``, tables whose types follow from rows need ``columns``.
-    """
+    """Return the chosen columns of a table in memory, as a frame, an Arrow table or an array, and their names."""
+    # With ``has_types``, tables whose types follow from rows need ``columns``.
     data = framed(data)
     first = data[0] if isinstance(data, (list, tuple)) and data else ()
     # Types of pandas follow from the rows: one cell of text changes that of its column.

@@ -191,12 +191,11 @@ class TextRows(RowSource):
         self, blocks: Iterable[bytes], delimiter: str | None = None, *, longest: int = LONGEST_RECORD,
         header: bool = False,
     ) -> Iterator[bytes]:  # fmt: skip
-        """Yield the text as non-empty pieces that end where records end; the last record may lack its line end.
-
-        `OVERLONG` replaces each record of more than ``longest`` bytes, and `UNCLOSED` the last one if the text ends in
-        its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times its length.
-        ``delimiter`` is None if quotes are characters. A block has at most ``longest`` bytes behind its first line end.
-        """
+        """Yield the text as non-empty pieces that end where records end; the last record may lack its line end."""
+        # `OVERLONG` replaces each record of more than ``longest`` bytes, and `UNCLOSED` the last one if the text ends
+        # in its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times its length.
+        # ``delimiter`` is None if quotes are characters. A block has at most ``longest`` bytes behind its first line
+        # end.
         limit = LONGEST_HEADER if header else longest
         buffer: list[bytes | memoryview] = []
         length, state = 0, b""  # bytes of the unfinished record, and a text that ends in the same state of its cell

@@ -107,10 +107,8 @@ def size_of(entry: Entry) -> int:
 
 
 def groups_of(entries: Iterable[Entry]) -> Iterator[tuple[list[Entry], Any]]:
-    """Yield the entries of each record, and their rows in whole numbers of lattice steps, None if there are none.
-
-    A record holds consecutive entries of rows up to `MOST_BYTES`, or one other entry.
-    """
+    """Yield the entries of each record, and their rows in whole numbers of lattice steps, None if there are none."""
+    # A record holds consecutive entries of rows up to `MOST_BYTES`, or one other entry.
     groups: list[list[Entry]] = []
     size = 0
     for entry in entries:

@@ -139,10 +139,8 @@ def block_reward(high: IntArray, low: IntArray, n_features: int, scoring: Scorin
 
 @lru_cache(maxsize=8)  # keyed by identity: an admission is immutable, and a driver needs its mark for each block
 def admission_mark(admission: Admission) -> str:
-    """Return a digest of the map from rows to the unit ball: equal if every good row has the same image. Public.
-
-    The digest covers the version of the admission code: another version may round differently.
-    """
+    """Return a digest of the map from rows to the unit ball: equal if every good row has the same image. Public."""
+    # The digest covers the version of the admission code: another version may round differently.
     # `settings` lack the bounds that were found, which are part of the map.
     found = () if admission.found is None else tuple(tuple(side.tolist()) for side in admission.found)
     return blake2b(encoded(admission.settings, admission.features, *found), digest_size=8).hexdigest()

@@ -39,11 +39,9 @@ class Batch(NamedTuple):
 
 
 def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iterator[Steps]:
-    """Feed the rows of a source, lazily.
-
-    If the iterator is closed early, the stream stays after a whole batch. Two feeds of one stream interleave whole
-    batches.
-    """
+    """Feed the rows of a source, lazily."""
+    # If the iterator is closed early, the stream stays after a whole batch. Two feeds of one stream interleave whole
+    # batches.
     if engine.calendar is not None:
         source.while_idle(lambda: periods.push_many(engine))
     for batch in batches(engine, source, new_source=new_source):
@@ -54,11 +52,9 @@ def batches(
     engine: Engine, source: RowSource, *, new_source: bool = False, limit: int | None = None, every: int | None = None,
     rest: Callable[[Iterator[FloatArray]], Iterator[FloatArray]] = iter,
 ) -> Iterator[Batch]:  # fmt: skip
-    """Cut the rows of a source, at most ``limit``, into batches; see `Stream.run` for ``new_source``.
-
-    Batches also end where the number of rows in the stream is a multiple of ``every``. ``rest`` selects the rows to
-    absorb from the blocks of a source without positions.
-    """
+    """Cut the rows of a source, at most ``limit``, into batches; see `Stream.run` for ``new_source``."""
+    # Batches also end where the number of rows in the stream is a multiple of ``every``. ``rest`` selects the rows to
+    # absorb from the blocks of a source without positions.
     engine.adopt(source)
     positioned = source if isinstance(source, PositionedSource) else None
     unit = engine.algorithm.unit
@@ -149,10 +145,8 @@ def feed_timed(
 def numbered(
     engine: Engine, source: RowSource, beside: Sequence[str], *, new_source: bool
 ) -> Iterator[PositionedBlock]:
-    """Yield the rows of a source after those of a durable run, with the values of the columns ``beside``.
-
-    Positions are those of the source, or else numbers of rows.
-    """
+    """Yield the rows of a source after those of a durable run, with the values of the columns ``beside``."""
+    # Positions are those of the source, or else numbers of rows.
     if not isinstance(source, PositionedSource):
         source = NumberedRows(source, getattr(source, "name", None))
     at = engine.position_in(source.name, new_source=new_source) if source.name else None

@@ -183,10 +183,8 @@ class Lane:
         self, t: int, public: FloatArray, std: float, about: tuple[float, float, float] | None, new: Any,
         reading: Reading,
     ) -> Release:  # fmt: skip
-        """Return the release of public numbers. Without a span, write the scoring of the next row into the arena.
-
-        ``about`` are the bound on the noise, the count and the noisy count of a release about the mean.
-        """
+        """Return the release of public numbers. Without a span, write the scoring of the next row into the arena."""
+        # ``about`` are the bound on the noise, the count and the noisy count of a release about the mean.
         d, k = self.d, self.k
         details: dict[str, Any] = self.details
         packed, at_mean, mean = public[: self.packed], self.packed, None
@@ -304,10 +302,8 @@ def fits(now: State) -> bool:
 
 
 def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
-    """Return the last row of a lane, the standard deviations of its rows, and the scales of their noise if they vary.
-
-    A lane ends at the horizon, and before other keys, other scales or empty buffers.
-    """
+    """Return the last row of a lane, the standard deviations of its rows, and the scales of the noise if they vary."""
+    # A lane ends at the horizon, and before other keys, other scales or empty buffers.
     processor = now.processor
     assert isinstance(processor, FPLProcessor)
     assert isinstance(processor.noise, BufferedNoise)

@@ -45,11 +45,9 @@ def committed_state(engine: Engine) -> dict[str, Any]:
 
 @exclusive
 def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, copied: bool = True) -> None:
-    """Set a stream without rows to the `committed_state` of one with the same parameters and key.
-
-    ``release`` is the latest one of that stream. If ``copied``, continue as another run, with noise of its own, which
-    a ledger pays for. It is False only if nothing else continues from this state.
-    """
+    """Set a stream without rows to the `committed_state` of one with the same parameters and key."""
+    # ``release`` is the latest one of that stream. If ``copied``, continue as another run, with noise of its own, which
+    # a ledger pays for. It is False only if nothing else continues from this state.
     if engine.now.processor is not None or engine.taken:
         raise BadParameterError("state", ..., "a stream without rows to restore into")
     names = state["features"]
