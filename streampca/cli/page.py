@@ -25,10 +25,9 @@ _EVERY, _QUIET = 0.5, 3.0
 
 
 class ServedPage(View):
-    """View of a run on a page in the browser, which stays when the run is over.
+    """View of a run on a page in the browser, which stays when the run is over."""
 
-    With ``is_public`` the page gets releases and nothing else. Otherwise it gets exact figures, too: curator only.
-    """
+    # With ``is_public`` the page gets releases and nothing else. Otherwise it gets exact figures, too: curator only.
 
     period = PERIOD
 

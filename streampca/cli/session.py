@@ -44,10 +44,9 @@ _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all;
 
 
 class Repeated:
-    """Check of the rows that a resumed run with a unit passes over: they are weighted again, as those in the store.
+    """Check of the rows that a resumed run with a unit passes over: they are weighted again, as those in the store."""
 
-    With a calendar, the store has no digest of rows to compare, and any rows are passed over.
-    """
+    # With a calendar, the store has no digest of rows to compare, and any rows are passed over.
 
     def __init__(self, stream: Stream, store: Store) -> None:
         self._engine, self._people, self._passed = stream.engine, NOBODY, store.passed_rows()
@@ -65,10 +64,9 @@ class Repeated:
 
 @dataclass(eq=False)
 class Session:
-    """One run of a source through a stream. Its files are complete wherever it ends.
+    """One run of a source through a stream. Its files are complete wherever it ends."""
 
-    The first Ctrl-C or SIGTERM stops it between two batches, the second immediately.
-    """
+    # The first Ctrl-C or SIGTERM stops it between two batches, the second immediately.
 
     stream: Stream
     source: RowSource

@@ -19,11 +19,11 @@ ROUNDING = 2.0**-20
 
 
 class FadingSum(State):
-    """A sum that decays by a fixed factor at each addition: an immutable value. Curator only.
+    """A sum that decays by a fixed factor at each addition: an immutable value. Curator only."""
 
-    ``parts`` are (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40 and units of
-    2**-80 in [0, 2**40). Integers give the same bits for every block size, and the rounding is bounded (`ROUNDING`).
-    """
+    # ``parts`` are (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40 and units
+    # of 2**-80 in [0, 2**40). Integers give the same bits for every block size, and the rounding is bounded
+    # (`ROUNDING`).
 
     __slots__ = ("hidden", "n_features", "parts")
     fixed = ("n_features",)

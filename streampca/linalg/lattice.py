@@ -165,12 +165,11 @@ def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
 
 
 class GramSum(State):
-    """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data.
+    """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data."""
 
-    ``parts``, (2, d (d + 1) / 2 + further) and not to be written to, has of each packed entry whole units and the rest,
-    a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows. With ``further``, rows end
-    with that many zeros and ones, whose sums follow the matrix (`linalg.completion`).
-    """
+    # ``parts``, (2, d (d + 1) / 2 + further) and not to be written to, has of each packed entry whole units and the
+    # rest, a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows. With ``further``,
+    # rows end with that many zeros and ones, whose sums follow the matrix (`linalg.completion`).
 
     __slots__ = ("hidden", "n_features", "parts")
     fixed = ("n_features",)

@@ -71,10 +71,9 @@ class Rows(State):
 
 
 class Recent(State):
-    """The ``length`` latest of n items of a sequence, of which the latest is item n: an immutable value.
+    """The ``length`` latest of n items of a sequence, of which the latest is item n: an immutable value."""
 
-    Items lie in blocks that successive values share; no item is ever overwritten.
-    """
+    # Items lie in blocks that successive values share; no item is ever overwritten.
 
     __slots__ = ("_blocks", "length", "n")
     kept = ("n", "latest")
@@ -140,11 +139,11 @@ KEPT = 512
 
 
 class History(State):
-    """A sample of records in order, at most ``limit`` of them (None: no limit): an immutable value.
+    """A sample of records in order, at most ``limit`` of them (None: no limit): an immutable value."""
 
-    At the limit, every other record is dropped and the ``step`` between records doubles. ``make`` creates a record from
-    its form in a snapshot. The records are the first ``count`` of a list that successive values share; None means all.
-    """
+    # At the limit, every other record is dropped and the ``step`` between records doubles. ``make`` creates a record
+    # from its form in a snapshot. The records are the first ``count`` of a list that successive values share; None
+    # means all.
 
     __slots__ = ("_records", "count", "limit", "make", "step")
     fixed = ("make", "limit")

@@ -31,11 +31,10 @@ _SHARE = 1.0 / 2048.0
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The recurrence of a BLT.
+    """The recurrence of a BLT."""
 
-    With a fresh vector z, step n computes ``y = z + sum_i mix_i r_i``, lets each buffer decay,
-    ``r_i <- r_i - rate_i r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
-    """
+    # With a fresh vector z, step n computes ``y = z + sum_i mix_i r_i``, lets each buffer decay, ``r_i <- r_i - rate_i
+    # r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
 
     mix: FloatArray  # (count,) weights of the buffers
     rate: FloatArray  # (count,) decay rates of the buffers

@@ -63,11 +63,10 @@ def _sentinels(missing: frozenset[str]) -> frozenset[str]:
 
 
 class CellParser:
-    """Numbers from blocks of whole records, through pyarrow if it is installed.
+    """Numbers from blocks of whole records, through pyarrow if it is installed."""
 
-    ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted. ``quotes`` is
-    whether quotes enclose cells.
-    """
+    # ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted. ``quotes`` is
+    # whether quotes enclose cells.
 
     def __init__(
         self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING, *,

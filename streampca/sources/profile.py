@@ -83,12 +83,11 @@ def _kind(name: str, values: FloatArray, others: Counter[str]) -> str:
 
 
 class Profile:
-    """Counts of the cells, bad rows and long rows of a table.
+    """Counts of the cells, bad rows and long rows of a table."""
 
-    ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
-    ``complete`` rows have a finite number in each of these; ``long`` ones of them are longer than ``row_norm``, and
-    ``short`` ones at most a third as long.
-    """
+    # ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
+    # ``complete`` rows have a finite number in each of these; ``long`` ones of them are longer than ``row_norm``, and
+    # ``short`` ones at most a third as long.
 
     def __init__(
         self, table: CellTable, bounds: tuple[FloatArray, FloatArray] | None, row_norm: float | None,

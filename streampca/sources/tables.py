@@ -25,10 +25,9 @@ from streampca.sources.reading import Reading
 
 
 class CellTable(NamedTuple):
-    """Cells of a table: the names of its columns, and the texts of a missing value.
+    """Cells of a table: the names of its columns, and the texts of a missing value."""
 
-    ``blocks`` yields the columns of readable rows, each an array or a sequence, and the number of unreadable rows.
-    """
+    # ``blocks`` yields the columns of readable rows, each an array or a sequence, and the number of unreadable rows.
 
     names: tuple[str, ...]
     blocks: Callable[[], Iterator[tuple[Sequence[Any], int]]]

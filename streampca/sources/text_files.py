@@ -39,12 +39,11 @@ Readable = str | os.PathLike[str] | IO[bytes]
 
 
 class TextRows(RowSource):
-    """Rows of a text file or stream, plain, gzip or zip (one member): the base class of `CsvRows` and `NdjsonRows`.
+    """Rows of a text file or stream, plain, gzip or zip (one member): the base class of `CsvRows` and `NdjsonRows`."""
 
-    ``has_header`` is whether the first bytes belong to no record, so that they may identify gzip, zip and UTF-16. If
-    not, the end of the name identifies gzip and zip, because no record may decide. A binary stream stays open. U+FFFD
-    replaces bytes that are not text in the encoding, and UTF-8 is passed on unchecked.
-    """
+    # ``has_header`` is whether the first bytes belong to no record, so that they may identify gzip, zip and UTF-16. If
+    # not, the end of the name identifies gzip and zip, because no record may decide. A binary stream stays open. U+FFFD
+    # replaces bytes that are not text in the encoding, and UTF-8 is passed on unchecked.
 
     def __init__(self, path: Readable, reading: Reading, *, has_header: bool) -> None:
         self.path, self._has_header = path, has_header

@@ -78,12 +78,11 @@ _INHERITED: list[sqlite3.Connection] = []
 
 
 class SQLiteFile:
-    """An SQLite file in write-ahead mode, every commit flushed to the disk, with a table of facts.
+    """An SQLite file in write-ahead mode, every commit flushed to the disk, with a table of facts."""
 
-    ``write`` opens the file for writing, and creates it if it is missing; otherwise nothing is changed. ``timeout`` is
-    the time to wait for other processes, in seconds. Threads may share the file. Only the process that opened it may
-    use or close it.
-    """
+    # ``write`` opens the file for writing, and creates it if it is missing; otherwise nothing is changed. ``timeout``
+    # is the time to wait for other processes, in seconds. Threads may share the file. Only the process that opened it
+    # may use or close it.
 
     what = "ledger"  #: noun for messages
     application = 0x53504C47  #: ``application_id`` of the file

@@ -44,11 +44,10 @@ class Job:
 
 
 class WritingThread:
-    """A thread that makes the calls of one writer in order. It ends with `stop` or `end`.
+    """A thread that makes the calls of one writer in order. It ends with `stop` or `end`."""
 
-    It keeps references to ``files`` until then. Garbage is finalized in any order, and would otherwise close a
-    connection before the last call of a collected store uses it.
-    """
+    # It keeps references to ``files`` until then. Garbage is finalized in any order, and would otherwise close a
+    # connection before the last call of a collected store uses it.
 
     def __init__(self, *files: object) -> None:
         self._process = os.getpid()

@@ -66,10 +66,9 @@ class LaneState(NamedTuple):
 
 
 class Lane:
-    """Consecutive rows of one stream that `fits`, each absorbed and released by compiled kernels.
+    """Consecutive rows of one stream that `fits`, each absorbed and released by compiled kernels."""
 
-    The parameters are its `plan_of` and the `reach` of the lane.
-    """
+    # The parameters are its `plan_of` and the `reach` of the lane.
 
     def __init__(self, now: State, plan: Any, until: int, stds: Chunk, scales: Chunk | None) -> None:
         processor = now.processor
