@@ -49,7 +49,6 @@ class Guard:
         self.lock, self.is_busy, self.helper = RLock(), False, 0
 
     def refuse(self) -> None:
-        """Raise `StreamBusyError`."""
         raise StreamBusyError(
             f"this {self.name} is busy: a call that changes it is not finished in this thread. "
             "Call again after it has returned"

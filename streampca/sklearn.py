@@ -248,11 +248,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return names
 
     def _configuration(self) -> str:
-        """Return a digest of the parameters and the features."""
         return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))
 
     def _settings(self) -> dict[str, Any]:
-        """Return the checked parameters of the algorithm."""
         d = int(self.n_features_in_)
         # A share is selected from a release of all components.
         k: Any = d if self.n_components is None or self._share is not None else self.n_components
@@ -396,7 +394,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return float(self.score_samples(X).mean())
 
     def _divisors(self) -> FloatArray:
-        """Return the divisors of scores, (n_components_,)."""
         std: FloatArray = np.sqrt(np.maximum(self.explained_variance_, self.explained_variance_std_))
         return std if self.whiten else np.ones_like(std)
 

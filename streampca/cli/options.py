@@ -193,11 +193,8 @@ def yes_or_no(text: str, option: str) -> bool:
 
 
 def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set", others: bool = False) -> T:
-    """Create settings of a class from texts by key, and remove these texts from ``given``.
-
-    With ``parts``, keys are PART.NAME; those of other parts are refused, or left in ``given`` if ``others`` is true.
-    Raises `UsageError` if a key is unknown, or its value is of another type.
-    """
+    """Create settings of a class from texts by key, and remove these texts from ``given``."""
+    # With ``parts``, keys are PART.NAME; those of other parts are refused, or left in ``given`` if ``others`` is true.
     hints, known, values = get_type_hints(kind), _keys(kind, parts), {}
     for key in list(given):
         if key not in known:

@@ -14,10 +14,7 @@ Strategy = TypeVar("Strategy")
 
 
 def check_strategy(configuration: Any, name: str, kinds: Mapping[str, type[Strategy]], base: type[Strategy]) -> None:
-    """Replace a string that is short for a strategy by the strategy, in a frozen dataclass.
-
-    Any other value that is no strategy raises `BadParameterError`.
-    """
+    """Replace a string that is short for a strategy by it, in a frozen dataclass. `BadParameterError` for others."""
     value = getattr(configuration, name)
     if isinstance(value, str) and value in kinds:
         object.__setattr__(configuration, name, kinds[value]())

@@ -38,16 +38,10 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
 
 
 def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
-    """Return `top_eigh` of a packed upper triangle, row by row.
-
-    With ``plain``, LAPACK computes the same bits with and without compiled kernels.
-
-    Notes
-    -----
-    The compiled form (`_native/kernels.h`) is a direct method, too. It proves by residuals and Sturm counts that
-    its pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues closer
-    than 1e-9 of the norm, LAPACK computes them.
-    """
+    """Return `top_eigh` of a packed upper triangle; if ``plain``, by LAPACK, with the same bits without kernels."""
+    # The compiled form (`_native/kernels.h`) is a direct method, too. It proves by residuals and Sturm counts that its
+    # pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues closer
+    # than 1e-9 of the norm, LAPACK computes them.
     d, kernels = math.isqrt(8 * packed.size + 1) // 2, _native.compiled
     if kernels is not None and not plain and k < d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         values, basis = np.empty(k), np.empty((d, k))

@@ -196,7 +196,6 @@ class GramSum(State):
 
     @classmethod
     def of(cls, rows: FloatArray) -> GramSum:
-        """Return the Gram matrix of admitted rows, (n, d)."""
         return cls(rows.shape[1]).add(rows)
 
     def add(self, rows: FloatArray) -> GramSum:

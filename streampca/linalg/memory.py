@@ -57,7 +57,6 @@ class Rows(State):
         self._shared = _Shared(array, len(array)) if shared is None else shared
 
     def append(self, rows: Array) -> Rows:
-        """Return these rows and more, (n, n_columns)."""
         # Memory past `filled` belongs to no value: writing there changes none.
         shared, start = self._shared, self.count
         end = start + rows.shape[0]
@@ -158,7 +157,6 @@ class History(State):
         self.count = len(self._records) if count is None else count
 
     def append(self, record: Any) -> History:
-        """Return the history with one record more."""
         records, count = self._records, self.count
         if self.limit is not None and count >= self.limit:
             thinned = [*records[:count], record][1::2]

@@ -67,11 +67,8 @@ def in_bounds(
 def column_bounds(
     bounds: Bounds, n_features: int, features: Sequence[str] | None, known: Collection[str] | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return checked lower and upper bounds as two arrays of shape (n_features,).
-
-    A mapping may hold other ``known`` names; None for any. Names are compared as text. Raises `UsageError` if
-    bounds do not fit the features, or are not finite with the lower below the upper.
-    """
+    """Return lower and upper bounds as two arrays, (n_features,). `UsageError` unless finite with lower < upper."""
+    # A mapping may hold other ``known`` names; None for any. Names are compared as text.
     lower: Any
     upper: Any
     if isinstance(bounds, Mapping):

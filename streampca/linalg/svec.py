@@ -65,7 +65,7 @@ def unpack_entries(packed: FloatArray, n_features: int) -> FloatArray:
 
 
 def svec(matrix: FloatArray) -> FloatArray:
-    """Pack a symmetric (d, d) matrix isometrically into d(d+1)/2 numbers."""
+    """Pack a symmetric (d, d) matrix isometrically."""
     return pack_entries(matrix) / entry_weights(matrix.shape[0])
 
 

@@ -52,11 +52,9 @@ class MatrixFactorization(ABC):
 
     @cached_property
     def std_chunks(self) -> InChunks:
-        """`std`, for sums in order."""
         return InChunks(self.stds, self.horizon)
 
     def stds(self, sums: IntArray) -> FloatArray:
-        """`std` of several sums, (n,)."""
         return np.array([self.std(n) for n in sums.tolist()])
 
     @abstractmethod
@@ -122,7 +120,6 @@ class InChunks:
     chunks: dict[int, Sequence[float]] = field(default_factory=dict)
 
     def at(self, n: int) -> float:
-        """Return the value at n."""
         first, values = self.latest
         if not 0 <= n - first < len(values):
             first = (n - 1) // _CHUNK * _CHUNK + 1

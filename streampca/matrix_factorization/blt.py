@@ -44,7 +44,6 @@ class Recurrence:
     restart_after: int | None = None  # period, in steps, at which the buffers are emptied
 
     def scale_at(self, n: int) -> float:
-        """Return the factor of step n."""
         return self.scale if isinstance(self.scale, float) else self.scale.at(n)
 
     def step(

@@ -67,7 +67,6 @@ class Smoothing:
         return cls(mechanism, prior, scatter, drift * rows**2 / effective)
 
     def start(self, size: int) -> SmoothedSum:
-        """Return the estimate before the first release of vectors with ``size`` coordinates."""
         count = self.mechanism.buffers.count
         # Before the first input only M is unknown; the buffers and the sum are 0.
         covariance = np.zeros((count + 3, count + 3))

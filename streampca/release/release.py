@@ -112,12 +112,16 @@ class Release(Answered):
 
     __delattr__ = None  # type: ignore[assignment]
 
+    def own_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the constructor by name, of which the release is a function."""
+        return {name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()}
+
     def replaced(self, **changes: Any) -> Release:
         """Return a release that differs in some parameters of the constructor."""
-        return Release(**{name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()} | changes)
+        return Release(**self.own_parameters() | changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Release, **{name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()}), ()
+        return partial(Release, **self.own_parameters()), ()
 
     @property
     def guarantee(self) -> Guarantee:

@@ -52,7 +52,6 @@ class Terms:
 
     @cached_property
     def encoded(self) -> dict[str, bytes]:
-        """JSON of each value by name."""
         values: dict[str, Any] = {"row_norm": self.row_norm, "features": self.features}
         values["guarantee"] = self.guarantee.to_dict()
         if self.middle is not None and self.scale is not None:
@@ -66,7 +65,6 @@ class Terms:
 
     @cached_property
     def mark(self) -> str:
-        """Digest of the values."""
         return blake2b(b"|".join(self.encoded.values()), digest_size=8).hexdigest()
 
     @classmethod

@@ -103,10 +103,7 @@ def source_bounds(
 
 
 def numbers(value: Any, features: Sequence[Any]) -> list[float]:
-    """Return the numbers of a record, by name or in order; NaN for a name that is absent or null.
-
-    Raises ValueError or TypeError if a value is no number, or their number is not that of the features.
-    """
+    """Return the numbers of a record, by name or in order; NaN for an absent or null one. ValueError or TypeError."""
     values = [value.get(name) for name in features] if isinstance(value, Mapping) else list(value)
     if len(values) != len(features) or any(isinstance(one, (str, bytes)) for one in values):
         raise ValueError(f"expected {len(features)} numbers and no text")

@@ -38,10 +38,7 @@ _STYLES = {
 
 
 def cells_of(column: Any, missing: frozenset[str] = MISSING) -> tuple[FloatArray, Counter[str]]:
-    """Return the numbers in cells of any type, nan for others, and the styles of those others that are not missing.
-
-    Text is a number as in a CSV file.
-    """
+    """Return the numbers in cells of any type, nan for others, and the styles of those others that are not missing."""
     if getattr(getattr(column, "dtype", None), "kind", "O") in "fiub":
         return as_floats(column), Counter()
     cells, others = column.tolist() if hasattr(column, "tolist") else list(column), Counter[str]()

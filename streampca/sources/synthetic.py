@@ -114,7 +114,6 @@ class Spiked(Synthetic):
         return rows
 
     def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
-        """Return the means of the rows, given their scores."""
         return scores @ self._basis.T
 
 

@@ -122,7 +122,6 @@ def _not_whole(data: Any) -> BadParameterError:
 
 
 def _listed(row: Any, names: Sequence[str]) -> Any:
-    """Return the cells of a row in a list."""
     if isinstance(row, Mapping):
         by_name = {str(name): cell for name, cell in row.items()}
         return [by_name.get(name) for name in names]
@@ -139,6 +138,5 @@ def _of_file(file: Any) -> Iterator[tuple[Sequence[Any], int]]:
 
 
 def _by_column(part: Any) -> Sequence[Any]:
-    """Return the columns of a frame, an Arrow table or an array."""
     frame = part if is_frame(part) or not is_arrow(part) else part.to_pandas()
     return [frame[label] for label in frame.columns] if is_frame(frame) else frame.T

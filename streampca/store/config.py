@@ -95,10 +95,7 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> 
 
 
 def config_of(engine: Engine, more: Mapping[str, Any] | None = None) -> bytes:
-    """Return the public configuration of a stream, the parameters of `Stream` without its key, as `load` reads it.
-
-    ``more`` has further ones.
-    """
+    """Return the public configuration of a stream, its parameters without the key and ``more``, as `load` reads it."""
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     config = {

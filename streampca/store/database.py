@@ -120,9 +120,9 @@ class SQLiteFile:
             raise StoreCorruptError(
                 f"{self.path} is of schema {version}, this version reads {self.schema}. Use the version that wrote it"
             )
+        if not (write or tables):
+            raise StoreCorruptError(f"{self.path} holds no run")
         if not write:
-            if not tables:
-                raise StoreCorruptError(f"{self.path} holds no run")
             return
         if not tables:
             self.db.execute(f"PRAGMA page_size = {_PAGE}")
@@ -237,22 +237,14 @@ class Database(SQLiteFile):
         super().__init__(path, write=write, timeout=5.0)
 
     def fact(self, name: str) -> Any:
-        """Return a fact that every run has, such as its public facts, ``"run"``.
-
-        Raises `UsageError` if there is no run, and `StoreCorruptError` if another fact is missing.
-        """
-        found = self.get(name)
-        if found is None and name == "run":
-            raise UsageError(NO_RUN.format(self.path))
-        if found is None:
-            raise damaged(f"{self.path} holds no {name}")
+        """Return a fact that every run has. `UsageError` if there is no run, `StoreCorruptError` without the fact."""
+        if (found := self.get(name)) is None:
+            raise UsageError(NO_RUN.format(self.path)) if name == "run" else damaged(f"{self.path} holds no {name}")
         return found
 
     @property
     def progress(self) -> Progress:
-        """Progress of the run."""
-        found: Progress | None = self.get("progress", Progress)
-        return found or Progress()
+        return self.get("progress", Progress) or Progress()
 
     def rows(self, table: str, after: int = 0, last: int = 2**62) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table in order of their numbers, above ``after`` and up to ``last``."""
@@ -263,12 +255,8 @@ class Database(SQLiteFile):
             yield found
 
     def all_rows(self, table: str) -> list[tuple[Any, ...]]:
-        """Return all rows of a table, in one transaction."""
-        found: list[tuple[Any, ...]] = self.transact(
-            lambda db: db.execute(f"SELECT * FROM {table}").fetchall(),  # noqa: S608
-            write=False,
-        )
-        return found
+        query = f"SELECT * FROM {table}"  # noqa: S608
+        return self.transact(lambda db: db.execute(query).fetchall(), write=False)
 
     def releases(self, after: int = 0) -> Iterator[Release]:
         """Yield the releases after row ``after``, in order. Publishable. `StoreCorruptError` for damage or a gap."""

@@ -7,6 +7,7 @@ Records of entries are as secret as the rows, and sealed before they are written
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import reduce
 from typing import Any, Literal, TypeVar
 
@@ -183,18 +184,9 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
         # Identifiers are unique here, because the releases keep their terms alive.
         place = places.setdefault(id(terms), len(places))
         if place == len(record.terms):
-            shared = {
-                name: getattr(terms, name)
-                for name in ("row_norm", "features", "middle", "scale", "warmup", "noise", "run", "calendar", "present")
-            }
+            shared = {field.name: getattr(terms, field.name) for field in fields(Terms)[1:]}
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
-        record.each.append(
-            _ReleaseRecord(
-                place, t, one.n_components, one.packed, one.own_basis, one.own_span, one.own_eigenvalues,
-                one.own_noise_std, one.details or None, one.own_smoothed,
-                one.own_entry_std,
-            )
-        )  # fmt: skip
+        record.each.append(_ReleaseRecord(**one.own_parameters() | {"terms": place, "details": one.details or None}))
         size += release_size(one)
         if size >= _RELEASE_BYTES:
             yield t, encode(record)

@@ -67,11 +67,9 @@ def forked(what: str) -> StoreForkedError:
 
 
 def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
-    """Return the stream after the last durable row: the snapshot, then a replay of the entries since.
-
-    Raises `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields
-    other chain values or releases than the stored ones.
-    """
+    """Return the stream after the last durable row: the snapshot, then a replay of the entries since."""
+    # `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields other
+    # chain values or releases than the stored ones.
     # The name of the start is part of the key of the noise, hence sealed.
     start = key.open("start", 0, database.fact("start"))
     stream = stream_of(load(database.fact("config")), key, start, kind)

@@ -28,7 +28,6 @@ class Job:
         self._running.acquire()
 
     def run(self) -> None:
-        """Make the call. In the writing thread."""
         try:
             self._work()
         except Exception as problem:

@@ -111,10 +111,7 @@ def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
 def feed_timed(
     engine: Engine, source: RowSource, time: str, end: Any = None, *, new_source: bool = False
 ) -> Iterator[Steps]:  # fmt: skip
-    """Feed rows in the order of their times, in column ``time``; close all periods up to ``end``. See `Stream.run`.
-
-    Raises `SourceError` at a row out of order, after the rows before it: the rows of both neighbors are in order.
-    """
+    """Feed rows in the order of their times, in column ``time``; close all periods up to ``end``. See `Stream.run`."""
     number = _last(engine, end)
     engine.adopt(source, (time,))
     name, latest, calendar = getattr(source, "name", None), None, periods.grid(engine)
@@ -132,11 +129,10 @@ def feed_timed(
                 stop = place
                 break
             latest = one
-
         names = names_of(others)[:stop] if columns else None
         yield periods.push_timed(engine, rows[:stop], numbers[:stop], Batch(rows, name, after).position, names)
         if stop < len(at):
-            # The number of the row would be a function of the rows.
+            # After the rows before it: the rows of both neighbors are in order. Its number would be a function of rows.
             raise SourceError(name, f"a row is out of order: sort the rows by {time}")
     none = np.empty((0, len(source.features)))
     yield periods.push_timed(engine, none, np.empty(0, np.int64), lambda _: None, until=number)

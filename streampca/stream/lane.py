@@ -119,7 +119,6 @@ class Lane:
         return GramSum(self.d + int(self.center), arena[: self.hidden].view(np.float64).reshape(2, -1))
 
     def _put_scoring(self, arena: FloatArray, scoring: Scoring) -> None:
-        """Write the scoring of the next row into an arena."""
         end = self.scoring + self.d * self.k
         arena[self.scoring : end] = scoring.basis[: self.d].T.reshape(-1)
         if scoring.linear is not None:

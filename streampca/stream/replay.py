@@ -21,10 +21,7 @@ from streampca.stream.step import running
 
 
 def committed_state(engine: Engine) -> dict[str, Any]:
-    """Return the state without waiting rows as plain values and arrays; ``entries`` counts those of the log.
-
-    As secret as the rows. The caller must not write to the arrays. Requires no lock.
-    """
+    """Return the state without waiting rows as plain values and arrays, not to be written to. As secret as the rows."""
     now = engine.now
     admission, processor, sums, private = now.admission, now.processor, now.regret, now.private
     return {

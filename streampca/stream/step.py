@@ -29,7 +29,6 @@ class Period(NamedTuple):
     timed: bool | None = None  #: whether times of rows close periods; None before the first use
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the period as plain values and arrays."""
         return {"gram": self.gram.snapshot(), "rows": self.rows, "timed": self.timed}
 
 
