@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from datetime import datetime
 from functools import partial
 from os import PathLike
@@ -156,7 +157,7 @@ class Release(Answered):
     @property
     def details(self) -> dict[str, Any]:
         """Copy of further publishable facts."""
-        return {name: _copied(value) for name, value in self._details.items()}
+        return deepcopy(dict(self._details))
 
     @property
     def n_features(self) -> int:
@@ -202,19 +203,14 @@ class Release(Answered):
 
     @property
     def explained_variance(self) -> FloatArray:
-        """Debiased variances of a row along the components, (k,), in units of row_norm**2. May be negative.
-
-        Not debiased if the law of the noise is not stated.
-        """
+        """Variances of a row along the components, (k,), in row_norm**2; debiased, so that they may be negative."""
+        # Not debiased if the law of the noise is not stated.
         smoothed = self.own_smoothed is not None and "smoothed_noise_std" in self._details
         return (self.component_estimates if smoothed else self._estimates()).variances / rows_summed(self)
 
     @property
     def changes(self) -> FloatArray | None:
-        """How far each feature moves, in its own unit, for one standard deviation along each component, (d, k).
-
-        None if no Gram matrix is released.
-        """
+        """Movement of each feature, in its unit, for one standard deviation along each component, (d, k), or None."""
         if self.packed is None:
             return None
         width = self.scale * math.sqrt(self.n_features) / self.row_norm
@@ -222,10 +218,7 @@ class Release(Answered):
 
     @property
     def gram(self) -> FloatArray:
-        """Private Gram matrix (d, d), in units of row_norm**2. Symmetric, not always PSD.
-
-        Raises `NoReleaseError` if the mechanism releases a subspace only.
-        """
+        """Private Gram matrix (d, d), in units of row_norm**2. Symmetric, not always PSD. `NoReleaseError` without."""
         gram = self._gram
         if gram is None:
             if self.packed is None:
@@ -251,28 +244,20 @@ class Release(Answered):
 
     @property
     def noise_std(self) -> float | None:
-        """Standard deviation of a diagonal entry of the noise in `gram`, in units of row_norm**2.
-
-        For a centered release, a bound for all directions; `noise_law` has the exact law along each.
-        """
+        """Standard deviation of a diagonal entry of the noise in `gram`; a bound for all directions if centered."""
         return None if self.own_noise_std is None else self.own_noise_std * self.terms.row_norm**2
 
     @property
     def noise_law(self) -> tuple[float, MeanNoise | None] | None:
-        """Standard deviation of the isotropic part of the noise in `gram`, and the part of the mean, if centered.
-
-        In units of row_norm**2. None if the law is not stated.
-        """
+        """Standard deviation of the isotropic part of the noise in `gram`, and that of the mean; None if unknown."""
         if self.noise_std is None:
             return None
         return self._law(float(self._details.get("joint_noise_std", self.noise_std)))
 
     def completed_noise(self, joint: float | None = None) -> CompletedNoise | None:
-        """Return the noise in `gram` if it is completed, for row_norm = 1; None if not, or if its law is not stated.
-
-        ``joint`` is the standard deviation before completion, None for that of the release. Error bars are of this
-        noise of privacy: which cells are missing is chance, too, which no error bar covers.
-        """
+        """Return the noise in `gram` if it is completed, for row_norm = 1; None if not, or if its law is not stated."""
+        # ``joint`` is the standard deviation before completion, None for that of the release. Error bars are of this
+        # noise of privacy: which cells are missing is chance, too, which no error bar covers.
         details, unit = self._details, self.row_norm
         joint = details.get("joint_noise_std") if joint is None else joint
         if "present" not in details or joint is None:
@@ -404,11 +389,8 @@ class Release(Answered):
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
-        """Shares of the total variance along the leading eigenvectors of `gram`, (k,), with a sum of at most 1.
-
-        See `Estimates.explained_variance_ratio`. Not debiased if the law of the noise is not stated.
-        """
-        return self._estimates().explained_variance_ratio
+        """Shares of the total variance along the leading eigenvectors of `gram`, (k,), with a sum of at most 1."""
+        return self._estimates().explained_variance_ratio  # not debiased if the law of the noise is not stated
 
     def _estimates(self, gram: FloatArray | None = None, noise_std: float = 0.0) -> Estimates:
         # A decayed sum has the mass of fewer rows than `t`, but `rows` must not be below it.
@@ -609,9 +591,3 @@ def _rows_covered(release: Release) -> float:
     if isinstance(window, list) and len(window) == 2:
         return terms.count(int(window[0]), int(window[1]))
     return block if isinstance(block, int) and block > 0 else terms.count(1, release.t)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _copied(inner) for name, inner in value.items()}
-    return [_copied(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -186,7 +186,8 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
         if place == len(record.terms):
             shared = {field.name: getattr(terms, field.name) for field in fields(Terms)[1:]}
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
-        record.each.append(_ReleaseRecord(**one.own_parameters() | {"terms": place, "details": one.details or None}))
+        values = one.own_parameters()
+        record.each.append(_ReleaseRecord(**values | {"terms": place, "details": values["details"] or None}))
         size += release_size(one)
         if size >= _RELEASE_BYTES:
             yield t, encode(record)
