@@ -133,9 +133,7 @@ def shares(text: str | None) -> Any:
         # Names may hold an equals sign; a share holds none.
         return {name.strip(): float(share) for name, _, share in (pair.rpartition("=") for pair in text.split(","))}
     except ValueError:
-        raise UsageError(
-            f"--set missing.rates={text}: expected private, a share, or NAME=SHARE,NAME=SHARE,..."
-        ) from None
+        raise UsageError(f"--set missing.rates={text}: expected private, a share, or NAME=SHARE,...") from None
 
 
 @contextmanager

@@ -30,9 +30,8 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
     if columns is None:
         if twice := repeated(name for name in header if name):
             shared = ", ".join([str(at) for at, name in enumerate(header, 1) if name in twice][:9])
-            raise SourceError(
-                where, f"columns {shared} share a name with another; choose by position, columns=[0, ...]"
-            )
+            problem = f"columns {shared} share a name with another; choose by position, columns=[0, ...]"
+            raise SourceError(where, problem)
         return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
         value = short(columns)

@@ -59,10 +59,7 @@ def plain(value: Any) -> Any:
         return value
     name = type(value).__name__
     if storable(name) is not type(value):
-        raise UsageError(
-            f"{name} cannot be kept in a store, which holds public algorithms and mechanisms of streampca and their "
-            "parameters"
-        )
+        raise UsageError(f"{name} cannot be kept in a store, which holds public algorithms and mechanisms only")
     return msgspec.msgpack.Ext(_CLASS, encode([name, plain(state.fields_of(value))]))
 
 

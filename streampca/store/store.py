@@ -30,7 +30,7 @@ import sqlite3
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -260,11 +260,8 @@ class Store(AbstractContextManager["Store"]):
             self._let_go()
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
+        with nullcontext() if kind is None else suppress(Exception):  # the exception of the block takes precedence
             self.close()
-        else:
-            with suppress(Exception):  # the exception of the block takes precedence
-                self.close()
 
     def __repr__(self) -> str:
         return f"Store({self.path!r})"
