@@ -198,10 +198,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             # The ledger may have paid for that stream: unless a parameter or the features have changed, it continues.
             if stream is None or self._stream_of != self._configuration():
                 # With a unit, a batch is a period, whose sum may have any number of rows.
-                every = None if names is None else "manual"
-                stream = (
-                    self._new_stream(BatchFPL) if every is None else self._new_stream(PrivateFPL, release_every=every)
-                )
+                kind, schedule = (BatchFPL, {}) if names is None else (PrivateFPL, {"release_every": "manual"})
+                stream = self._new_stream(kind, **schedule)
                 # Hashed after a seed was drawn from `random_state`, which changes its state. One call sets both.
                 self.__dict__.update(_stream=stream, _stream_of=self._configuration())
         try:

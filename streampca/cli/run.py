@@ -88,7 +88,10 @@ def run(
     # Nor with a calendar, whose horizon is a number of periods.
     counts = isinstance(source, Path) and str(source) != "-" and options.store is None and not options.reading().follow
     if isinstance(options.release_every, str):
-        counts, common["horizon"] = False, periods_until(options)
+        counts, end = False, options.reading().end
+        if options.horizon is None and end is not None:  # the number of periods from --start to the end
+            calendar = Calendar.of(options.release_every, options.start)
+            common["horizon"] = None if calendar is None else calendar.number(Calendar.time("end", end))
     elif options.start is not None:
         raise UsageError("--start: it goes with a calendar, such as --release-every 1d")
     count = cache(lambda: opened_rows().count_rows()) if counts else None  # one reading of a text
@@ -168,15 +171,6 @@ def run(
         if served is not None:
             served.close(stay=not session.signal and session.problem is None, budget=budget)
     return session.exit_code()
-
-
-def periods_until(options: RunOptions) -> int | str | None:
-    """Return the horizon of a calendar: the one given, or the number of periods from ``--start`` to the end."""
-    end = options.reading().end
-    if options.horizon is not None or end is None:
-        return options.horizon
-    calendar = Calendar.of(options.release_every, options.start)
-    return None if calendar is None else calendar.number(Calendar.time("end", end))
 
 
 def resume(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,18 +95,16 @@ def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
     if engine.calendar is not None:
         yield periods.push_many(engine, batch.rows, batch.position, batch.names)
         return
-    try:
-        pushed = iter([engine.push_many(batch.rows, batch.position, batch.names)])
+    steps = None
+    with suppress(HorizonReachedError):  # then nothing was absorbed
+        steps = engine.push_many(batch.rows, batch.position, batch.names)
+    if steps is not None:
+        yield steps
+        return
     # One by one, so that the rows that are left count.
-    except HorizonReachedError:  # nothing was absorbed
-        single = (
-            batch._replace(
-                rows=batch.rows[i : i + 1], start=batch.start + i,
-                names=None if batch.names is None else batch.names[i : i + 1]
-            ) for i in range(len(batch.rows))
-        )  # fmt: skip
-        pushed = (engine.push_many(one.rows, one.position, one.names) for one in single)
-    yield from pushed
+    for i in range(len(batch.rows)):
+        one = batch._replace(rows=batch.rows[i : i + 1], start=batch.start + i)
+        yield engine.push_many(one.rows, one.position, None if batch.names is None else batch.names[i : i + 1])
 
 
 def feed_timed(
