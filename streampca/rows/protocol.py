@@ -222,16 +222,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence
             for batch in arrow_reader(unread.pop() if unread else rows):
                 yield from arrow_blocks_with(batch, tuple(columns), names)
 
-    def read() -> Iterator[FloatArray]:
-        if is_frame(rows):
-            for start in range(0, len(rows), _BLOCK):
-                part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
-                yield frame_values(part, columns, SourceError)
-        else:
-            for batch in arrow_reader(unread.pop() if unread else rows):
-                yield from arrow_rows(batch, tuple(columns))
-
-    return Table(tuple(columns), None, read, read_with if beside else None)
+    return Table(tuple(columns), None, lambda: (rows for rows, _ in read_with(())), read_with if beside else None)
 
 
 @dataclass(eq=False, repr=False)
@@ -269,9 +260,10 @@ def arrow_blocks_with(
     batch: Any, columns: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
     """Yield the columns of an Arrow batch as numbers, with the values of the columns ``names``."""
-    if batch.num_rows:
-        rows = np.concatenate([*arrow_rows(batch, columns)])
-        yield rows, [batch.column(name).to_pylist() for name in names]
+    done = 0
+    for rows in arrow_rows(batch, columns):
+        part, done = batch.slice(done, len(rows)), done + len(rows)
+        yield rows, [part.column(name).to_pylist() for name in names]
 
 
 def holds(kind: Any, width: int) -> bool:

@@ -57,9 +57,9 @@ def running(now: State) -> Processor:
     return now.processor
 
 
-def vectors_of(admitted: FloatArray, processor: Processor) -> FloatArray:
-    """Return admitted rows without the entries that state which cells are present."""
-    return np.ascontiguousarray(admitted[:, : processor.n_features]) if processor.further else admitted
+def vectors_of(admitted: FloatArray, size: int) -> FloatArray:
+    """Return the first entries of admitted rows, without those that state which cells are present."""
+    return np.ascontiguousarray(admitted[:, :size])
 
 
 class Waiting(NamedTuple):
@@ -127,8 +127,7 @@ class WaitingStep(Step):
             return float("nan")
         # The raw row is admitted a second time. Keeping admitted rows would make every waiting row pay for admission.
         admitted = admission.block(rows[self._place : self._place + 1], after + self._place + 1)[0]
-        vectors = np.ascontiguousarray(admitted[:, : len(scoring.basis)])  # without the cells that are present
-        return rewarded(vectors, scoring)[1] * unit
+        return rewarded(vectors_of(admitted, len(scoring.basis)), scoring)[1] * unit
 
 
 @dataclass(eq=False, repr=False)
