@@ -264,9 +264,8 @@ class PrivateOptions(ReadOptions):
     """Ledger whose account of --data-set pays, or refuses. See streampca ledger budget."""
     data_set: Annotated[str | None, about("Name of the data set in the ledger.")] = None
     force: Force = False
-    quiet: Annotated[
-        bool, about("Leave out of standard error what was done to the rows, which is for the curator.", negative="")
-    ] = False
+    quiet: Annotated[bool, Parameter(negative="")] = False
+    """Leave out of standard error what was done to the rows, which is for the curator."""
 
 
 @Parameter(name="*")
@@ -313,12 +312,8 @@ class RunOptions(PrivateOptions):
     first. Unknown for pipes, topics, queries, follow=yes and --store: about 20 % more noise, 50 % in the last release.
     With a calendar, a duration such as 365d; by default the time from --start to --read end.
     """
-    window: Annotated[
-        int | str | None,
-        about(
-            "Number of the most recent rows that count, for sliding windows; with a calendar, a duration such as 30d."
-        ),
-    ] = None
+    window: int | str | None = None
+    """Number of the most recent rows that count, for sliding windows; with a calendar, a duration such as 30d."""
     release_every: int | str | None = None
     """Rows between releases; 100 by default, where the algorithm allows it. Rarer releases carry less noise. Or the
     period of a calendar: 15min, 6h, 1d or 1w. Then the number of rows is private, and rows count on arrival, or in

@@ -107,7 +107,6 @@ class Recent(State):
         return Recent(self.length, (), None, blocks[-needed:], n)
 
     def item(self, n: int) -> Array:
-        """Return item n, one of the latest. Not to be written to."""
         item: Array = self.between(n, n)[0]
         return item
 

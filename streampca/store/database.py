@@ -178,7 +178,6 @@ class SQLiteFile:
         return read(lambda data: msgspec.convert(decode(data), kind), data, f"{self.path}: {name!r}")
 
     def first(self, query: str, *values: Any) -> tuple[Any, ...] | None:
-        """Return the first row of the result of a query, or None."""
         with plain_errors(self.path), self.guard.lock:
             found: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return found
