@@ -32,7 +32,7 @@ from streampca.cli.options import (
     take,
     units_of,
 )  # fmt: skip
-from streampca.cli.session import NEVER, Repeated, Session, card_lines
+from streampca.cli.session import NEVER, Session, card_lines, repeated
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.facade.pca import components_or_share
 from streampca.linalg.counts import check_components, check_count
@@ -223,7 +223,7 @@ def resume(
         # A file that is not declared to be another one has the rows of the run, which are compared.
         log = stream.engine.log
         last = None if continues or log is None else log.position(durable=False)
-        name, passed = None if last is None else last.source, Repeated(stream, database)
+        name, passed = None if last is None else last.source, repeated(stream, database)
         rows = inputs.counted(rows, source, stream.algorithm, reading, name, passed)
         own = isinstance(rows, PositionedSource) and not isinstance(rows, NumberedRows)  # positions of its own
         # Blocks have no digest of their rows: the files are compared instead.

@@ -43,23 +43,22 @@ _FAILURES = (StreamPCAError, OSError, MemoryError)
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
 
 
-class Repeated:
-    """Check of the rows that a resumed run with a unit passes over: they are weighted again, as those in the store."""
-
+def repeated(stream: Stream, store: Store) -> Callable[[FloatArray, Sequence[Sequence[Any]]], None]:
+    """Return a check of rows that a resumed run with a unit passes over: they are weighted again, as in the store."""
+    engine, people, passed = stream.engine, NOBODY, store.passed_rows()
     # With a calendar, the store has no digest of rows to compare, and any rows are passed over.
+    budgets = None if stream.algorithm.has_calendar else stream.algorithm.budgets(b"")
 
-    def __init__(self, stream: Stream, store: Store) -> None:
-        self._engine, self._people, self._passed = stream.engine, NOBODY, store.passed_rows()
-        self._budgets = None if stream.algorithm.has_calendar else stream.algorithm.budgets(b"")
+    def check(rows: FloatArray, cells: Sequence[Sequence[Any]]) -> None:
+        nonlocal people
+        if budgets is not None:
+            first, names, every = passed.count, names_of(cells), engine.algorithm.every
+            admitted = engine.now.admission.block(named_values(rows, names), first + 1)[0]
+            numbers = [(first + i) // every + 1 for i in range(len(rows))]
+            admitted, people = budgets.weighted(people, admitted, names, numbers)
+            passed.take(admitted)
 
-    def __call__(self, rows: FloatArray, cells: Sequence[Sequence[Any]]) -> None:
-        if self._budgets is None:
-            return
-        first, names, every = self._passed.count, names_of(cells), self._engine.algorithm.every
-        admitted = self._engine.now.admission.block(named_values(rows, names), first + 1)[0]
-        numbers = [(first + i) // every + 1 for i in range(len(rows))]
-        admitted, self._people = self._budgets.weighted(self._people, admitted, names, numbers)
-        self._passed.take(admitted)
+    return check
 
 
 @dataclass(eq=False)

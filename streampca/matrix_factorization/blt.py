@@ -66,11 +66,10 @@ class Recurrence:
         return steps, out
 
 
-@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
+@dataclass(eq=False, repr=False, slots=True)  # the noise is as secret as the rows
 class BufferedNoise(RunningNoise):
     """Noise of a BLT after n steps of the recurrence ``rule``; ``buffers`` is a (count, size) array."""
 
-    __slots__ = ("buffers", "n", "noise", "rule")
     kept = ("n", "buffers", "noise")
 
     rule: Recurrence

@@ -75,11 +75,10 @@ class Smoothing:
         return SmoothedSum(self, 0, covariance, np.zeros_like(covariance), zeros, np.zeros((count, size)), zeros, zeros)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SmoothedSum(State):
     """Estimate of the exact sum after n releases: an immutable value, publishable like the releases."""
 
-    __slots__ = ("buffers", "covariance", "mean", "n", "released", "response", "smoothing", "sum")
     kept = ("n", "covariance", "response", "mean", "buffers", "sum", "released")
 
     smoothing: Smoothing

@@ -94,11 +94,10 @@ class Node(NamedTuple):
     sum: npt.NDArray[Any]
 
 
-@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
+@dataclass(eq=False, repr=False, slots=True)  # the noise is as secret as the rows
 class TreeNoise(RunningNoise):
     """Noise of a `BinaryTree` after n sums; ``nodes`` are those of the latest sum, the largest first."""
 
-    __slots__ = ("mechanism", "n", "nodes", "noise")
     kept = ("n", "draws", "names")  # numbers and names of the vectors of the nodes in use
 
     mechanism: BinaryTree

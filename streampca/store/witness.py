@@ -1,8 +1,6 @@
 """Small files beside the database: the lock of the single writer, and the witness of the progress of the run.
 
-A database cannot detect that it was copied or set back to an older state. The witness holds the latest durable point
-of the run as a pair (rows, keyed digest of the chain value after them). A database whose history does not contain that
-point is another run from some row on, and is refused unless the caller declares it (``moved=True``).
+A database whose history does not contain the point in the witness is another run from some row on (`store.store`).
 """
 
 from __future__ import annotations
