@@ -23,7 +23,7 @@ def check_strategy(configuration: Any, name: str, kinds: Mapping[str, type[Strat
 
 
 def use_plain_numbers(configuration: Any) -> None:
-    """Convert parameters of a frozen dataclass, in place: NumPy scalars to Python ones, integers in float fields."""
+    """Convert numbers in a frozen dataclass: NumPy scalars to Python ones, integers of float fields to floats."""
     # Equal configurations then have equal reprs, for all types of their numbers, and a store reads what it wrote. A
     # switch that is neither True nor False raises `BadParameterError`.
     for field in fields(configuration):

@@ -102,7 +102,7 @@ def source_bounds(
 
 
 def numbers(value: Any, features: Sequence[Any]) -> list[float]:
-    """Return the numbers of a record, by name or in order; NaN for an absent or null one. ValueError or TypeError."""
+    """Return the numbers of a record, by name or in order; NaN for an absent one. Raises ValueError or TypeError."""
     values = [value.get(name) for name in features] if isinstance(value, Mapping) else list(value)
     if len(values) != len(features) or any(isinstance(one, (str, bytes)) for one in values):
         raise ValueError(f"expected {len(features)} numbers and no text")
