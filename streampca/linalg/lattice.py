@@ -44,8 +44,7 @@ _SCORING = 2.0**30
 def onto_ball(rows: FloatArray) -> FloatArray:
     """Truncate rows to the lattice; those still longer than 1 are first scaled onto the unit ball."""
     # ``rows`` is an (n, d) array of finite floats; another number raises `BadRowError`. The result is a C-contiguous
-    # array of multiples of 2**-20 whose row norms are at most 1 exactly. Each row depends on itself only; admitted rows
-    # are unchanged.
+    # array of multiples of 2**-20, of norms at most 1 exactly. A row depends on itself only; admitted ones stay.
     return admitted_rows(rows)[0]
 
 

@@ -7,8 +7,7 @@
 with ``a_i = 1 - theta_i`` and ``a^_i = 1 - theta^_i`` interlaced, ``a_1 < a^_1 < a_2 < a^_2 < ...``, so that C(x)
 approximates (1 - x)**-1/2 (Dvijotham, McMahan, Pillutla, Steinke and Thakurta 2024, "Efficient and near-optimal noise
 generation for streaming differential privacy"). C and its inverse are sums of one exponential per buffer, so the noise
-``C**-1 z`` needs one running vector per buffer. Because of the interlacing every sum below has terms of one sign, so
-there is no cancellation.
+``C**-1 z`` needs one running vector per buffer. Because of the interlacing no sum below has cancellation.
 """
 
 from __future__ import annotations

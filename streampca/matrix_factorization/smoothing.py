@@ -175,8 +175,7 @@ class WindowSmoothing:
 
     def solve(self, n: int) -> tuple[FloatArray, float]:
         """Return the weights of the last increments after n releases, oldest first, and the noise of the estimate."""
-        # The second is the exact standard deviation of the noise of the releases in each svec coordinate of the
-        # estimate.
+        # The second is the exact standard deviation of the noise of the releases in each svec coordinate.
         m = min(n, 2 * self.mechanism.window + 1)
         if m not in self._solved:
             noise = self.noise_covariance(m)

@@ -279,8 +279,7 @@ def _simulated(size: int, mean: int) -> tuple[FloatArray, FloatArray]:
     # Tridiagonal form: independent N(0, 1) on the diagonal and chi_{m-j} / sqrt(2) beside it (Dumitriu and Edelman, J.
     # Math. Phys. 43, 2002). Extreme eigenvectors decay over m**(1/3) of its leading coordinates, so that its leading
     # block suffices. If u is not 0, the first basis vector is along it: the first entry has variance (1 + 2
-    # ||u||**2)**2, those beside it 1/2 + ||u||**2, and the rest is GOE, which is invariant under rotations of the other
-    # coordinates.
+    # ||u||**2)**2, those beside it 1/2 + ||u||**2, and the rest is GOE, which is invariant under rotations.
     length = min(size, 10 + math.ceil(8.0 * size ** (1.0 / 3.0)))
     # A fixed seed: the same release has the same intervals in every process.
     source = np.random.default_rng([1609, size])

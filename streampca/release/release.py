@@ -321,8 +321,7 @@ class Release(Answered):
         """Debiased variances, quality of directions, shares, intervals and a shrunk matrix, from `gram`.
 
         They refer to the leading eigenvectors of `gram`, which span `subspace` unless a solver computes it otherwise.
-        Each access computes in O(d^3). Raises `NoReleaseError` if there is no Gram matrix, or the law of its noise is
-        not stated.
+        Each access computes in O(d^3). Raises `NoReleaseError` without a Gram matrix, or a stated law of its noise.
         """
         stated = self.own_noise_std is not None or self.own_entry_std is not None or self.completed_noise() is not None
         if self.packed is not None and not stated:
@@ -336,8 +335,7 @@ class Release(Answered):
     def component_estimates(self) -> Estimates:
         """Estimates for the components in `subspace`: of `smoothed` if there is one, else of `gram`.
 
-        Those of a smoothed matrix cover its noise only: the bias of smoothing cannot be computed from releases. Raises
-        as `estimates` does.
+        Those of a smoothed matrix cover its noise only: the bias of smoothing is unknown. Raises as `estimates` does.
         """
         # Without smoothing the subspace is that of `gram`, and so are its components.
         if self.own_smoothed is None:

@@ -1,8 +1,7 @@
 """Cells of delimited text as numbers: one at a time by `number`, whole blocks by `CellParser`.
 
 `number` defines which cells are numbers, and `streampca.sources.records` where records and cells end. `CellParser`
-reads a block only if it reads all of it as they do, so that the outcome of a record depends on that record only, not on
-those beside it.
+reads a block only if it reads all of it as they do, so that the outcome of a record depends on that record only.
 """
 
 from __future__ import annotations

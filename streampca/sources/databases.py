@@ -51,8 +51,7 @@ class QueryRows(PositionedSource):
     UsageError
         If a parameter is outside its domain.
     SourceError
-        By the constructor or while reading, if the database or the query fails, or the cursor is null, not unique, or
-        of another type.
+        By the constructor or while reading, if the query fails, or the cursor is null, not unique, or of another type.
 
     Notes
     -----

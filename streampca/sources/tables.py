@@ -1,7 +1,6 @@
 """Whole tables of every kind: the chosen columns of one in memory, and the cells of any, for `sp.pca` and `sp.check`.
 
-A release turns the row of a cell that is no number into a bad one; here cells are passed on. Names, records and missing
-values are the same.
+A release turns the row of a cell that is no number into a bad one; here cells are passed on. All else is equal.
 """
 
 from __future__ import annotations

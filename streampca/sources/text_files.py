@@ -147,8 +147,7 @@ class TextRows(RowSource):
                     plain.idle = lambda: self._idle()
                 raw: Any = stack.enter_context(io.BufferedReader(plain))
                 length = 0 if self._once else os.fstat(raw.fileno()).st_size
-                # Privacy: without a header line, the first bytes belong to a record, which must not decide how all
-                # are read.
+                # Privacy: without a header line, the first bytes belong to a record, which must not decide for all.
                 if not self._has_header:
                     packed = Path(self.name).suffix.lower()
                 else:
@@ -193,8 +192,7 @@ class TextRows(RowSource):
         """Yield the text as non-empty pieces that end where records end; the last record may lack its line end."""
         # `OVERLONG` replaces each record of more than ``longest`` bytes, and `UNCLOSED` the last one if the text ends
         # in its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times its length.
-        # ``delimiter`` is None if quotes are characters. A block has at most ``longest`` bytes behind its first line
-        # end.
+        # ``delimiter`` is None if quotes are characters. A block has at most ``longest`` bytes behind the first line.
         limit = LONGEST_HEADER if header else longest
         buffer: list[bytes | memoryview] = []
         length, state = 0, b""  # bytes of the unfinished record, and a text that ends in the same state of its cell

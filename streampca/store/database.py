@@ -80,9 +80,8 @@ _INHERITED: list[sqlite3.Connection] = []
 class SQLiteFile:
     """An SQLite file in write-ahead mode, every commit flushed to the disk, with a table of facts."""
 
-    # ``write`` opens the file for writing, and creates it if it is missing; otherwise nothing is changed. ``timeout``
-    # is the time to wait for other processes, in seconds. Threads may share the file. Only the process that opened it
-    # may use or close it.
+    # ``write`` opens the file for writing, and creates it if it is missing. ``timeout`` is the seconds to wait for
+    # other processes. Threads may share the file. Only the process that opened it may use or close it.
 
     what = "ledger"  #: noun for messages
     application = 0x53504C47  #: ``application_id`` of the file
@@ -149,8 +148,7 @@ class SQLiteFile:
             try:
                 if self.db.in_transaction:  # a second interrupt stopped the rollback below
                     self.db.execute("ROLLBACK")
-                # IMMEDIATE acquires the write lock at once. A reading transaction that begins to write could fail
-                # halfway.
+                # IMMEDIATE acquires the write lock at once. A reading transaction could fail when it writes.
                 self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 result = work(self.db)
                 self.db.execute("COMMIT")

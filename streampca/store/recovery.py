@@ -139,8 +139,7 @@ def replay_checked(engine: Engine, entries: Iterable[Entry], due: Iterator[Relea
 def _are_same(made: Release, stored: Release) -> bool:
     """Return whether two releases are the same, up to the rounding errors of other kernels."""
     one, other = ({**release.own_parameters(), "terms": None} for release in (made, stored))
-    # The private Gram matrix must agree bit for bit. Values computed from it, basis and eigenvalues, have the rounding
-    # errors of the kernels.
+    # The private Gram matrix must agree bit for bit. Basis and eigenvalues have the rounding errors of the kernels.
     stds = [values.pop("noise_std") for values in (one, other)]
     exact = [[values.pop(name) for name in ("t", "n_components", "packed_gram")] for values in (one, other)]
     if (stds[0] is None) != (stds[1] is None) or encode(exact[0]) != encode(exact[1]) or not alike(one, other):

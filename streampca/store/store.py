@@ -1,8 +1,7 @@
 """Durable runs. All files are curator-side.
 
 - ``run.db``: configuration, progress and releases in the clear. Sealed with the key: the entries since the latest
-  snapshot (rows, fresh bytes of their noise, chain value after them), the snapshot with the exact Gram matrix, and the
-  start.
+  snapshot (rows, fresh bytes of noise, chain value), the snapshot with the exact Gram matrix, and the start.
 - ``run.db.key``: the key, mode 0600 or under a passphrase. Never store it with an exported release: both files together
   reveal all of the above.
 - ``run.db.witness``: the progress of the run, and a keyed digest of its chain value.

@@ -4,8 +4,7 @@ A `BlockGram` has a few kilobytes for any number of rows. Its entries are intege
 for every cut of the rows into blocks and every order of summation, the Gram matrix at a release has the same bits, and
 so has the release. `BlockCutter` cuts rows where releases are due.
 
-Curator only: a block is an exact function of raw rows, without noise. A process that creates blocks is trusted like the
-curator.
+Curator only: a block is an exact function of raw rows, without noise. Its process is trusted like the curator.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ class Batch(NamedTuple):
 
 def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iterator[Steps]:
     """Feed the rows of a source, lazily."""
-    # If the iterator is closed early, the stream stays after a whole batch. Two feeds of one stream interleave whole
-    # batches.
+    # If the iterator is closed early, the stream stays after a whole batch. Feeds of one stream interleave batches.
     if engine.calendar is not None:
         source.while_idle(lambda: periods.push_many(engine))
     for batch in batches(engine, source, new_source=new_source):

@@ -306,8 +306,7 @@ def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
     assert isinstance(processor, FPLProcessor)
     assert isinstance(processor.noise, BufferedNoise)
     n, rule, drawn = processor.noise.n, processor.noise.rule, processor.chain.n
-    # Streams share the chunks of their algorithm, and another one may replace them at any time. So they are read once,
-    # for the whole lane.
+    # Streams share the chunks of their algorithm, and another one may replace them at any time. So they are read once.
     stds = processor.algorithm.mechanism.std_chunks.latest
     scales = None if isinstance(rule.scale, float) else rule.scale.latest
     chunks = [stds] if scales is None else [stds, scales]

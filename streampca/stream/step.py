@@ -83,8 +83,7 @@ class Step:
     release : the release that the last of them completed, or None. Publishable. In a durable stream, reading it waits
         until its rows are durable.
     reward : ``||V^T a||**2`` of the row a for the subspace V before the row, in units of row_norm**2; `Scoring` defines
-        it for centered streams. The sum of them for a block, nan if the stream keeps no regret. Curator only: a
-        function of raw rows.
+        it for centered streams. The sum of them for a block, nan if the stream keeps no regret. Curator only.
     """
 
     t: int
