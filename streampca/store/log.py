@@ -160,9 +160,7 @@ class Writer:
         position = entry.position if entry.rows is not None or entry.block is not None else before.position
         size = before.size + size_of(entry) + (0 if entry.release is None else release_size(entry.release))
         ends = before.ends + (entry.count == 0 if entry.rows is None else len(entry.rows) - entry.count)
-        self._newest = _Kept(
-            entry, position, before.number + 1, entry.first + entry.count - 1, size, ends, before
-        )  # fmt: skip
+        self._newest = _Kept(entry, position, before.number + 1, entry.first + entry.count - 1, size, ends, before)
 
     def appended(self) -> None:
         if self._epoch is _UNDER_WAY:

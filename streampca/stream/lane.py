@@ -43,11 +43,8 @@ _new = tuple.__new__
 Chunk = tuple[int, Sequence[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
 _T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _ENTRIES, _GRAM, _PAIR = (
-    getattr(Release, name).__set__ for name in (
-        "t", "n_components", "terms", "packed", "own_basis", "own_span", "own_eigenvalues", "own_noise_std", "_details",
-        "own_smoothed", "own_entry_std", "_gram", "_pair",
-    )
-)  # fmt: skip
+    getattr(Release, name).__set__ for name in Release.__slots__
+)
 
 
 class LaneState(NamedTuple):
