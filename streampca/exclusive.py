@@ -31,12 +31,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class Guard:
-    """Lock and busy mark of an object, which ``name`` names in messages. Not shared with copies and forked children.
+    """Lock and busy mark of an object, which ``name`` names in messages. Not shared with copies and forked children."""
 
-    Every exclusive call holds ``lock``; ``is_busy`` if the thread that holds it is inside one. ``helper`` identifies a
-    thread that exclusive calls wait for, so that its own calls are refused (0 if none). Calls acquire ``inner``, too.
-    Inside its calls, calls of this one are refused: two threads could acquire both in different order, and wait.
-    """
+    # Every exclusive call holds ``lock``; ``is_busy`` if the thread that holds it is inside one. ``helper`` identifies
+    # a thread that exclusive calls wait for, so that its own calls are refused (0 if none). Calls acquire ``inner``,
+    # too. Inside its calls, calls of this one are refused: two threads could acquire both in different order, and wait.
 
     __slots__ = ("__weakref__", "helper", "inner", "is_busy", "lock", "name")
 
@@ -50,7 +49,6 @@ class Guard:
         self.lock, self.is_busy, self.helper = RLock(), False, 0
 
     def refuse(self) -> None:
-        """Raise `StreamBusyError`."""
         raise StreamBusyError(
             f"this {self.name} is busy: a call that changes it is not finished in this thread. "
             "Call again after it has returned"

@@ -187,7 +187,6 @@ class SubspaceAnomaly(AnomalyDetector):
         yield {"pca": PrivatePCA(n_components=1, row_norm=1.0)}
 
     def learn_one(self, x: dict[Any, Any]) -> None:
-        """Absorb one row in the model."""
         self.pca.learn_one(x)
 
     def score_one(self, x: dict[Any, Any]) -> float:

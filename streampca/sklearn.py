@@ -196,10 +196,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             # The ledger may have paid for that stream: unless a parameter or the features have changed, it continues.
             if stream is None or self._stream_of != self._configuration():
                 # With a unit, a batch is a period, whose sum may have any number of rows.
-                every = None if names is None else "manual"
-                stream = (
-                    self._new_stream(BatchFPL) if every is None else self._new_stream(PrivateFPL, release_every=every)
-                )
+                kind, schedule = (BatchFPL, {}) if names is None else (PrivateFPL, {"release_every": "manual"})
+                stream = self._new_stream(kind, **schedule)
                 # Hashed after a seed was drawn from `random_state`, which changes its state. One call sets both.
                 self.__dict__.update(_stream=stream, _stream_of=self._configuration())
         try:
@@ -246,11 +244,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return names
 
     def _configuration(self) -> str:
-        """Return a digest of the parameters and the features."""
         return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))
 
     def _settings(self) -> dict[str, Any]:
-        """Return the checked parameters of the algorithm."""
         d = int(self.n_features_in_)
         # A share is selected from a release of all components.
         k: Any = d if self.n_components is None or self._share is not None else self.n_components
@@ -290,10 +286,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _results(
         self, release: Release, n: int, before: FloatArray | None, admission: AdmissionReport | None
     ) -> dict[str, Any]:
-        """Return the attributes, computed from the latest release only: post-processing.
-
-        ``before`` are components whose signs persist.
-        """
+        """Return the attributes, computed from the latest release only: post-processing."""
+        # ``before`` are components whose signs persist.
         # The number of components is post-processing: a share depends on the release only.
         if self._share is not None:
             release = release.holding(self._share)
@@ -396,7 +390,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return float(self.score_samples(X).mean())
 
     def _divisors(self) -> FloatArray:
-        """Return the divisors of scores, (n_components_,)."""
         std: FloatArray = np.sqrt(np.maximum(self.explained_variance_, self.explained_variance_std_))
         return std if self.whiten else np.ones_like(std)
 

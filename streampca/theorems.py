@@ -22,16 +22,9 @@ _CHANCES = np.exp(-0.5 * _TAILS**2)
 
 
 def perturbed_leader_regret(
-    opt: float,
-    *,
-    stds: FloatArray,
-    counts: FloatArray,
-    variation: float,
-    n_features: int,
-    n_components: int,
-    rows_per_release: int,
-    settled: FloatArray | float = 0.0,
-) -> float:
+    opt: float, *, stds: FloatArray, counts: FloatArray, variation: float, n_features: int, n_components: int,
+    rows_per_release: int, settled: FloatArray | float = 0.0,
+) -> float:  # fmt: skip
     """Bound on the expected regret of following the perturbed leader with Gaussian noise, at most ``opt``.
 
     DTTZ14 Theorem 14 with its constants, for noise whose law may change with time and be correlated across time. For
@@ -62,21 +55,13 @@ def instability(stds: FloatArray, counts: FloatArray, rows_per_release: int) -> 
     e = _GROWTH[:, None]
     deltas = ndtr(-e / mu + mu / 2.0) - np.exp(e + log_ndtr(-e / mu - mu / 2.0))
     # Groups are added one by one, so parts of the sum add up to the same bits.
-    total: FloatArray = np.add.accumulate(deltas * counts, axis=1)[:, -1]
-    return total
+    return np.add.accumulate(deltas * counts, axis=1)[:, -1]
 
 
 def batched_leader_regret(
-    *,
-    ends: FloatArray,
-    opts: FloatArray,
-    last_kept: FloatArray,
-    first_left_out: FloatArray,
-    stds: FloatArray,
-    n_features: int,
-    n_components: int,
-    rows_per_release: int,
-) -> float:
+    *, ends: FloatArray, opts: FloatArray, last_kept: FloatArray, first_left_out: FloatArray, stds: FloatArray,
+    n_features: int, n_components: int, rows_per_release: int,
+) -> float:  # fmt: skip
     """Bound on the expected regret of following the perturbed leader against batches of b rows.
 
     Unlike `perturbed_leader_regret` it uses the exact eigenvalues, so it is for the curator. It is below OPT where rows

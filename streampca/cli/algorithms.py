@@ -37,12 +37,10 @@ def make_algorithm(
     name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None, *, missing: Sequence[str] = (),
     count: Callable[[], int | None] | None = None,
 ) -> Algorithm:  # fmt: skip
-    """Create an algorithm by its short or public name, from options and the texts of ``--set`` (``extra``).
-
-    The ``mechanism`` of `Tumbling` gets the parameters that `Tumbling` does not accept. ``missing`` are parameters of
-    the command that the error for missing ones names, too. ``count`` returns the number of rows, or None; it is called
-    for a horizon that is not given, after all else was checked.
-    """
+    """Create an algorithm by its short or public name, from options and the texts of ``--set`` (``extra``)."""
+    # The ``mechanism`` of `Tumbling` gets the parameters that `Tumbling` does not accept. ``missing`` are parameters of
+    # the command that the error for missing ones names, too. ``count`` returns the number of rows, or None; it is
+    # called for a horizon that is not given, after all else was checked.
     kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
     accepted = inspect.signature(kind).parameters
     # Epsilon, delta and the like are those of the mechanism: blocks are disjoint, and each has the whole budget.

@@ -69,15 +69,12 @@ class OutputFile:
         self._file.write(text)
 
     def flush(self) -> None:
-        """Flush the file."""
         if self._file is not None:
             self._file.flush()
 
     def close(self) -> None:
-        """Finish the file."""
-        if self.path is None or not self.is_written or self._file is None:
-            self.flush()
-            return
+        if self.path is None or self._file is None or not self.is_written:
+            return self.flush()
         try:
             self._file.close()
         finally:
@@ -102,7 +99,6 @@ class ReleaseFile(OutputFile):
         self.write(Header(terms, parameters).to_json() + "\n")
 
     def add(self, releases: list[Release]) -> None:
-        """Write releases, in order, without what they share with the header."""
         # Terms that the header holds are omitted from each line. A release under other terms carries its own.
         for release in releases:
             self.count += 1
@@ -137,24 +133,19 @@ class Files:
         self._early = f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n"
 
     def begin(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
-        """Write the first lines."""
         self.releases.header(terms, parameters)
         self.regret.write(self._early)
         self.is_begun = True
 
     def add_regret(self, record: RegretRecord) -> None:
-        """Write a record of the exact regret."""
-        if self.regret.path is None:
-            return
         # repr has every digit: reports and pages read the file back.
         values = (getattr(record, name) for name in _COLUMNS)
         line = ",".join("nan" if value is None else repr(value) for value in values) + "\n"
         if self.is_begun:
             self.regret.write(line)
-        else:
+        elif self.regret.path is not None:
             self._early += line
 
     def flush(self) -> None:
-        """Flush the files, for readers that follow them."""
         for file in self.all:
             file.flush()

@@ -29,12 +29,10 @@ def open_source(
     source: Path | Address, reading: ReadSettings, columns: str | None = None, *, bounds: Ranges | None = None,
     features: Sequence[str] | None = None, unit: Person | None = None,
 ) -> RowSource:  # fmt: skip
-    """Open a file, a pattern of files, - for standard input, a topic or a query.
-
-    ``features`` are default columns. The columns of the ``unit`` and of times are none of them.
-    """
+    """Open a file, a pattern of files, - for standard input, a topic or a query."""
+    # ``features`` are default columns. The columns of the ``unit`` and of times are none of them.
     given, chosen = text_options(reading), chosen_columns(columns, reading)
-    beside = [*(() if unit is None else unit.columns), *(() if reading.time is None else (reading.time,))]
+    beside = [*(unit.columns if unit else ()), *((reading.time,) if reading.time else ())]
     if not isinstance(source, Address):
         given = {name: value for name, value in given.items() if name not in ("time", "end")}
     if columns is None and features is not None and has_names(reading):
@@ -135,9 +133,7 @@ def shares(text: str | None) -> Any:
         # Names may hold an equals sign; a share holds none.
         return {name.strip(): float(share) for name, _, share in (pair.rpartition("=") for pair in text.split(","))}
     except ValueError:
-        raise UsageError(
-            f"--set missing.rates={text}: expected private, a share, or NAME=SHARE,NAME=SHARE,..."
-        ) from None
+        raise UsageError(f"--set missing.rates={text}: expected private, a share, or NAME=SHARE,...") from None
 
 
 @contextmanager
@@ -153,7 +149,7 @@ def paying(options: PrivateOptions) -> Iterator[Account | None]:
 
 
 def open_store(path: Path, settings: Settings) -> Store:
-    """Open a store."""
+    """Open a store by the settings of ``--set store.``."""
     # A whole number counts rows, and anything else is a time.
     every = settings.store_commit_every
     return Store(
@@ -175,8 +171,7 @@ def passphrase_of(settings: Settings) -> str | None:
 def remember(store: Store, source: Path | Address | None, reading: ReadSettings, columns: str | None) -> None:
     """Store where the rows of a run come from, so that it can be resumed without a source."""
     if source is None or str(source) == "-":
-        store.remember_source(None)
-        return
+        return store.remember_source(None)
     elsewhere = isinstance(source, Address)
     where = str(source if isinstance(source, Address) else source.absolute())
     store.remember_source({"source": where, "elsewhere": elsewhere, "columns": columns, "reading": asdict(reading)})
@@ -186,10 +181,10 @@ def unit_of(options: Any, settings: Settings) -> Person | None:
     """Return the unit of ``--unit`` and ``--set unit.NAME``, or None for a row."""
     if options.unit is None:
         return None
-    columns = tuple(name.strip() for name in options.unit.split(","))
+    first, *others = (name.strip() for name in options.unit.split(","))
+    column = (first, *others) if others else first
     return Person(
-        column=columns[0] if len(columns) == 1 else columns,
-        budget=settings.unit_budget, max_rows=settings.unit_max_rows, name=settings.unit_name,
+        column=column, budget=settings.unit_budget, max_rows=settings.unit_max_rows, name=settings.unit_name,
         period=settings.unit_period,
     )  # fmt: skip
 
@@ -198,10 +193,8 @@ def counted(
     rows: RowSource, source: Path | Address, algorithm: Algorithm, reading: ReadSettings, name: str | None = None,
     passed: Any = None,
 ) -> RowSource:  # fmt: skip
-    """Return the rows of a run as its calendar and its unit count them. Refuse a file whose rows have no times.
-
-    ``name`` is that of the rows in the run, by default their path, and ``passed`` that of `NumberedRows`.
-    """
+    """Return the rows of a run as its calendar and its unit count them. Refuse a file whose rows have no times."""
+    # ``name`` is that of the rows in the run, by default their path, and ``passed`` that of `NumberedRows`.
     is_file = isinstance(source, Path) and source.is_file()
     for key in ("time", "end"):
         if not algorithm.has_calendar and getattr(reading, key) is not None:

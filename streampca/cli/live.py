@@ -54,18 +54,15 @@ class View:
     """Base of the objects that show how a run proceeds."""
 
     period: ClassVar[float]  #: seconds between two updates
-
     due = 0.0  #: time of the next update, by the monotonic clock
 
     def add(self, record: RegretRecord) -> None:
         """Add a point to the regret curve."""
 
     def show(self, progress: Progress) -> None:
-        """Show the state of the run."""
         self.due = time.monotonic() + self.period
 
     def end(self, progress: Progress) -> None:
-        """Show the last state and stop."""
         if progress.t:
             self.show(progress)
 
@@ -107,7 +104,6 @@ class LiveView(View):
         """Return title, bar and facts, fitted to the terminal."""
         total = min((n for n in (self.total, progress.expected) if n), default=None)
         self._bar.update(self._rows, completed=progress.t, total=total)
-        release, admitted = progress.release, progress.admitted
         facts = [Fact(SPENT, summary(self.guarantee))]
         if progress.seconds > 0.0:
             facts.append(Fact("Rows per second", grouped(round(progress.t / progress.seconds))))
@@ -117,11 +113,11 @@ class LiveView(View):
         if len(averages) > 1:
             facts.append(Fact("Its curve, on a log scale", trend(averages, self.console.width // 2)))
         facts += [] if progress.private is None else [Fact("Publishable", publishable(progress.private))]
-        if release is not None:
-            shown = card(release, estimated=ESTIMATED, marks=progress.marks)
+        if progress.release is not None:
+            shown = card(progress.release, estimated=ESTIMATED, marks=progress.marks)
             facts.append(Fact("Releases", grouped(progress.releases)))
             facts += [fact for fact in shown.facts if fact.label != SPENT]
-        facts += [] if admitted is None else admission_facts(admitted)
+        facts += [] if progress.admitted is None else admission_facts(progress.admitted)
         table = Table.grid(padding=(0, 1))
         for style, width in (("dim", min(len(SPENT), self.console.width // 2)), ("", None)):
             table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=width)
@@ -136,15 +132,14 @@ class LiveView(View):
 class PlainView(View):
     """View for logs and pipes: its title, then a line every two seconds, publishable like the releases."""
 
-    period = 2.0
-
     console: Console
     title: str
     total: int | None
 
+    period = 2.0
+
     def __post_init__(self) -> None:
         self._shown = 0  # rows on the latest line
-        self._of = f" of {self.total}" if self.total else ""
         self.console.print(self.title)
         self.due = time.monotonic() + self.period
 
@@ -154,7 +149,8 @@ class PlainView(View):
         rows = progress.t - progress.t % 1000
         if rows > self._shown:
             self._shown = rows
-            self.console.print(f"{rows}{self._of} rows, {progress.seconds:.1f} s")
+            of = f" of {self.total}" if self.total else ""
+            self.console.print(f"{rows}{of} rows, {progress.seconds:.1f} s")
 
     def end(self, progress: Progress) -> None:
         pass  # the command prints the last counts

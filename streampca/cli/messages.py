@@ -1,8 +1,7 @@
 """Consoles, and messages of the library on standard error, with options in place of parameters.
 
 Standard output and standard error may be files that others read, so exact figures of the rows go to a terminal only.
-`isatty()` of the stream decides. The environment does not: rich regards a file as a terminal if FORCE_COLOR or
-TTY_COMPATIBLE is set.
+`isatty()` of the stream decides. The environment does not: with FORCE_COLOR, rich regards a file as a terminal.
 """
 
 from __future__ import annotations

@@ -195,11 +195,8 @@ def yes_or_no(text: str, option: str) -> bool:
 
 
 def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set", others: bool = False) -> T:
-    """Create settings of a class from texts by key, and remove these texts from ``given``.
-
-    With ``parts``, keys are PART.NAME; those of other parts are refused, or left in ``given`` if ``others`` is true.
-    Raises `UsageError` if a key is unknown, or its value is of another type.
-    """
+    """Create settings of a class from texts by key, and remove these texts from ``given``."""
+    # With ``parts``, keys are PART.NAME; those of other parts are refused, or left in ``given`` if ``others`` is true.
     hints, known, values = get_type_hints(kind), _keys(kind, parts), {}
     for key in list(given):
         if key not in known:
@@ -240,7 +237,6 @@ class ReadOptions:
     read: Annotated[tuple[str, ...], _key_option("--read", "How rows are read", ReadSettings)] = ()
 
     def reading(self) -> ReadSettings:
-        """Settings of ``--read``."""
         return take(ReadSettings, pairs(self.read, "--read"), flag="--read")
 
 
@@ -270,9 +266,8 @@ class PrivateOptions(ReadOptions):
     """Ledger whose account of --data-set pays, or refuses. See streampca ledger budget."""
     data_set: Annotated[str | None, about("Name of the data set in the ledger.")] = None
     force: Force = False
-    quiet: Annotated[
-        bool, about("Leave out of standard error what was done to the rows, which is for the curator.", negative="")
-    ] = False
+    quiet: Annotated[bool, Parameter(negative="")] = False
+    """Leave out of standard error what was done to the rows, which is for the curator."""
 
 
 @Parameter(name="*")
@@ -319,12 +314,8 @@ class RunOptions(PrivateOptions):
     first. Unknown for pipes, topics, queries, follow=yes and --store: about 20 % more noise, 50 % in the last release.
     With a calendar, a duration such as 365d; by default the time from --start to --read end.
     """
-    window: Annotated[
-        int | str | None,
-        about(
-            "Number of the most recent rows that count, for sliding windows; with a calendar, a duration such as 30d."
-        ),
-    ] = None
+    window: int | str | None = None
+    """Number of the most recent rows that count, for sliding windows; with a calendar, a duration such as 30d."""
     release_every: int | str | None = None
     """Rows between releases; 100 by default, where the algorithm allows it. Rarer releases carry less noise. Or the
     period of a calendar: 15min, 6h, 1d or 1w. Then the number of rows is private, and rows count on arrival, or in
@@ -366,5 +357,4 @@ class StoreOptions:
     set_: Annotated[tuple[str, ...], _key_option("--set", "How the store is opened", Settings, "store")] = ()
 
     def settings(self) -> Settings:
-        """Settings of ``--set``."""
         return take(Settings, pairs(self.set_), "store")

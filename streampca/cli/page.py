@@ -25,10 +25,9 @@ _EVERY, _QUIET = 0.5, 3.0
 
 
 class ServedPage(View):
-    """View of a run on a page in the browser, which stays when the run is over.
+    """View of a run on a page in the browser, which stays when the run is over."""
 
-    With ``is_public`` the page gets releases and nothing else. Otherwise it gets exact figures, too: curator only.
-    """
+    # With ``is_public`` the page gets releases and nothing else. Otherwise it gets exact figures, too: curator only.
 
     period = PERIOD
 
@@ -48,8 +47,7 @@ class ServedPage(View):
         # Curator only: where a batch ends depends on the bytes of cells and on bad rows.
         figures = [Fact("Rows", grouped(progress.t), curator=True)]
         if progress.seconds > 0.0:
-            speed = grouped(round(progress.t / progress.seconds))
-            figures.append(Fact("Rows per second", speed, curator=True))
+            figures.append(Fact("Rows per second", grouped(round(progress.t / progress.seconds)), curator=True))
         self.page.show(figures + ([] if progress.admitted is None else admission_facts(progress.admitted)))
 
     def close(self, *, stay: bool, budget: str = "") -> None:

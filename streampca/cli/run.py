@@ -32,7 +32,7 @@ from streampca.cli.options import (
     take,
     units_of,
 )  # fmt: skip
-from streampca.cli.session import NEVER, Repeated, Session, card_lines
+from streampca.cli.session import NEVER, Session, card_lines, repeated
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.facade.pca import components_or_share
 from streampca.linalg.counts import check_components, check_count
@@ -88,7 +88,10 @@ def run(
     # Nor with a calendar, whose horizon is a number of periods.
     counts = isinstance(source, Path) and str(source) != "-" and options.store is None and not options.reading().follow
     if isinstance(options.release_every, str):
-        counts, common["horizon"] = False, periods_until(options)
+        counts, end = False, options.reading().end
+        if options.horizon is None and end is not None:  # the number of periods from --start to the end
+            calendar = Calendar.of(options.release_every, options.start)
+            common["horizon"] = None if calendar is None else calendar.number(Calendar.time("end", end))
     elif options.start is not None:
         raise UsageError("--start: it goes with a calendar, such as --release-every 1d")
     count = cache(lambda: opened_rows().count_rows()) if counts else None  # one reading of a text
@@ -170,15 +173,6 @@ def run(
     return session.exit_code()
 
 
-def periods_until(options: RunOptions) -> int | str | None:
-    """Return the horizon of a calendar: the one given, or the number of periods from ``--start`` to the end."""
-    end = options.reading().end
-    if options.horizon is not None or end is None:
-        return options.horizon
-    calendar = Calendar.of(options.release_every, options.start)
-    return None if calendar is None else calendar.number(Calendar.time("end", end))
-
-
 def resume(
     store: StorePath,
     source: Annotated[
@@ -229,7 +223,7 @@ def resume(
         # A file that is not declared to be another one has the rows of the run, which are compared.
         log = stream.engine.log
         last = None if continues or log is None else log.position(durable=False)
-        name, passed = None if last is None else last.source, Repeated(stream, database)
+        name, passed = None if last is None else last.source, repeated(stream, database)
         rows = inputs.counted(rows, source, stream.algorithm, reading, name, passed)
         own = isinstance(rows, PositionedSource) and not isinstance(rows, NumberedRows)  # positions of its own
         # Blocks have no digest of their rows: the files are compared instead.

@@ -43,38 +43,35 @@ _FAILURES = (StreamPCAError, OSError, MemoryError)
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
 
 
-class Repeated:
-    """Check of the rows that a resumed run with a unit passes over: they are weighted again, as those in the store.
+def repeated(stream: Stream, store: Store) -> Callable[[FloatArray, Sequence[Sequence[Any]]], None]:
+    """Return a check of rows that a resumed run with a unit passes over: they are weighted again, as in the store."""
+    engine, people, passed = stream.engine, NOBODY, store.passed_rows()
+    # With a calendar, the store has no digest of rows to compare, and any rows are passed over.
+    budgets = None if stream.algorithm.has_calendar else stream.algorithm.budgets(b"")
 
-    With a calendar, the store has no digest of rows to compare, and any rows are passed over.
-    """
+    def check(rows: FloatArray, cells: Sequence[Sequence[Any]]) -> None:
+        nonlocal people
+        if budgets is not None:
+            first, names, every = passed.count, names_of(cells), engine.algorithm.every
+            admission, values = engine.now.admission, named_values(rows, names)
+            admitted, few = admission.block(values, first + 1)[0], max(0, admission.warmup - first)
+            if few:  # these rows have found the bounds: the store holds zero rows in their place
+                admitted[:few] = 0.0
+                votes = replace(admission, found=None).block(values[:few], first + 1)[1].votes
+                assert votes is not None
+                people = budgets.voted(people, votes, names[:few])[1]
+            numbers = [(first + i) // every + 1 for i in range(len(rows))]
+            admitted, people = budgets.weighted(people, admitted, names, numbers)
+            passed.take(admitted)
 
-    def __init__(self, stream: Stream, store: Store) -> None:
-        self._engine, self._people, self._passed = stream.engine, NOBODY, store.passed_rows()
-        self._budgets = None if stream.algorithm.has_calendar else stream.algorithm.budgets(b"")
-
-    def __call__(self, rows: FloatArray, cells: Sequence[Sequence[Any]]) -> None:
-        if self._budgets is None:
-            return
-        first, names, every = self._passed.count, names_of(cells), self._engine.algorithm.every
-        admission, values = self._engine.now.admission, named_values(rows, names)
-        admitted, few = admission.block(values, first + 1)[0], max(0, admission.warmup - first)
-        if few:  # these rows have found the bounds: the store holds zero rows in their place
-            admitted[:few] = 0.0
-            votes = replace(admission, found=None).block(values[:few], first + 1)[1].votes
-            assert votes is not None
-            self._people = self._budgets.voted(self._people, votes, names[:few])[1]
-        numbers = [(first + i) // every + 1 for i in range(len(rows))]
-        admitted, self._people = self._budgets.weighted(self._people, admitted, names, numbers)
-        self._passed.take(admitted)
+    return check
 
 
 @dataclass(eq=False)
 class Session:
-    """One run of a source through a stream. Its files are complete wherever it ends.
+    """One run of a source through a stream. Its files are complete wherever it ends."""
 
-    The first Ctrl-C or SIGTERM stops it between two batches, the second immediately.
-    """
+    # The first Ctrl-C or SIGTERM stops it between two batches, the second immediately.
 
     stream: Stream
     source: RowSource
@@ -100,7 +97,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.progress = Progress(0, 0.0, 0, None)  #: the last state, after the run
-        self.signal = 0  #: number of the latest signal, which stops the run; 0 before the first
+        self.signal = 0  #: number of the latest signal, which stops the run
         self._is_waiting = False  # for rows: nothing is lost then, and the first signal stops it immediately
         self.problem: StreamPCAError | OSError | MemoryError | None = None  #: the error that stopped the run, if any
         self._written = self._durable = 0  # rows of the last release in its file, and rows of the store
@@ -152,7 +149,6 @@ class Session:
             raise KeyboardInterrupt
 
     def exit_code(self) -> int:
-        """Return the exit code of the command; raise the error that stopped the run."""
         if self.problem is None:
             return 128 + self.signal if self.signal else 0
         nothing = self.stream.t == self._first and self.stream.engine.now.period is None
@@ -170,11 +166,10 @@ class Session:
             with closing(self.store) as store:
                 try:
                     store.flush()
-                finally:
+                finally:  # a failure reports what is durable
                     self._durable = store.durable
 
     def stopped(self) -> str:
-        """Return what a run that failed has cost, and what is kept of it."""
         rows, where = self._written, str(self.files.releases.path)
         if self.files.releases.path is None and self.store is not None:
             rows, where = self._durable, self.store.path
@@ -206,7 +201,6 @@ class Session:
             every=self.every if self.followed else None,
         )  # fmt: skip
         if self.paths is not None:
-            self.stream.engine.adopt(self.source)
             rows = self.stream.absorb(self.paths, self.processes)
         while not self.signal:
             self._is_waiting = True
@@ -264,8 +258,7 @@ class Session:
             if self.store is not None and not last and steps.first + len(steps) - 1 > self.store.durable:
                 return
             self._waiting.popleft()
-            releases = steps.releases
-            if not releases:
+            if not (releases := steps.releases):
                 continue
             if self.share is not None:
                 releases = [release.holding(self.share) for release in releases]
@@ -288,7 +281,6 @@ class Session:
             self._begin()  # a complete run without a release has its header, too
 
     def _begin(self) -> None:
-        """Write the first lines of the files, unless they are written."""
         if self.files.is_begun:
             return
         stream, admission = self.stream, self.stream.engine.now.admission
@@ -302,13 +294,12 @@ class Session:
         """Return the exact record of this moment, which may be the kept one."""
         if self.stream.engine.regret_log is None or not self.stream.t:
             return None
-        kept = self._record
-        return kept if kept is not None and kept.t == self.stream.t else self.stream.regret.now()
+        return self._record if self._record and self._record.t == self.stream.t else self.stream.regret.now()
 
     def _take_record(self) -> None:
         """Create the exact record of this moment for the file and the views, unless it exists."""
         record = self._latest()
-        # At most one record a row number: readers of the file rely on growing t.
+        # At most one record of a row number: readers of the file rely on growing t.
         if record is not None and record is not self._record:
             self._record = record
             for view in self.views:
@@ -325,18 +316,15 @@ class Session:
         self.files.private_regret.write(self._private_record.to_json() + "\n")
 
     def _progress(self, record: RegretRecord | None) -> Progress:
-        admitted = self.stream.admission
         # A text file estimates its number of rows from its size.
-        expected: int | None = getattr(self.source, "expected_rows", None)
-        if self.stream.engine.calendar is not None:
-            expected = None
+        expected = None if self.stream.engine.calendar is not None else self.source.expected_rows
         if expected is not None and self._is_complete:
             expected = self.stream.t
         elif expected is not None:
             expected = expected + self._first - self.skip if self.limit is None else self.limit
         return Progress(
             self.stream.t, time.perf_counter() - self._started, self._releases, record, self._private_record,
-            self._release, admitted, expected, self._looks.marks,
+            self._release, self.stream.admission, expected, self._looks.marks,
         )  # fmt: skip
 
     def card(self, budget: str = "") -> Card | None:
@@ -354,10 +342,8 @@ class Session:
         return replace(made, units=self.units)
 
     def conclude(self, title: str, budget: str = "", *, brief: bool = False) -> list[str]:
-        """Write the summary of the run, and return its last lines: files with their readers, and its card or cost.
-
-        With ``brief`` the card alone, which names the only file.
-        """
+        """Write the summary of the run, and return its last lines: files with their readers, and its card or cost."""
+        # With ``brief`` the card alone, which names the only file.
         progress, files, card, lines = self.progress, self.files, self.card(budget), []
         # A run that absorbed no row has nothing to conclude: its error is the message.
         if self.problem is not None and not progress.t:

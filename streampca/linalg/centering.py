@@ -74,13 +74,11 @@ def sum_variance(std: float) -> float:
 
 
 def counted(corner: float, rows: float, std: float) -> tuple[float, float]:
-    """Return the estimated number of rows that are present, and the number to divide by. Post-processing.
-
-    The first is the released ``corner`` over c**2, unbiased and possibly negative. The second is ``min(rows, max(first,
-    16 std))``: not above the public number of ``rows``, those of a warm-up excluded (in a decayed sum, the sum of their
-    weights), and at least two standard deviations of the first, so that a matrix about the mean never has more than a
-    multiple of the noise of the sums. ``std`` is that of a diagonal entry of the noise; 0 for none.
-    """
+    """Return the estimated number of rows that are present, and the number to divide by. Post-processing."""
+    # The first is the released ``corner`` over c**2, unbiased and possibly negative. The second is ``min(rows,
+    # max(first, 16 std))``: not above the public number of ``rows``, those of a warm-up excluded (in a decayed sum, the
+    # sum of their weights), and at least two standard deviations of the first, so that a matrix about the mean never
+    # has more than a multiple of the noise of the sums. ``std`` is that of a diagonal entry of the noise; 0 for none.
     noisy = corner / CONSTANT**2
     # Without rows and without noise there is nothing to divide.
     return noisy, float(min(rows, max(noisy, least_count(std)))) or 1.0
@@ -108,11 +106,9 @@ class MeanNoise(NamedTuple):
 
     @classmethod
     def of(cls, mean: FloatArray, std: float, count: float) -> tuple[float, MeanNoise]:
-        """Return the standard deviation of the isotropic part, and the part of the mean.
-
-        In units of row_norm = 1: ``mean`` is the shrunk mean (`Centered`), ``std`` is sigma, and ``count`` the number
-        of rows that the sum was divided by.
-        """
+        """Return the standard deviation of the isotropic part, and the part of the mean."""
+        # In units of row_norm = 1: ``mean`` is the shrunk mean (`Centered`), ``std`` is sigma, and ``count`` the number
+        # of rows that the sum was divided by.
         d, own = mean.size, std / (MEAN_WEIGHT * count)  # standard deviation of each entry of the mean
         length = float(np.linalg.norm(mean))
         # `centered` shrinks the raw length r to r - d own**2 / r; this is the larger root of that equation.
@@ -139,11 +135,9 @@ class Centered(NamedTuple):
 def centered(
     packed: FloatArray, rows: float, std: float, *, debias: bool = True, present: FloatArray | None = None
 ) -> Centered:
-    """Center a private Gram matrix of longer rows, packed, with its corner. Post-processing; parameters of `counted`.
-
-    ``debias`` subtracts what the noise of the sums adds to the square of the mean; not for a shrunk estimate. With
-    ``present``, (d,), the matrix was multiplied by `completion.completing`, and the noise of the sums with it.
-    """
+    """Center a private Gram matrix of longer rows, packed, with its corner. Post-processing; see also `counted`."""
+    # ``debias`` subtracts what the noise of the sums adds to the square of the mean; not for a shrunk estimate. With
+    # ``present``, (d,), the matrix was multiplied by `completion.completing`, and the noise of the sums with it.
     d = (math.isqrt(8 * packed.size + 1) - 1) // 2 - 1
     inner, last, diagonal = _places(d)
     noisy, count = counted(float(packed[-1]), rows, std)
@@ -166,10 +160,8 @@ def centered(
 def longer_matrix(
     gram: FloatArray, sums: FloatArray, noisy: float, divisor: float, std: float, present: FloatArray | float = 1.0
 ) -> FloatArray:
-    """Return the private matrix of longer rows, (d + 1, d + 1), of which `centered` is the matrix about the mean.
-
-    The other parameters are those of `Centered`; ``std`` as for `counted`, and ``present`` as for `centered`.
-    """
+    """Return the private matrix of longer rows, (d + 1, d + 1), of which `centered` is the matrix about the mean."""
+    # The other parameters are those of `Centered`; ``std`` as for `counted`, and ``present`` as for `centered`.
     d = len(gram)
     longer = np.empty((d + 1, d + 1))
     longer[:d, :d] = gram + np.outer(sums, sums) / divisor - sum_variance(std) / present**2 / divisor * np.eye(d)
@@ -179,10 +171,8 @@ def longer_matrix(
 
 
 def about_mean(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """Return the exact matrix ``G - s s^T / n`` of n rows that are present, and the trace ``||s||**2 / n`` it loses.
-
-    ``matrix`` is the exact (d + 1, d + 1) Gram matrix of longer rows; zeros if none is present.
-    """
+    """Return the exact matrix ``G - s s^T / n`` of n rows that are present, and the trace ``||s||**2 / n`` it loses."""
+    # ``matrix`` is the exact (d + 1, d + 1) Gram matrix of longer rows; zeros if none is present.
     inner, sums, count = matrix[:-1, :-1], matrix[:-1, -1], float(matrix[-1, -1])
     if count == 0.0:
         return inner, 0.0
@@ -191,10 +181,8 @@ def about_mean(matrix: FloatArray) -> tuple[FloatArray, float]:
 
 @lru_cache(maxsize=64)
 def _places(d: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Return places in the packed matrix of d + 1 features, of the first d and of their products with the last.
-
-    The third array holds the places of the diagonal in the packed matrix of d features.
-    """
+    """Return places in the packed matrix of d + 1 features, of the first d and of their products with the last."""
+    # The third array holds the places of the diagonal in the packed matrix of d features.
     rows, columns = np.triu_indices(d + 1)
     inner, last = np.flatnonzero(columns < d), np.flatnonzero((columns == d) & (rows < d))
     return inner, last, np.flatnonzero(np.equal(*np.triu_indices(d)))

@@ -47,12 +47,10 @@ def completing(present: FloatArray, *, center: bool) -> FloatArray:
 
 
 def private_shares(counts: FloatArray, rows: float, std: float) -> FloatArray:
-    """Return the shares of cells present from their released numbers, at least `LEAST_SHARE`. Post-processing.
-
-    ``rows`` is the number of rows that are present (`centering.counted`), ``std`` that of a diagonal entry of the noise
-    of the matrix. Gaps x within their noise tau are reduced to ``x**3 / (x**2 + tau**2)``, by at most half of tau: few
-    rows would give large factors, and noise to columns without gaps.
-    """
+    """Return the shares of cells present from their released numbers, at least `LEAST_SHARE`. Post-processing."""
+    # ``rows`` is the number of rows that are present (`centering.counted`), ``std`` that of a diagonal entry of the
+    # noise of the matrix. Gaps x within their noise tau are reduced to ``x**3 / (x**2 + tau**2)``, by at most half of
+    # tau: few rows would give large factors, and noise to columns without gaps.
     gaps, variance = 1.0 - counts / rows, std**2 * counts.size / PRESENCE / rows**2
     gaps *= gaps**2 / np.maximum(gaps**2 + variance, 1e-300)
     # Six digits, as in `centering.least_count`.
@@ -111,11 +109,9 @@ class CompletedNoise(NamedTuple):
         )  # fmt: skip
 
     def between(self, vectors: FloatArray) -> FloatArray:
-        """Return the standard deviations of ``v^T C w`` for columns v and w, times sqrt(2) for different ones.
-
-        The form of `Estimates.entry_std`. ``vectors`` (d, d) are the eigenvectors of C. Equal to `through` for each
-        pair, in O(d**3) for all.
-        """
+        """Return the standard deviations of ``v^T C w`` for columns v and w, times sqrt(2) for different ones."""
+        # The form of `Estimates.entry_std`. ``vectors`` (d, d) are the eigenvectors of C. Equal to `through` for each
+        # pair, in O(d**3) for all.
         p, (sums, count, gaps), n = self.present, self._stds, self.rows
         squares, values = vectors**2, np.einsum("ij,ij->j", vectors, self.gram @ vectors) / n
         along, scaled = vectors.T @ self.mean, vectors / p[:, None]

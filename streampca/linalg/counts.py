@@ -14,10 +14,7 @@ Strategy = TypeVar("Strategy")
 
 
 def check_strategy(configuration: Any, name: str, kinds: Mapping[str, type[Strategy]], base: type[Strategy]) -> None:
-    """Replace a string that is short for a strategy by the strategy, in a frozen dataclass.
-
-    Any other value that is no strategy raises `BadParameterError`.
-    """
+    """Replace a string that is short for a strategy by it, in a frozen dataclass. `BadParameterError` for others."""
     value = getattr(configuration, name)
     if isinstance(value, str) and value in kinds:
         object.__setattr__(configuration, name, kinds[value]())
@@ -26,11 +23,9 @@ def check_strategy(configuration: Any, name: str, kinds: Mapping[str, type[Strat
 
 
 def use_plain_numbers(configuration: Any) -> None:
-    """Convert parameters of a frozen dataclass, in place: NumPy scalars to Python ones, integers to floats where due.
-
-    Equal configurations then have equal reprs, for all types of their numbers, and a store reads what it wrote. A
-    switch that is neither True nor False raises `BadParameterError`.
-    """
+    """Convert numbers in a frozen dataclass: NumPy scalars to Python ones, integers of float fields to floats."""
+    # Equal configurations then have equal reprs, for all types of their numbers, and a store reads what it wrote. A
+    # switch that is neither True nor False raises `BadParameterError`.
     for field in fields(configuration):
         value = getattr(configuration, field.name, None)
         plain = value.item() if isinstance(value, np.generic) else value
@@ -66,10 +61,8 @@ def check_share(name: str, value: object) -> None:
 
 
 def check_components(n_components: int | None, n_features: int | None = None, *, optional: bool = False) -> None:
-    """Raise `UsageError` unless 1 <= n_components <= n_features (None: not known yet).
-
-    With ``optional``, n_components may be None, too: the mechanism estimates it.
-    """
+    """Raise `UsageError` unless 1 <= n_components <= n_features (None: not known yet)."""
+    # With ``optional``, n_components may be None, too: the mechanism estimates it.
     check_count("n_components", n_components, optional=optional)
     if n_features is not None and n_components is not None and n_components > n_features:
         raise UsageError(f"n_components={n_components} exceeds n_features={n_features}")

@@ -21,11 +21,9 @@ _COMPILED_FEATURES, _COMPILED_COLUMNS = 256, 16
 
 
 def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """Return the k largest eigenvalues of a symmetric (d, d) matrix, descending, and their eigenvectors, (d, k).
-
-    The columns are orthonormal; the entry of largest magnitude of each is positive. LAPACK ``dsyevr`` with
-    ``range='I'`` is a direct method, so the result depends on the matrix only.
-    """
+    """Return the k largest eigenvalues of a symmetric (d, d) matrix, descending, and their eigenvectors, (d, k)."""
+    # The columns are orthonormal; the entry of largest magnitude of each is positive. LAPACK ``dsyevr`` with
+    # ``range='I'`` is a direct method, so the result depends on the matrix only.
     d = matrix.shape[0]
     with OneThread(d):
         values, vectors, _, _, info = lapack.dsyevr(
@@ -40,16 +38,10 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
 
 
 def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
-    """Return `top_eigh` of a packed upper triangle, row by row.
-
-    With ``plain``, LAPACK computes the same bits with and without compiled kernels.
-
-    Notes
-    -----
-    The compiled form (`_native/kernels.h`) is a direct method, too. It proves by residuals and Sturm counts that
-    its pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues closer
-    than 1e-9 of the norm, LAPACK computes them.
-    """
+    """Return `top_eigh` of a packed upper triangle; if ``plain``, by LAPACK, with the same bits without kernels."""
+    # The compiled form (`_native/kernels.h`) is a direct method, too. It proves by residuals and Sturm counts that its
+    # pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues closer
+    # than 1e-9 of the norm, LAPACK computes them.
     d, kernels = math.isqrt(8 * packed.size + 1) // 2, _native.compiled
     if kernels is not None and not plain and k < d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         values, basis = np.empty(k), np.empty((d, k))
@@ -75,11 +67,9 @@ def _top_of_tridiagonal(packed: FloatArray, k: int) -> tuple[FloatArray, FloatAr
 
 
 def ritz_pairs(packed: FloatArray, span: FloatArray, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues (descending) and eigenvectors of a packed symmetric matrix within a subspace.
-
-    ``span`` is a (d, k) array with orthonormal columns. Values and basis are as in `top_eigh`, for the matrix
-    compressed to the span; ``plain`` as for `top_pairs`.
-    """
+    """Return eigenvalues (descending) and eigenvectors of a packed symmetric matrix within a subspace."""
+    # ``span`` is a (d, k) array with orthonormal columns. Values and basis are as in `top_eigh`, for the matrix
+    # compressed to the span; ``plain`` as for `top_pairs`.
     (d, k), kernels = span.shape, _native.compiled
     if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         values, basis = np.empty(k), np.empty((d, k))
@@ -106,10 +96,8 @@ def top_sum(matrix: FloatArray, k: int) -> float:
 
 
 def lanczos_sum(matrix: FloatArray, k: int) -> float:
-    """Return `top_sum` of a large matrix, by Lanczos iterations from a fixed start.
-
-    Accurate to 1e-12, unless a leading eigenvector is orthogonal to the start; then it is less.
-    """
+    """Return `top_sum` of a large matrix, by Lanczos iterations from a fixed start."""
+    # Accurate to 1e-12, unless a leading eigenvector is orthogonal to the start; then it is less.
     d = len(matrix)
     # Imported here: a tenth of a second, which streams of few features never need.
     sparse = import_module("scipy.sparse.linalg")
@@ -124,10 +112,8 @@ def lanczos_sum(matrix: FloatArray, k: int) -> float:
 
 
 def power_step(packed: FloatArray, span: FloatArray, shift: float, *, plain: bool = False) -> FloatArray:
-    """Return an orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration.
-
-    The matrix is packed; ``span`` is a (d, k) array in column-major order; ``plain`` as for `top_pairs`.
-    """
+    """Return an orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration."""
+    # The matrix is packed; ``span`` is a (d, k) array in column-major order; ``plain`` as for `top_pairs`.
     (d, k), kernels = span.shape, _native.compiled
     if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         rows = np.empty((k, d))

@@ -63,7 +63,6 @@ class FrequentDirections(State):
         return FrequentDirections(held, self.size, shrunk, energy, sums)
 
     def top_sum(self, k: int) -> float:
-        """Return the sum of the top k eigenvalues of ``B^T B``."""
         held, count, mean = self.rows.array, *self.mean
         if not count:
             return top_sum(held @ held.T, k) if len(held) > k else float(np.vdot(held, held))
@@ -84,12 +83,10 @@ class FrequentDirections(State):
         return float(count), self.sums[:-1] / count
 
     def slack(self, k: int) -> float:
-        """Return a bound on the energy of G that k dimensions capture beyond that of the sketch."""
         lost = self.energy - float(np.vdot(self.rows.array, self.rows.array))  # less the trace of B^T B
         return max(0.0, min(k * self.shrunk, lost)) if self.shrunk else 0.0
 
     def captured(self, basis: FloatArray) -> float:
-        """Return the energy of the sketch that a subspace captures, for an orthonormal basis, (d, k)."""
         products, (count, mean) = self.rows.array @ basis, self.mean
         of_mean = mean @ basis
         return max(0.0, float(np.vdot(products, products)) - count * float(of_mean @ of_mean))

@@ -42,12 +42,9 @@ _SCORING = 2.0**30
 
 
 def onto_ball(rows: FloatArray) -> FloatArray:
-    """Truncate rows to the lattice; those still longer than 1 are first scaled onto the unit ball.
-
-    ``rows`` is an (n, d) array of finite floats; another number raises `BadRowError`. The result is a C-contiguous
-    array of multiples of 2**-20 whose row norms are at most 1 exactly. Each row depends on itself only; admitted rows
-    are unchanged.
-    """
+    """Truncate rows to the lattice; those still longer than 1 are first scaled onto the unit ball."""
+    # ``rows`` is an (n, d) array of finite floats; another number raises `BadRowError`. The result is a C-contiguous
+    # array of multiples of 2**-20, of norms at most 1 exactly. A row depends on itself only; admitted ones stay.
     return admitted_rows(rows)[0]
 
 
@@ -124,12 +121,10 @@ def grid_step(scale: float) -> float:
 
 
 def coarsen(values: FloatArray, scale: float) -> FloatArray:
-    """Round released numbers, in place, to a power of two near ``2**-20 * scale``, and no finer than the Gram lattice.
-
-    Noise in float64 has holes in its low bits that move with the number it is added to (Mironov 2012). A cell of this
-    grid holds about 2**33 of the values that the samplers can produce, so the remaining effect is below 2**-30.
-    Post-processing.
-    """
+    """Round released numbers, in place, to a power of two near ``2**-20 * scale``, no finer than the Gram lattice."""
+    # Noise in float64 has holes in its low bits that move with the number it is added to (Mironov 2012). A cell of this
+    # grid holds about 2**33 of the values that the samplers can produce, so the remaining effect is below 2**-30.
+    # Post-processing.
     step = grid_step(scale)
     values *= 1.0 / step
     np.rint(values, out=values)
@@ -169,12 +164,11 @@ def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
 
 
 class GramSum(State):
-    """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data.
+    """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data."""
 
-    ``parts``, (2, d (d + 1) / 2 + further) and not to be written to, has of each packed entry whole units and the rest,
-    a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows. With ``further``, rows end
-    with that many zeros and ones, whose sums follow the matrix (`linalg.completion`).
-    """
+    # ``parts``, (2, d (d + 1) / 2 + further) and not to be written to, has of each packed entry whole units and the
+    # rest, a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows. With ``further``,
+    # rows end with that many zeros and ones, whose sums follow the matrix (`linalg.completion`).
 
     __slots__ = ("hidden", "n_features", "parts")
     fixed = ("n_features",)
@@ -201,7 +195,6 @@ class GramSum(State):
 
     @classmethod
     def of(cls, rows: FloatArray) -> GramSum:
-        """Return the Gram matrix of admitted rows, (n, d)."""
         return cls(rows.shape[1]).add(rows)
 
     def add(self, rows: FloatArray) -> GramSum:
@@ -245,12 +238,10 @@ class GramSum(State):
         return entries
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """Return packed entries plus svec noise of this standard deviation, rounded by `coarsen`: may be released.
-
-        The noise is rounded to the lattice of the Gram matrix and added exactly, so the result is a function of (exact
-        Gram matrix + rounded noise) only: post-processing of the continuous mechanism, without a trace of the rows in
-        its low bits.
-        """
+        """Return packed entries plus svec noise of this standard deviation, rounded by `coarsen`: may be released."""
+        # The noise is rounded to the lattice of the Gram matrix and added exactly, so the result is a function of
+        # (exact Gram matrix + rounded noise) only: post-processing of the continuous mechanism, without a trace of the
+        # rows in its low bits.
         weights = entry_weights(self.n_features, self.further)
         kernels = _native.compiled
         if kernels is not None and noise.flags.c_contiguous:
@@ -268,12 +259,53 @@ class GramSum(State):
         return coarsen(entries, std)
 
 
-def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, constant: float = 0.0) -> bool:
-    """Return whether trace and diagonal of a sum, (high, low), are possible for ``count`` rows of the unit ball.
+#: Largest memory, in leaves and in rows, whose sums fit 64-bit integers.
+LONGEST = 2**22
+#: Bound on what rounding adds to the sensitivity. The fading sum is kept in units of 2**-80 and rounded down at each
+#: leaf, so neighboring streams may drift apart by one unit more an entry and leaf: by n_features * 2**-40 over 2**40
+#: leaves, which this covers a thousandfold.
+ROUNDING = 2.0**-20
 
-    ``constant`` is the last entry of each row that is present, which its norm does not count; 0 if rows have none. The
-    others are zero vectors.
-    """
+
+class FadingSum(State):
+    """A sum that decays by a fixed factor at each addition: an immutable value. Curator only."""
+
+    # ``parts`` are (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40 and units
+    # of 2**-80 in [0, 2**40). Integers give the same bits for every block size, and the rounding is bounded
+    # (`ROUNDING`).
+
+    __slots__ = ("hidden", "n_features", "parts")
+    fixed = ("n_features",)
+    kept = ("parts",)
+
+    def __init__(self, n_features: int, parts: IntArray | None = None, *, further: int = 0) -> None:
+        self.n_features = n_features
+        self.parts = np.zeros((2, svec_size(n_features) + further), dtype=np.int64) if parts is None else parts
+        self.hidden = (self.parts,)
+
+    def after(self, leaf: GramSum, memory: int) -> FadingSum:
+        """Return the sum less a ``memory``-th of it, rounded down to a unit of 2**-80, plus the matrix of a leaf."""
+        high, low = self.parts
+        # Both parts lose a memory-th. The remainder of the high part goes into the low one, so one rounding remains.
+        share, rest = np.divmod(high, memory)
+        low = low - ((rest << UNIT_BITS) + low) // memory
+        units, rests = leaf.high_low()
+        high = high - share + (low >> UNIT_BITS) + (units << UNIT_BITS) + rests
+        return FadingSum(self.n_features, np.stack([high, low & LOW]))
+
+    def noisy(self, noise: FloatArray, std: float) -> FloatArray:
+        # Sum and noise are rounded to 2**-40 together, once: post-processing of exact sum plus noise.
+        high, low = self.parts
+        entries = noise * entry_weights(self.n_features, self.parts.shape[1] - svec_size(self.n_features))
+        whole = np.floor(entries)
+        fraction = np.rint((entries - whole) * UNIT + low * (1.0 / UNIT)).astype(np.int64)
+        return coarsen((whole + (high >> UNIT_BITS)) + ((high & LOW) + fraction) * (1.0 / UNIT), std)
+
+
+def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, constant: float = 0.0) -> bool:
+    """Return whether trace and diagonal of a sum, (high, low), are possible for ``count`` rows of the unit ball."""
+    # ``constant`` is the last entry of each row that is present, which its norm does not count; 0 if rows have none.
+    # The others are zero vectors.
     high, low = sums
     at = mirror(n_features).diagonal()
     # Python integers: the trace of 2**40 rows in units of 2**-40 exceeds 64 bits.
@@ -296,11 +328,9 @@ class GramInParts:
         self.gram, self.hidden = gram, gram.hidden
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """Return the sum plus svec noise of this standard deviation, (2, d (d + 1) / 2): may be released.
-
-        The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of `lattice.coarsen`, but to
-        no more than whole units. Post-processing of the sum plus noise.
-        """
+        """Return the sum plus svec noise of this standard deviation, (2, d (d + 1) / 2): may be released."""
+        # The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of `lattice.coarsen`, but to
+        # no more than whole units. Post-processing of the sum plus noise.
         exact, step = self.gram.parts, min(grid_step(std), 1.0)
         entries = noise * entry_weights(self.gram.n_features, self.gram.further)
         whole = np.floor(entries)

@@ -57,7 +57,6 @@ class Rows(State):
         self._shared = _Shared(array, len(array)) if shared is None else shared
 
     def append(self, rows: Array) -> Rows:
-        """Return these rows and more, (n, n_columns)."""
         # Memory past `filled` belongs to no value: writing there changes none.
         shared, start = self._shared, self.count
         end = start + rows.shape[0]
@@ -71,10 +70,9 @@ class Rows(State):
 
 
 class Recent(State):
-    """The ``length`` latest of n items of a sequence, of which the latest is item n: an immutable value.
+    """The ``length`` latest of n items of a sequence, of which the latest is item n: an immutable value."""
 
-    Items lie in blocks that successive values share; no item is ever overwritten.
-    """
+    # Items lie in blocks that successive values share; no item is ever overwritten.
 
     __slots__ = ("_blocks", "length", "n")
     kept = ("n", "latest")
@@ -109,7 +107,6 @@ class Recent(State):
         return Recent(self.length, (), None, blocks[-needed:], n)
 
     def item(self, n: int) -> Array:
-        """Return item n, one of the latest. Not to be written to."""
         item: Array = self.between(n, n)[0]
         return item
 
@@ -140,11 +137,11 @@ KEPT = 512
 
 
 class History(State):
-    """A sample of records in order, at most ``limit`` of them (None: no limit): an immutable value.
+    """A sample of records in order, at most ``limit`` of them (None: no limit): an immutable value."""
 
-    At the limit, every other record is dropped and the ``step`` between records doubles. ``make`` creates a record from
-    its form in a snapshot. The records are the first ``count`` of a list that successive values share; None means all.
-    """
+    # At the limit, every other record is dropped and the ``step`` between records doubles. ``make`` creates a record
+    # from its form in a snapshot. The records are the first ``count`` of a list that successive values share; None
+    # means all.
 
     __slots__ = ("_records", "count", "limit", "make", "step")
     fixed = ("make", "limit")
@@ -159,7 +156,6 @@ class History(State):
         self.count = len(self._records) if count is None else count
 
     def append(self, record: Any) -> History:
-        """Return the history with one record more."""
         records, count = self._records, self.count
         if self.limit is not None and count >= self.limit:
             thinned = [*records[:count], record][1::2]

@@ -52,11 +52,9 @@ def in_norm(rows: FloatArray, row_norm: float) -> FloatArray:
 def in_bounds(
     rows: FloatArray, middle: FloatArray | float, factor: FloatArray | float, tolerance: float
 ) -> tuple[FloatArray, Mask | None]:
-    """Return rows mapped linearly from their bounds to [-1, 1] / sqrt(d) and clamped there.
-
-    ``factor`` is 2 over the width of each range. The second value is the mask of the values that exceeded their range
-    times ``tolerance``; None if there are none.
-    """
+    """Return rows mapped linearly from their bounds to [-1, 1] / sqrt(d) and clamped there."""
+    # ``factor`` is 2 over the width of each range. The second value is the mask of the values that exceeded their range
+    # times ``tolerance``; None if there are none.
     with np.errstate(over="ignore"):
         scaled: FloatArray = (rows - middle) * factor
     outside = None
@@ -71,11 +69,8 @@ def in_bounds(
 def column_bounds(
     bounds: Bounds, n_features: int, features: Sequence[str] | None, known: Collection[str] | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return checked lower and upper bounds as two arrays of shape (n_features,).
-
-    A mapping may hold other ``known`` names; None for any. Names are compared as text. Raises `UsageError` if
-    bounds do not fit the features, or are not finite with the lower below the upper.
-    """
+    """Return lower and upper bounds as two arrays, (n_features,). `UsageError` unless finite with lower < upper."""
+    # A mapping may hold other ``known`` names; None for any. Names are compared as text.
     lower: Any
     upper: Any
     if isinstance(bounds, Mapping):

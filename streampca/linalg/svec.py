@@ -44,10 +44,8 @@ def mirror(n_features: int) -> IntArray:
 
 @lru_cache(maxsize=64)
 def entry_weights(n_features: int, further: int = 0) -> FloatArray:
-    """Return the packed vector of 1 on the diagonal and sqrt(1/2) off it: svec -> entries.
-
-    ``further`` coordinates are counts of the cells that are present (`linalg.completion`).
-    """
+    """Return the packed vector of 1 on the diagonal and sqrt(1/2) off it: svec -> entries."""
+    # ``further`` coordinates are counts of the cells that are present (`linalg.completion`).
     rows, columns = np.triu_indices(n_features)
     weights = np.where(rows == columns, 1.0, SQRT_HALF)
     if further:
@@ -67,7 +65,7 @@ def unpack_entries(packed: FloatArray, n_features: int) -> FloatArray:
 
 
 def svec(matrix: FloatArray) -> FloatArray:
-    """Pack a symmetric (d, d) matrix isometrically into d(d+1)/2 numbers."""
+    """Pack a symmetric (d, d) matrix isometrically."""
     return pack_entries(matrix) / entry_weights(matrix.shape[0])
 
 

@@ -16,11 +16,10 @@ _FEW, _MANY = 64, 512
 
 
 class OneThread:
-    """BLAS in one thread inside a ``with`` block, for matrices of some columns.
+    """BLAS in one thread inside a ``with`` block, for matrices of some columns."""
 
-    The setting belongs to the process: BLAS calls of other threads run in one thread in the meantime, too. Above 512
-    columns, ``n_features``, BLAS uses its threads; below ``least`` it starts none anyway.
-    """
+    # The setting belongs to the process: BLAS calls of other threads run in one thread in the meantime, too. Above 512
+    # columns, ``n_features``, BLAS uses its threads; below ``least`` it starts none anyway.
 
     __slots__ = ("_changed", "_wanted")
 

@@ -52,11 +52,9 @@ class MatrixFactorization(ABC):
 
     @cached_property
     def std_chunks(self) -> InChunks:
-        """`std`, for sums in order."""
         return InChunks(self.stds, self.horizon)
 
     def stds(self, sums: IntArray) -> FloatArray:
-        """`std` of several sums, (n,)."""
         return np.array([self.std(n) for n in sums.tolist()])
 
     @abstractmethod
@@ -87,11 +85,9 @@ class MatrixFactorization(ABC):
         return math.sqrt(math.fsum(np.square(self.difference(a, b)).tolist()))
 
     def products(self, inputs: IntArray, n: int) -> FloatArray:
-        """Return the products of the columns ``inputs``, each at most n, of the strategy C with column n, (len,).
-
-        In units of the largest squared norm of a column; at least the exact values, which are not negative. They are
-        the price of several rows of one person (`streampca.rows.people`).
-        """
+        """Return the products of the columns ``inputs``, each at most n, of the strategy C with column n, (len,)."""
+        # In units of the largest squared norm of a column; at least the exact values, which are not negative. They are
+        # the price of several rows of one person (`streampca.rows.people`).
         raise UsageError(f"unit: no products of columns are known for {type(self).__name__}. Use noise=BLT()")
 
     def _check(self, n: int) -> None:
@@ -124,7 +120,6 @@ class InChunks:
     chunks: dict[int, Sequence[float]] = field(default_factory=dict)
 
     def at(self, n: int) -> float:
-        """Return the value at n."""
         first, values = self.latest
         if not 0 <= n - first < len(values):
             first = (n - 1) // _CHUNK * _CHUNK + 1

@@ -31,11 +31,10 @@ _SHARE = 1.0 / 2048.0
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The recurrence of a BLT.
+    """The recurrence of a BLT."""
 
-    With a fresh vector z, step n computes ``y = z + sum_i mix_i r_i``, lets each buffer decay,
-    ``r_i <- r_i - rate_i r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
-    """
+    # With a fresh vector z, step n computes ``y = z + sum_i mix_i r_i``, lets each buffer decay, ``r_i <- r_i - rate_i
+    # r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
 
     mix: FloatArray  # (count,) weights of the buffers
     rate: FloatArray  # (count,) decay rates of the buffers
@@ -45,7 +44,6 @@ class Recurrence:
     restart_after: int | None = None  # period, in steps, at which the buffers are emptied
 
     def scale_at(self, n: int) -> float:
-        """Return the factor of step n."""
         return self.scale if isinstance(self.scale, float) else self.scale.at(n)
 
     def step(
@@ -68,11 +66,10 @@ class Recurrence:
         return steps, out
 
 
-@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
+@dataclass(eq=False, repr=False, slots=True)  # the noise is as secret as the rows
 class BufferedNoise(RunningNoise):
     """Noise of a BLT after n steps of the recurrence ``rule``; ``buffers`` is a (count, size) array."""
 
-    __slots__ = ("buffers", "n", "noise", "rule")
     kept = ("n", "buffers", "noise")
 
     rule: Recurrence
@@ -275,10 +272,8 @@ def _last_column(horizon: int, entries: int) -> tuple[FloatArray, FloatArray, fl
 
 @lru_cache(maxsize=32)
 def noise_table(horizon: int) -> tuple[FloatArray, FloatArray]:
-    """Return sums and the standard deviations of their noise in the geometric BLT, at mu = sensitivity = 1.
-
-    Exact up to rounding for horizons up to `LONGEST_IN_STEPS`. For longer ones, linear interpolation is within 5e-6.
-    """
+    """Return sums and the standard deviations of their noise in the geometric BLT, at mu = sensitivity = 1."""
+    # Exact up to rounding for horizons up to `LONGEST_IN_STEPS`. For longer ones, linear interpolation is within 5e-6.
     ends = np.arange(1, horizon + 1) if horizon <= LONGEST_IN_STEPS else panel_ends(horizon)
     return ends.astype(np.float64), np.sqrt(variances(fit_buffers(horizon), horizon, ends))
 
@@ -294,12 +289,10 @@ def panel_ends(horizon: int) -> IntArray:
 
 
 def variances(blt: Buffers, horizon: int, ends: IntArray) -> FloatArray:
-    """Noise variance at the ends of panels. The scale on a panel is that of its middle.
-
-    Step t adds ``s_t y_t`` to the noise N, with ``s_t = sqrt(S(T - t + 1))`` and ``y_t = z_t + sum_i omega^_i r_i``. On
-    a panel s is constant: Var(N) gains ``2 s Cov(N, Y) + s**2 Var(Y)``, Y the sum of the panel's y, and ``q_i = Cov(N,
-    r_i)`` follows a linear recursion. All other terms are in closed form.
-    """
+    """Noise variance at the ends of panels. The scale on a panel is that of its middle."""
+    # Step t adds ``s_t y_t`` to the noise N, with ``s_t = sqrt(S(T - t + 1))`` and ``y_t = z_t + sum_i omega^_i r_i``.
+    # On a panel s is constant: Var(N) gains ``2 s Cov(N, Y) + s**2 Var(Y)``, Y the sum of the panel's y, and ``q_i =
+    # Cov(N, r_i)`` follows a linear recursion. All other terms are in closed form.
     lengths, before = np.diff(ends, prepend=0), np.append(0, ends[:-1]).astype(np.float64)
     squares = np.empty(ends.size)
     for start in range(0, ends.size, 2**13):  # bounds the memory of `column_square`

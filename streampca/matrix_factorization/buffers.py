@@ -7,8 +7,7 @@
 with ``a_i = 1 - theta_i`` and ``a^_i = 1 - theta^_i`` interlaced, ``a_1 < a^_1 < a_2 < a^_2 < ...``, so that C(x)
 approximates (1 - x)**-1/2 (Dvijotham, McMahan, Pillutla, Steinke and Thakurta 2024, "Efficient and near-optimal noise
 generation for streaming differential privacy"). C and its inverse are sums of one exponential per buffer, so the noise
-``C**-1 z`` needs one running vector per buffer. Because of the interlacing every sum below has terms of one sign, so
-there is no cancellation.
+``C**-1 z`` needs one running vector per buffer. Because of the interlacing no sum below has cancellation.
 """
 
 from __future__ import annotations
@@ -95,10 +94,8 @@ class Buffers:
         return float(self.level**2 * level + 2.0 * self.level * single + pairs)
 
     def lagged_products(self, n: float, kept: float = 1.0) -> tuple[FloatArray, FloatArray]:
-        """Return weights v and logarithms l: two columns of C, ``lag`` > 0 apart, have product ``sum(v exp(l lag))``.
-
-        The later column has n entries, also infinity; coefficient k is multiplied by ``kept**k``.
-        """
+        """Return weights v and logs l: two columns of C, ``lag`` > 0 apart, have product ``sum(v exp(l lag))``."""
+        # The later column has n entries, also infinity; coefficient k is multiplied by ``kept**k``.
         # c_0 = 1 and c_k = sum_i omega_i theta_i**(k - 1), so that c_(k + lag) c_k adds, for k = 0, omega_i / theta_i,
         # and for each pair of buffers a geometric series from k = 1 on, all times theta_i**lag.
         # Without memory, kept = 0, all terms are 0.

@@ -24,12 +24,10 @@ class Noise(ABC):
     must be the matrix of prefix sums (`matrix_factorization.base`).
     """
 
-    #: Publication of the factorization.
     citation: ClassVar[str]
     #: Whether the standard deviation varies slowly with n, which the regret bound needs.
     smooth: ClassVar[bool] = False
-    #: Addition to the theorem of the guarantee.
-    remark: str = ""
+    remark: str = ""  #: addition to the theorem of the guarantee
     #: Converts an exact Gram matrix to the arithmetic of the noise; None for floating point.
     arithmetic: Callable[[GramSum], Exact[FloatArray]] | None = None
     #: Options of `PrivateFPL` that it does not support.

@@ -58,10 +58,8 @@ class Smoothing:
     def of_grams(
         cls, mechanism: GeometricBLT | AnytimeBLT, n_features: int, n_components: int, rows: int, drift: float = 1.0
     ) -> Smoothing:
-        """Return the filter for Gram matrices of ``rows`` rows of norm at most 1.
-
-        ``drift`` is the relative variance per row that M gains, times the number of rows before it.
-        """
+        """Return the filter for Gram matrices of ``rows`` rows of norm at most 1."""
+        # ``drift`` is the relative variance per row that M gains, times the number of rows before it.
         # A sum of b rows has ||E H||_F**2 <= b**2. The prior distributes half of that evenly over all d(d+1)/2
         # coordinates. Drift and scatter are concentrated in the p = kd - k(k-1)/2 coordinates of a matrix of rank k.
         effective = n_components * n_features - n_components * (n_components - 1) / 2
@@ -69,7 +67,6 @@ class Smoothing:
         return cls(mechanism, prior, scatter, drift * rows**2 / effective)
 
     def start(self, size: int) -> SmoothedSum:
-        """Return the estimate before the first release of vectors with ``size`` coordinates."""
         count = self.mechanism.buffers.count
         # Before the first input only M is unknown; the buffers and the sum are 0.
         covariance = np.zeros((count + 3, count + 3))
@@ -78,11 +75,10 @@ class Smoothing:
         return SmoothedSum(self, 0, covariance, np.zeros_like(covariance), zeros, np.zeros((count, size)), zeros, zeros)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SmoothedSum(State):
     """Estimate of the exact sum after n releases: an immutable value, publishable like the releases."""
 
-    __slots__ = ("buffers", "covariance", "mean", "n", "released", "response", "smoothing", "sum")
     kept = ("n", "covariance", "response", "mean", "buffers", "sum", "released")
 
     smoothing: Smoothing
@@ -95,11 +91,9 @@ class SmoothedSum(State):
     released: FloatArray  # Y_n, (size,)
 
     def after(self, released: FloatArray, share: float = 1.0) -> SmoothedSum:
-        """Return the estimate after one more release, Y_{n+1}.
-
-        In svec coordinates or packed entries, because all coordinates have equal weights. ``share`` is the rows of this
-        input over those of a full one; below 1 for the last one before a horizon.
-        """
+        """Return the estimate after one more release, Y_{n+1}."""
+        # In svec coordinates or packed entries, because all coordinates have equal weights. ``share`` is the rows of
+        # this input over those of a full one; below 1 for the last one before a horizon.
         rule, n = self.smoothing, self.n + 1
         omega, theta = rule.mechanism.buffers.omega, rule.mechanism.buffers.theta
         scale, after = rule.mechanism.recurrence.scale_at(n), rule.mechanism.recurrence.restart_after
@@ -131,10 +125,8 @@ class SmoothedSum(State):
 def _step(
     covariance: FloatArray, response: FloatArray, rule: Smoothing, n: int, scale: float, share: float
 ) -> FloatArray:
-    """Advance both covariances, in place, by input n; return the gain, by which the innovation changes the state.
-
-    The noise reaches the estimate through w only, where it is white: ``x = (I - K h^T) x + K w``.
-    """
+    """Advance both covariances, in place, by input n; return the gain, by which the innovation changes the state."""
+    # The noise reaches the estimate through w only, where it is white: ``x = (I - K h^T) x + K w``.
     omega, theta = rule.mechanism.buffers.omega, rule.mechanism.buffers.theta
     # Predict: M drifts, and H is M times the share of the input, plus its own scatter.
     covariance[0, 0] += rule.drift / n
@@ -182,10 +174,8 @@ class WindowSmoothing:
     _solved: dict[int, tuple[FloatArray, float]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def solve(self, n: int) -> tuple[FloatArray, float]:
-        """Return the weights of the last increments after n releases, oldest first, and the noise of the estimate.
-
-        The second is the exact standard deviation of the noise of the releases in each svec coordinate of the estimate.
-        """
+        """Return the weights of the last increments after n releases, oldest first, and the noise of the estimate."""
+        # The second is the exact standard deviation of the noise of the releases in each svec coordinate.
         m = min(n, 2 * self.mechanism.window + 1)
         if m not in self._solved:
             noise = self.noise_covariance(m)
@@ -218,5 +208,4 @@ class WindowSmoothing:
         decayed = np.exp((lags[:, None] - 1.0) * buffers.log_theta_hat)
         pairs = buffers.omega_hat[:, None] * buffers.omega_hat / buffers.gaps_hat
         following = decayed @ (buffers.omega_hat + np.exp(buffers.log_theta_hat) * pairs.sum(axis=0))
-        covariance: FloatArray = scale**2 * toeplitz(np.append(1.0 + pairs.sum(), following))
-        return covariance
+        return scale**2 * toeplitz(np.append(1.0 + pairs.sum(), following))

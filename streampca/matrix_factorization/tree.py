@@ -94,12 +94,11 @@ class Node(NamedTuple):
     sum: npt.NDArray[Any]
 
 
-@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
+@dataclass(eq=False, repr=False, slots=True)  # the noise is as secret as the rows
 class TreeNoise(RunningNoise):
     """Noise of a `BinaryTree` after n sums; ``nodes`` are those of the latest sum, the largest first."""
 
-    __slots__ = ("mechanism", "n", "nodes", "noise")
-    kept = ("n", "draws", "names")
+    kept = ("n", "draws", "names")  # numbers and names of the vectors of the nodes in use
 
     mechanism: BinaryTree
     n: int
@@ -119,12 +118,10 @@ class TreeNoise(RunningNoise):
 
     @property
     def draws(self) -> npt.NDArray[np.int64]:
-        """Numbers of the vectors of the nodes in use."""
         return np.array([node.n for node in self.nodes], dtype=np.int64)
 
     @property
     def names(self) -> npt.NDArray[np.uint8]:
-        """Names of the vectors of the nodes in use."""
         return np.frombuffer(b"".join(node.name for node in self.nodes), dtype=np.uint8).reshape(-1, NAME_BYTES)
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:

@@ -145,11 +145,10 @@ class ForgettingBLT(BufferedFactorization):
         return np.where(lag >= 0, self.decay ** np.maximum(lag, 0), 0.0)
 
 
-@dataclass(eq=False, repr=False)  # the noise is as secret as the rows
+@dataclass(eq=False, repr=False, slots=True)  # the noise is as secret as the rows
 class TwinNoise(RunningNoise):
     """Noise of a `WindowDifference` after n steps of the recurrence ``rule``."""
 
-    __slots__ = ("lag", "lead", "n", "names", "noise", "rule", "source")
     kept = ("n", "lead", "lag", "noise", "names")
 
     rule: Recurrence

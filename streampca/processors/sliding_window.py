@@ -12,8 +12,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count, check_share
-from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
-from streampca.linalg.lattice import STEP, GramInParts, GramSum, difference, sum_of_rows
+from streampca.linalg.lattice import LONGEST, ROUNDING, STEP, FadingSum, GramInParts, GramSum, difference, sum_of_rows
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray

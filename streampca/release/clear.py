@@ -77,11 +77,9 @@ class NoiseLaw(NamedTuple):
         return (self.scale or 0.0) * factors.get(self.kind, math.sqrt(2.0 * self.degrees) if self.degrees else 1.0)
 
     def quantile(self, size: int, n_features: int, tail: float) -> float:
-        """Return an upper quantile of the largest eigenvalue on a fixed space of dimension ``size``.
-
-        Gaussian noise has closed tables (`goe_quantile`). Other laws are simulated on all dimensions, an upper bound.
-        Wishart noise includes its mean. inf if the quantile is beyond the simulated values.
-        """
+        """Return an upper quantile of the largest eigenvalue on a fixed space of dimension ``size``."""
+        # Gaussian noise has closed tables (`goe_quantile`). Other laws are simulated on all dimensions, an upper bound.
+        # Wishart noise includes its mean. inf if the quantile is beyond the simulated values.
         if self.kind in ("gaussian", "mean"):
             # A mean exceeds a level only if one of the two does.
             return (self.scale or 0.0) * goe_quantile(size, tail if self.kind == "gaussian" else 0.5 * tail)
@@ -113,11 +111,9 @@ def _largest(kind: str, degrees: int, d: int) -> FloatArray:
 def leading(
     matrix: FloatArray, basis: FloatArray, quality: FloatArray, law: NoiseLaw, alpha: float, *, adaptive: bool = False
 ) -> int:
-    """Return the number r of leading components that stand out from the noise, as the module states.
-
-    ``matrix`` has side d, or d + 1 for a centered release; ``quality``, (k,), are estimated cos**2 of the angles of the
-    components in ``basis`` to the exact ones.
-    """
+    """Return the number r of leading components that stand out from the noise, as the module states."""
+    # ``matrix`` has side d, or d + 1 for a centered release; ``quality``, (k,), are estimated cos**2 of the angles of
+    # the components in ``basis`` to the exact ones.
     d, k = int(basis.shape[0]), int(basis.shape[1])
     joint = len(matrix) - d  # 1 with the constant of centered rows, which comes first here
     axes = np.zeros((len(matrix), joint + k))

@@ -246,16 +246,13 @@ class Estimates:
 
 
 def goe_quantile(size: int, tail: float, mean: float = 0.0, *, norm: bool = False) -> float:
-    """Return an upper quantile of the largest eigenvalue of a GOE matrix of side ``size``, or of its spectral norm.
-
-    It is exceeded with probability ``tail``. Diagonal entries have standard deviation 1, the others sqrt(1/2). With
-    ``mean``, the length of u, it is of ``N - u e^T - e u^T + 2 g u u^T``, e and g standard normal, instead of the GOE
-    matrix N. That length is rounded up to a multiple of a quarter, so that few laws are simulated.
-
-    Simulated, once for each size, with a fixed seed. If fewer than 20 runs are beyond the quantile, the simulated
-    median plus the normal quantile is an upper bound: the eigenvalue is a Lipschitz function of independent normals
-    with constant 1 (Gaussian isoperimetry). Sizes over 16 are interpolated, linearly in sqrt(m).
-    """
+    """Return an upper quantile of the largest eigenvalue of a GOE matrix of side ``size``, or of its spectral norm."""
+    # It is exceeded with probability ``tail``. Diagonal entries have standard deviation 1, the others sqrt(1/2). With
+    # ``mean``, the length of u, it is of ``N - u e^T - e u^T + 2 g u u^T``, e and g standard normal, instead of the GOE
+    # matrix N. That length is rounded up to a multiple of a quarter, so that few laws are simulated.
+    # Simulated, once for each size, with a fixed seed. If fewer than 20 runs are beyond the quantile, the simulated
+    # median plus the normal quantile is an upper bound: the eigenvalue is a Lipschitz function of independent normals
+    # with constant 1 (Gaussian isoperimetry). Sizes over 16 are interpolated, linearly in sqrt(m).
     of_mean = math.ceil(mean / _MEAN_STEP)
     if size <= _DENSE:
         return _quantile(size, tail, of_mean, norm)
@@ -282,8 +279,7 @@ def _simulated(size: int, mean: int) -> tuple[FloatArray, FloatArray]:
     # Tridiagonal form: independent N(0, 1) on the diagonal and chi_{m-j} / sqrt(2) beside it (Dumitriu and Edelman, J.
     # Math. Phys. 43, 2002). Extreme eigenvectors decay over m**(1/3) of its leading coordinates, so that its leading
     # block suffices. If u is not 0, the first basis vector is along it: the first entry has variance (1 + 2
-    # ||u||**2)**2, those beside it 1/2 + ||u||**2, and the rest is GOE, which is invariant under rotations of the other
-    # coordinates.
+    # ||u||**2)**2, those beside it 1/2 + ||u||**2, and the rest is GOE, which is invariant under rotations.
     length = min(size, 10 + math.ceil(8.0 * size ** (1.0 / 3.0)))
     # A fixed seed: the same release has the same intervals in every process.
     source = np.random.default_rng([1609, size])

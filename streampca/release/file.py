@@ -30,7 +30,6 @@ class Header:
     parameters: Mapping[str, Any]  #: no seed, no key, no function of rows
 
     def to_json(self) -> str:
-        """Return the line."""
         terms = {name: json.loads(text) for name, text in self.terms.encoded.items()}
         line = {"streampca": version("streampca"), "format": FORMAT, "kind": "header", "terms": self.terms.mark}
         # For readers of the file only: computed from the guarantee, and not read back.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from datetime import datetime
 from functools import partial
 from os import PathLike
@@ -112,12 +113,16 @@ class Release(Answered):
 
     __delattr__ = None  # type: ignore[assignment]
 
+    def own_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the constructor by name, of which the release is a function."""
+        return {name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()}
+
     def replaced(self, **changes: Any) -> Release:
         """Return a release that differs in some parameters of the constructor."""
-        return Release(**{name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()} | changes)
+        return Release(**self.own_parameters() | changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Release, **{name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()}), ()
+        return partial(Release, **self.own_parameters()), ()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -152,7 +157,7 @@ class Release(Answered):
     @property
     def details(self) -> dict[str, Any]:
         """Copy of further publishable facts."""
-        return {name: _copied(value) for name, value in self._details.items()}
+        return deepcopy(dict(self._details))
 
     @property
     def n_features(self) -> int:
@@ -198,19 +203,14 @@ class Release(Answered):
 
     @property
     def explained_variance(self) -> FloatArray:
-        """Debiased variances of a row along the components, (k,), in units of row_norm**2. May be negative.
-
-        Not debiased if the law of the noise is not stated.
-        """
+        """Variances of a row along the components, (k,), in row_norm**2; debiased, so that they may be negative."""
+        # Not debiased if the law of the noise is not stated.
         smoothed = self.own_smoothed is not None and "smoothed_noise_std" in self._details
         return (self.component_estimates if smoothed else self._estimates()).variances / rows_summed(self)
 
     @property
     def changes(self) -> FloatArray | None:
-        """How far each feature moves, in its own unit, for one standard deviation along each component, (d, k).
-
-        None if no Gram matrix is released.
-        """
+        """Movement of each feature, in its unit, for one standard deviation along each component, (d, k), or None."""
         if self.packed is None:
             return None
         width = self.scale * math.sqrt(self.n_features) / self.row_norm
@@ -218,10 +218,7 @@ class Release(Answered):
 
     @property
     def gram(self) -> FloatArray:
-        """Private Gram matrix (d, d), in units of row_norm**2. Symmetric, not always PSD.
-
-        Raises `NoReleaseError` if the mechanism releases a subspace only.
-        """
+        """Private Gram matrix (d, d), in units of row_norm**2. Symmetric, not always PSD. `NoReleaseError` without."""
         gram = self._gram
         if gram is None:
             if self.packed is None:
@@ -247,28 +244,20 @@ class Release(Answered):
 
     @property
     def noise_std(self) -> float | None:
-        """Standard deviation of a diagonal entry of the noise in `gram`, in units of row_norm**2.
-
-        For a centered release, a bound for all directions; `noise_law` has the exact law along each.
-        """
+        """Standard deviation of a diagonal entry of the noise in `gram`; a bound for all directions if centered."""
         return None if self.own_noise_std is None else self.own_noise_std * self.terms.row_norm**2
 
     @property
     def noise_law(self) -> tuple[float, MeanNoise | None] | None:
-        """Standard deviation of the isotropic part of the noise in `gram`, and the part of the mean, if centered.
-
-        In units of row_norm**2. None if the law is not stated.
-        """
+        """Standard deviation of the isotropic part of the noise in `gram`, and that of the mean; None if unknown."""
         if self.noise_std is None:
             return None
         return self._law(float(self._details.get("joint_noise_std", self.noise_std)))
 
     def completed_noise(self, joint: float | None = None) -> CompletedNoise | None:
-        """Return the noise in `gram` if it is completed, for row_norm = 1; None if not, or if its law is not stated.
-
-        ``joint`` is the standard deviation before completion, None for that of the release. Error bars are of this
-        noise of privacy: which cells are missing is chance, too, which no error bar covers.
-        """
+        """Return the noise in `gram` if it is completed, for row_norm = 1; None if not, or if its law is not stated."""
+        # ``joint`` is the standard deviation before completion, None for that of the release. Error bars are of this
+        # noise of privacy: which cells are missing is chance, too, which no error bar covers.
         details, unit = self._details, self.row_norm
         joint = details.get("joint_noise_std") if joint is None else joint
         if "present" not in details or joint is None:
@@ -332,8 +321,7 @@ class Release(Answered):
         """Debiased variances, quality of directions, shares, intervals and a shrunk matrix, from `gram`.
 
         They refer to the leading eigenvectors of `gram`, which span `subspace` unless a solver computes it otherwise.
-        Each access computes in O(d^3). Raises `NoReleaseError` if there is no Gram matrix, or the law of its noise is
-        not stated.
+        Each access computes in O(d^3). Raises `NoReleaseError` without a Gram matrix, or a stated law of its noise.
         """
         stated = self.own_noise_std is not None or self.own_entry_std is not None or self.completed_noise() is not None
         if self.packed is not None and not stated:
@@ -347,8 +335,7 @@ class Release(Answered):
     def component_estimates(self) -> Estimates:
         """Estimates for the components in `subspace`: of `smoothed` if there is one, else of `gram`.
 
-        Those of a smoothed matrix cover its noise only: the bias of smoothing cannot be computed from releases. Raises
-        as `estimates` does.
+        Those of a smoothed matrix cover its noise only: the bias of smoothing is unknown. Raises as `estimates` does.
         """
         # Without smoothing the subspace is that of `gram`, and so are its components.
         if self.own_smoothed is None:
@@ -400,11 +387,8 @@ class Release(Answered):
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
-        """Shares of the total variance along the leading eigenvectors of `gram`, (k,), with a sum of at most 1.
-
-        See `Estimates.explained_variance_ratio`. Not debiased if the law of the noise is not stated.
-        """
-        return self._estimates().explained_variance_ratio
+        """Shares of the total variance along the leading eigenvectors of `gram`, (k,), with a sum of at most 1."""
+        return self._estimates().explained_variance_ratio  # not debiased if the law of the noise is not stated
 
     def _estimates(self, gram: FloatArray | None = None, noise_std: float = 0.0) -> Estimates:
         # A decayed sum has the mass of fewer rows than `t`, but `rows` must not be below it.
@@ -443,8 +427,7 @@ class Release(Answered):
         if terms.scale is not None and terms.middle is not None:
             values = (values - terms.middle) * terms.scale
         # The map of the bounds comes before the mean, which is in its units.
-        scores: FloatArray = (values - self.mapped_mean) @ self.subspace.basis
-        return scores
+        return (values - self.mapped_mean) @ self.subspace.basis
 
     def holding(self, share: float) -> Release:
         """Return the release of the fewest components that hold this share of the variance; 1 if none stands out."""
@@ -594,10 +577,8 @@ def before_centering(release: Release) -> FloatArray:
 
 
 def rows_summed(release: Release) -> float:
-    """Return the number of rows to divide the sums of a release by; 1 for a decayed sum, and for `Release.count` None.
-
-    Of a centered release, the released number of rows that are present. Of others, the public number of rows.
-    """
+    """Return the number of rows to divide sums of a release by; 1 for a decayed sum, and without `Release.count`."""
+    # Of a centered release, the released number of rows that are present. Of others, the public number of rows.
     return 1.0 if "decay_per_release" in release.details else release.count or 1.0
 
 
@@ -608,9 +589,3 @@ def _rows_covered(release: Release) -> float:
     if isinstance(window, list) and len(window) == 2:
         return terms.count(int(window[0]), int(window[1]))
     return block if isinstance(block, int) and block > 0 else terms.count(1, release.t)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _copied(inner) for name, inner in value.items()}
-    return [_copied(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -44,7 +44,6 @@ class Scoring(NamedTuple):
 
     @classmethod
     def of_release(cls, release: Release) -> Scoring:
-        """Return the scoring of the subspace, and of the mean, of a release."""
         return cls.of(release.span, release.mapped_mean / release.row_norm if release.is_centered else None)
 
 

@@ -33,5 +33,4 @@ class Subspace:
 
     def angles(self, other: Subspace) -> FloatArray:
         """Return the principal angles to another subspace, in radians, ascending."""
-        angles: FloatArray = subspace_angles(self.basis, other.basis)[::-1]
-        return angles
+        return subspace_angles(self.basis, other.basis)[::-1]

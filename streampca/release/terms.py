@@ -45,16 +45,13 @@ class Terms:
     present: tuple[float, ...] | Literal["private"] | None = None
 
     def count(self, first: int, last: int) -> float:
-        """Return the public number of rows from ``first`` to ``last`` without those of the warm-up; at least 1.
-
-        Infinite where no such number is public: with a calendar, and with a unit other than a row.
-        """
+        """Return the public number of rows from ``first`` to ``last`` without those of the warm-up; at least 1."""
+        # Infinite where no such number is public: with a calendar, and with a unit other than a row.
         is_private = self.calendar is not None or self.guarantee.unit not in ("one row", "none")
         return math.inf if is_private else max(1, last - max(first - 1, self.warmup))
 
     @cached_property
     def encoded(self) -> dict[str, bytes]:
-        """JSON of each value by name."""
         values: dict[str, Any] = {"row_norm": self.row_norm, "features": self.features}
         values["guarantee"] = self.guarantee.to_dict()
         if self.middle is not None and self.scale is not None:
@@ -68,7 +65,6 @@ class Terms:
 
     @cached_property
     def mark(self) -> str:
-        """Digest of the values."""
         return blake2b(b"|".join(self.encoded.values()), digest_size=8).hexdigest()
 
     @classmethod
@@ -97,15 +93,13 @@ def gram_fields(
     packed: FloatArray, std: float | None, terms: Terms, details: Mapping[str, Any], rows: float | None,
     smoothed: FloatArray | None = None, total: float = 1.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the fields of a `Release` from a private Gram matrix, about the mean unless ``rows`` is None.
-
-    The matrix, ``rows`` and ``std`` are as for `linalg.centering.centered`; ``smoothed`` estimates its exact value. If
-    the terms have shares of cells present, the matrix is completed: ``"present"`` of the details holds them. With
-    private ones, the numbers of cells present follow the matrix, and ``total`` is the public number of rows. The
-    details gain the private ``"mean"``, ``"count"``, ``"sums"`` and ``"noisy_count"`` (`Centered`), with which the
-    matrix before centering can be computed again, and ``"joint_noise_std"``, the standard deviation of a diagonal entry
-    of its noise, which determines `Release.noise_law`.
-    """
+    """Return the fields of a `Release` from a private Gram matrix, about the mean unless ``rows`` is None."""
+    # The matrix, ``rows`` and ``std`` are as for `linalg.centering.centered`; ``smoothed`` estimates its exact value.
+    # If the terms have shares of cells present, the matrix is completed: ``"present"`` of the details holds them. With
+    # private ones, the numbers of cells present follow the matrix, and ``total`` is the public number of rows. The
+    # details gain the private ``"mean"``, ``"count"``, ``"sums"`` and ``"noisy_count"`` (`Centered`), with which the
+    # matrix before centering can be computed again, and ``"joint_noise_std"``, the standard deviation of a diagonal
+    # entry of its noise, which determines `Release.noise_law`.
     unit, center, present = terms.row_norm, rows is not None and std is not None, None
     if terms.present == "private" and std is not None:
         d = (math.isqrt(8 * packed.size + (17 if center else 9)) - (5 if center else 3)) // 2

@@ -30,9 +30,8 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
     if columns is None:
         if twice := repeated(name for name in header if name):
             shared = ", ".join([str(at) for at, name in enumerate(header, 1) if name in twice][:9])
-            raise SourceError(
-                where, f"columns {shared} share a name with another; choose by position, columns=[0, ...]"
-            )
+            problem = f"columns {shared} share a name with another; choose by position, columns=[0, ...]"
+            raise SourceError(where, problem)
         return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
         value = short(columns)
@@ -103,10 +102,7 @@ def source_bounds(
 
 
 def numbers(value: Any, features: Sequence[Any]) -> list[float]:
-    """Return the numbers of a record, by name or in order; NaN for a name that is absent or null.
-
-    Raises ValueError or TypeError if a value is no number, or their number is not that of the features.
-    """
+    """Return the numbers of a record, by name or in order; NaN for an absent one. Raises ValueError or TypeError."""
     values = [value.get(name) for name in features] if isinstance(value, Mapping) else list(value)
     if len(values) != len(features) or any(isinstance(one, (str, bytes)) for one in values):
         raise ValueError(f"expected {len(features)} numbers and no text")

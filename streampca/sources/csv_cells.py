@@ -1,8 +1,7 @@
 """Cells of delimited text as numbers: one at a time by `number`, whole blocks by `CellParser`.
 
 `number` defines which cells are numbers, and `streampca.sources.records` where records and cells end. `CellParser`
-reads a block only if it reads all of it as they do, so that the outcome of a record depends on that record only, not on
-those beside it.
+reads a block only if it reads all of it as they do, so that the outcome of a record depends on that record only.
 """
 
 from __future__ import annotations
@@ -63,11 +62,10 @@ def _sentinels(missing: frozenset[str]) -> frozenset[str]:
 
 
 class CellParser:
-    """Numbers from blocks of whole records, through pyarrow if it is installed.
+    """Numbers from blocks of whole records, through pyarrow if it is installed."""
 
-    ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted. ``quotes`` is
-    whether quotes enclose cells.
-    """
+    # ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted. ``quotes`` is
+    # whether quotes enclose cells.
 
     def __init__(
         self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING, *,

@@ -64,13 +64,9 @@ class CsvRows(TextRows):
     """
 
     def __init__(
-        self,
-        path: Readable,
-        *,
-        columns: Sequence[str | int] | Literal["all"] | None = None,
-        bounds: BoundsLike = None,
-        **reading: Any,
-    ) -> None:
+        self, path: Readable, *, columns: Sequence[str | int] | Literal["all"] | None = None,
+        bounds: BoundsLike = None, **reading: Any,
+    ) -> None:  # fmt: skip
         options = Reading(**reading)
         names, header = options.names, options.header
         super().__init__(path, options, has_header=bool(header) or (header is None and names is None))

@@ -51,8 +51,7 @@ class QueryRows(PositionedSource):
     UsageError
         If a parameter is outside its domain.
     SourceError
-        By the constructor or while reading, if the database or the query fails, or the cursor is null, not unique, or
-        of another type.
+        By the constructor or while reading, if the query fails, or the cursor is null, not unique, or of another type.
 
     Notes
     -----
@@ -97,9 +96,7 @@ class QueryRows(PositionedSource):
                     wide = isinstance(key, int) and not -(2**63) <= key < 2**63
                     if wide or not isinstance(key, (int, float, str)):
                         kind = f"{type(key).__name__}{' of more than 64 bits' if wide else ''}"
-                        raise SourceError(
-                            None, f"the cursor {self._cursor!r} holds a {kind}; cast it to integer or text"
-                        )
+                        raise SourceError(None, f"cursor {self._cursor!r} holds a {kind}; cast it to integer or text")
                     if key == before:
                         raise SourceError(None, f"the cursor {self._cursor!r} is not unique: {key!r} comes twice")
                     before = key

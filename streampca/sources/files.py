@@ -32,11 +32,9 @@ _LONGEST_SLEEP = 3600.0
 
 
 class FileRows(RowSource):
-    """Rows of one or several ``files`` with the same features, one after the other; created by `open_rows`.
+    """Rows of one or several ``files`` with the same features, one after the other; created by `open_rows`."""
 
-    ``names`` are those of the files, for messages. With ``rate``, earlier rows wait, so that there are at most so many
-    per second.
-    """
+    # ``names`` are those of the files, for messages. ``rate`` is the maximum number of rows per second.
 
     def __init__(self, files: Sequence[RowSource], names: Sequence[str], rate: float | None = None) -> None:
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):

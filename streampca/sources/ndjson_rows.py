@@ -87,7 +87,6 @@ class NdjsonRows(TextRows):
         return self.whole_records(self._text())
 
     def _record(self, line: bytes) -> dict[str, Any] | None:
-        """Return the object in a line; None if there is none."""
         try:
             check_levels(line)
             record = None if line is OVERLONG else json.loads(line.decode())

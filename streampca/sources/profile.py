@@ -38,10 +38,7 @@ _STYLES = {
 
 
 def cells_of(column: Any, missing: frozenset[str] = MISSING) -> tuple[FloatArray, Counter[str]]:
-    """Return the numbers in cells of any type, nan for others, and the styles of those others that are not missing.
-
-    Text is a number as in a CSV file.
-    """
+    """Return the numbers in cells of any type, nan for others, and the styles of those others that are not missing."""
     if getattr(getattr(column, "dtype", None), "kind", "O") in "fiub":
         return as_floats(column), Counter()
     cells, others = column.tolist() if hasattr(column, "tolist") else list(column), Counter[str]()
@@ -83,12 +80,11 @@ def _kind(name: str, values: FloatArray, others: Counter[str]) -> str:
 
 
 class Profile:
-    """Counts of the cells, bad rows and long rows of a table.
+    """Counts of the cells, bad rows and long rows of a table."""
 
-    ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
-    ``complete`` rows have a finite number in each of these; ``long`` ones of them are longer than ``row_norm``, and
-    ``short`` ones at most a third as long.
-    """
+    # ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
+    # ``complete`` rows have a finite number in each of these; ``long`` ones of them are longer than ``row_norm``, and
+    # ``short`` ones at most a third as long.
 
     def __init__(
         self, table: CellTable, bounds: tuple[FloatArray, FloatArray] | None, row_norm: float | None,

@@ -38,10 +38,8 @@ def are_plain_quotes(text: bytes, delimiter: str) -> bool:
 
 
 def record_ends(text: bytes, delimiter: str) -> tuple[Places, bytes]:
-    """Return the places behind the records of a text with quotes, and a short text that ends in the same state.
-
-    The text begins with a record, or with the short text that the previous call returned.
-    """
+    """Return the places behind the records of a text with quotes, and a short text that ends in the same state."""
+    # The text begins with a record, or with the short text that the previous call returned.
     letters = np.frombuffer(text, dtype=np.uint8)
     ends, quotes = np.flatnonzero(letters == _LF), np.flatnonzero(letters == QUOTE)
     before = letters[quotes - 1]
@@ -76,10 +74,8 @@ def split_records(text: bytes, delimiter: str | None) -> list[bytes]:
 
 
 def split_cells(record: bytes, delimiter: str, *, quotes: bool) -> list[str] | None:
-    """Return the cells of a record; None if it is too long, or text follows a closing quote.
-
-    ``quotes`` is whether quotes enclose cells. Bytes that are not UTF-8 become surrogates.
-    """
+    """Return the cells of a record; None if it is too long, or text follows a closing quote."""
+    # ``quotes`` is whether quotes enclose cells. Bytes that are not UTF-8 become surrogates.
     if record is OVERLONG:
         return None
     text = record.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")

@@ -1,7 +1,6 @@
 """Synthetic streams with a known subspace, of any length, in flat memory.
 
-A row depends only on the seed, the shape and its own position and, unless a class says otherwise, not on the number of
-rows that follow.
+A row depends only on the seed, the shape and its position and, unless a class says otherwise, not on later rows.
 """
 
 from __future__ import annotations
@@ -114,7 +113,6 @@ class Spiked(Synthetic):
         return rows
 
     def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
-        """Return the means of the rows, given their scores."""
         return scores @ self._basis.T
 
 

@@ -1,7 +1,6 @@
 """Whole tables of every kind: the chosen columns of one in memory, and the cells of any, for `sp.pca` and `sp.check`.
 
-A release turns the row of a cell that is no number into a bad one; here cells are passed on. Names, records and missing
-values are the same.
+A release turns the row of a cell that is no number into a bad one; here cells are passed on. All else is equal.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from streampca.sources.reading import Reading
 
 
 class CellTable(NamedTuple):
-    """Cells of a table: the names of its columns, and the texts of a missing value.
+    """Cells of a table: the names of its columns, and the texts of a missing value."""
 
-    ``blocks`` yields the columns of readable rows, each an array or a sequence, and the number of unreadable rows.
-    """
+    # ``blocks`` yields the columns of readable rows, each an array or a sequence, and the number of unreadable rows.
 
     names: tuple[str, ...]
     blocks: Callable[[], Iterator[tuple[Sequence[Any], int]]]
@@ -53,10 +51,8 @@ def options_of(data: Any, read: Reading | None) -> dict[str, Any] | None:
 def choose_columns(
     data: Any, columns: Sequence[str | int] | None, *, has_types: bool = True
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return the chosen columns of a table in memory, as a frame, an Arrow table or an array, and their names.
-
-    With ``has_types``, tables whose types follow from rows need ``columns``.
-    """
+    """Return the chosen columns of a table in memory, as a frame, an Arrow table or an array, and their names."""
+    # With ``has_types``, tables whose types follow from rows need ``columns``.
     data = framed(data)
     first = data[0] if isinstance(data, (list, tuple)) and data else ()
     # Types of pandas follow from the rows: one cell of text changes that of its column.
@@ -125,7 +121,6 @@ def _not_whole(data: Any) -> BadParameterError:
 
 
 def _listed(row: Any, names: Sequence[str]) -> Any:
-    """Return the cells of a row in a list."""
     if isinstance(row, Mapping):
         by_name = {str(name): cell for name, cell in row.items()}
         return [by_name.get(name) for name in names]
@@ -142,6 +137,5 @@ def _of_file(file: Any) -> Iterator[tuple[Sequence[Any], int]]:
 
 
 def _by_column(part: Any) -> Sequence[Any]:
-    """Return the columns of a frame, an Arrow table or an array."""
     frame = part if is_frame(part) or not is_arrow(part) else part.to_pandas()
     return [frame[label] for label in frame.columns] if is_frame(frame) else frame.T

@@ -39,12 +39,11 @@ Readable = str | os.PathLike[str] | IO[bytes]
 
 
 class TextRows(RowSource):
-    """Rows of a text file or stream, plain, gzip or zip (one member): the base class of `CsvRows` and `NdjsonRows`.
+    """Rows of a text file or stream, plain, gzip or zip (one member): the base class of `CsvRows` and `NdjsonRows`."""
 
-    ``has_header`` is whether the first bytes belong to no record, so that they may identify gzip, zip and UTF-16. If
-    not, the end of the name identifies gzip and zip, because no record may decide. A binary stream stays open. U+FFFD
-    replaces bytes that are not text in the encoding, and UTF-8 is passed on unchecked.
-    """
+    # ``has_header`` is whether the first bytes belong to no record, so that they may identify gzip, zip and UTF-16. If
+    # not, the end of the name identifies gzip and zip, because no record may decide. A binary stream stays open. U+FFFD
+    # replaces bytes that are not text in the encoding, and UTF-8 is passed on unchecked.
 
     def __init__(self, path: Readable, reading: Reading, *, has_header: bool) -> None:
         self.path, self._has_header = path, has_header
@@ -148,8 +147,7 @@ class TextRows(RowSource):
                     plain.idle = lambda: self._idle()
                 raw: Any = stack.enter_context(io.BufferedReader(plain))
                 length = 0 if self._once else os.fstat(raw.fileno()).st_size
-                # Privacy: without a header line, the first bytes belong to a record, which must not decide how all
-                # are read.
+                # Privacy: without a header line, the first bytes belong to a record, which must not decide for all.
                 if not self._has_header:
                     packed = Path(self.name).suffix.lower()
                 else:
@@ -191,12 +189,10 @@ class TextRows(RowSource):
         self, blocks: Iterable[bytes], delimiter: str | None = None, *, longest: int = LONGEST_RECORD,
         header: bool = False,
     ) -> Iterator[bytes]:  # fmt: skip
-        """Yield the text as non-empty pieces that end where records end; the last record may lack its line end.
-
-        `OVERLONG` replaces each record of more than ``longest`` bytes, and `UNCLOSED` the last one if the text ends in
-        its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times its length.
-        ``delimiter`` is None if quotes are characters. A block has at most ``longest`` bytes behind its first line end.
-        """
+        """Yield the text as non-empty pieces that end where records end; the last record may lack its line end."""
+        # `OVERLONG` replaces each record of more than ``longest`` bytes, and `UNCLOSED` the last one if the text ends
+        # in its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times its length.
+        # ``delimiter`` is None if quotes are characters. A block has at most ``longest`` bytes behind the first line.
         limit = LONGEST_HEADER if header else longest
         buffer: list[bytes | memoryview] = []
         length, state = 0, b""  # bytes of the unfinished record, and a text that ends in the same state of its cell

@@ -59,10 +59,7 @@ def plain(value: Any) -> Any:
         return value
     name = type(value).__name__
     if storable(name) is not type(value):
-        raise UsageError(
-            f"{name} cannot be kept in a store, which holds public algorithms and mechanisms of streampca and their "
-            "parameters"
-        )
+        raise UsageError(f"{name} cannot be kept in a store, which holds public algorithms and mechanisms only")
     return msgspec.msgpack.Ext(_CLASS, encode([name, plain(state.fields_of(value))]))
 
 
@@ -95,10 +92,7 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> 
 
 
 def config_of(engine: Engine, more: Mapping[str, Any] | None = None) -> bytes:
-    """Return the public configuration of a stream, the parameters of `Stream` without its key, as `load` reads it.
-
-    ``more`` has further ones.
-    """
+    """Return the public configuration of a stream, its parameters without the key and ``more``, as `load` reads it."""
     admission = engine.now.admission
     private = admission.bounds if isinstance(admission.bounds, PrivateBounds) else None
     config = {

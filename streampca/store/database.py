@@ -78,12 +78,10 @@ _INHERITED: list[sqlite3.Connection] = []
 
 
 class SQLiteFile:
-    """An SQLite file in write-ahead mode, every commit flushed to the disk, with a table of facts.
+    """An SQLite file in write-ahead mode, every commit flushed to the disk, with a table of facts."""
 
-    ``write`` opens the file for writing, and creates it if it is missing; otherwise nothing is changed. ``timeout`` is
-    the time to wait for other processes, in seconds. Threads may share the file. Only the process that opened it may
-    use or close it.
-    """
+    # ``write`` opens the file for writing, and creates it if it is missing. ``timeout`` is the seconds to wait for
+    # other processes. Threads may share the file. Only the process that opened it may use or close it.
 
     what = "ledger"  #: noun for messages
     application = 0x53504C47  #: ``application_id`` of the file
@@ -121,9 +119,9 @@ class SQLiteFile:
             raise StoreCorruptError(
                 f"{self.path} is of schema {version}, this version reads {self.schema}. Use the version that wrote it"
             )
+        if not (write or tables):
+            raise StoreCorruptError(f"{self.path} holds no run")
         if not write:
-            if not tables:
-                raise StoreCorruptError(f"{self.path} holds no run")
             return
         if not tables:
             self.db.execute(f"PRAGMA page_size = {_PAGE}")
@@ -150,8 +148,7 @@ class SQLiteFile:
             try:
                 if self.db.in_transaction:  # a second interrupt stopped the rollback below
                     self.db.execute("ROLLBACK")
-                # IMMEDIATE acquires the write lock at once. A reading transaction that begins to write could fail
-                # halfway.
+                # IMMEDIATE acquires the write lock at once. A reading transaction could fail when it writes.
                 self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 result = work(self.db)
                 self.db.execute("COMMIT")
@@ -179,7 +176,6 @@ class SQLiteFile:
         return read(lambda data: msgspec.convert(decode(data), kind), data, f"{self.path}: {name!r}")
 
     def first(self, query: str, *values: Any) -> tuple[Any, ...] | None:
-        """Return the first row of the result of a query, or None."""
         with plain_errors(self.path), self.guard.lock:
             found: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return found
@@ -238,22 +234,14 @@ class Database(SQLiteFile):
         super().__init__(path, write=write, timeout=5.0)
 
     def fact(self, name: str) -> Any:
-        """Return a fact that every run has, such as its public facts, ``"run"``.
-
-        Raises `UsageError` if there is no run, and `StoreCorruptError` if another fact is missing.
-        """
-        found = self.get(name)
-        if found is None and name == "run":
-            raise UsageError(NO_RUN.format(self.path))
-        if found is None:
-            raise damaged(f"{self.path} holds no {name}")
+        """Return a fact that every run has. `UsageError` if there is no run, `StoreCorruptError` without the fact."""
+        if (found := self.get(name)) is None:
+            raise UsageError(NO_RUN.format(self.path)) if name == "run" else damaged(f"{self.path} holds no {name}")
         return found
 
     @property
     def progress(self) -> Progress:
-        """Progress of the run."""
-        found: Progress | None = self.get("progress", Progress)
-        return found or Progress()
+        return self.get("progress", Progress) or Progress()
 
     def rows(self, table: str, after: int = 0, last: int = 2**62) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table in order of their numbers, above ``after`` and up to ``last``."""

@@ -263,7 +263,6 @@ class Ledger(Answered, AbstractContextManager["Ledger"]):
         return self._open_file
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def __exit__(self, *_: object) -> None:

@@ -158,11 +158,8 @@ class Writer:
         # The position of an entry without rows is that of the entry before.
         position = entry.position if entry.rows is not None or entry.block is not None else before.position
         size = before.size + size_of(entry) + (0 if entry.release is None else release_size(entry.release))
-        rows, ends = (
-            entry.first + entry.count - 1,
-            before.ends + (entry.count == 0 if entry.rows is None else len(entry.rows) - entry.count),
-        )
-        self._newest = _Kept(entry, position, before.number + 1, rows, size, ends, before)
+        ends = before.ends + (entry.count == 0 if entry.rows is None else len(entry.rows) - entry.count)
+        self._newest = _Kept(entry, position, before.number + 1, entry.first + entry.count - 1, size, ends, before)
 
     def appended(self) -> None:
         if self._epoch is _UNDER_WAY:
@@ -340,8 +337,7 @@ class Writer:
         if entries:
             # Privacy: the chain value is a function of the exact rows, so that only a keyed digest is in the clear.
             progress = progress._replace(rows=kept[-1].rows, digest=key.point(kept[-1].rows, entries[-1].link))
-        log: list[tuple[int, bytes]] = []
-        chunks: list[tuple[int, bytes]] = []
+        log, chunks = list[tuple[int, bytes]](), list[tuple[int, bytes]]()
         if state is None:
             for at, (group, words) in enumerate(groups, before.records + 1):
                 log.append((at, key.seal("entry", at, record_of(group, words))))

@@ -18,11 +18,9 @@ from streampca.stream.stream import Stream
 
 
 def check_witness(path: Path, witness: Path | None = None) -> str:
-    """Compare a store with its witness, which damage to the database cannot change. Return the result as a sentence.
-
-    Raises `StoreForkedError` if the witness holds rows that the store lacks: the last commits are gone, or the store
-    is another copy.
-    """
+    """Compare a store with its witness, and return the result as a sentence. `StoreForkedError` if rows are missing."""
+    # Damage to the database cannot change the witness. Where it holds rows that the store lacks, the last commits are
+    # gone, or the store is another copy.
     where = beside(path, ".witness") if witness is None else witness
     with closing(Database(str(path), write=False)) as database:
         # Before the rows are counted: a running writer notes a commit after it.
@@ -81,10 +79,7 @@ def published_parameters(database: Database) -> dict[str, Any]:
 
 
 def verify(path: Path, passphrase: str | None = None) -> int:
-    """Check a run as it is now: every page, every release, and a replay of the rows since the snapshot. Curator only.
-
-    Returns the number of these rows. Raises `StoreCorruptError` for damage.
-    """
+    """Check every page, every release and a replay of the rows since the snapshot. Return the number of these rows."""
     with closing(Database(str(path), write=False)) as database, plain_errors(path):
         database.db.execute("BEGIN")  # one view, while the run may continue
         found = database.first("PRAGMA integrity_check(1)")

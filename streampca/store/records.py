@@ -7,6 +7,7 @@ Records of entries are as secret as the rows, and sealed before they are written
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import reduce
 from typing import Any, Literal, TypeVar
 
@@ -107,10 +108,8 @@ def size_of(entry: Entry) -> int:
 
 
 def groups_of(entries: Iterable[Entry]) -> Iterator[tuple[list[Entry], Any]]:
-    """Yield the entries of each record, and their rows in whole numbers of lattice steps, None if there are none.
-
-    A record holds consecutive entries of rows up to `MOST_BYTES`, or one other entry.
-    """
+    """Yield the entries of each record, and their rows in whole numbers of lattice steps, None if there are none."""
+    # A record holds consecutive entries of rows up to `MOST_BYTES`, or one other entry.
     groups: list[list[Entry]] = []
     size = 0
     for entry in entries:
@@ -185,18 +184,10 @@ def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
         # Identifiers are unique here, because the releases keep their terms alive.
         place = places.setdefault(id(terms), len(places))
         if place == len(record.terms):
-            shared = {
-                name: getattr(terms, name)
-                for name in ("row_norm", "features", "middle", "scale", "warmup", "noise", "run", "calendar", "present")
-            }
+            shared = {field.name: getattr(terms, field.name) for field in fields(Terms)[1:]}
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
-        record.each.append(
-            _ReleaseRecord(
-                place, t, one.n_components, one.packed, one.own_basis, one.own_span, one.own_eigenvalues,
-                one.own_noise_std, one.details or None, one.own_smoothed,
-                one.own_entry_std,
-            )
-        )  # fmt: skip
+        values = one.own_parameters()
+        record.each.append(_ReleaseRecord(**values | {"terms": place, "details": values["details"] or None}))
         size += release_size(one)
         if size >= _RELEASE_BYTES:
             yield t, encode(record)

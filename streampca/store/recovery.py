@@ -67,11 +67,9 @@ def forked(what: str) -> StoreForkedError:
 
 
 def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
-    """Return the stream after the last durable row: the snapshot, then a replay of the entries since.
-
-    Raises `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields
-    other chain values or releases than the stored ones.
-    """
+    """Return the stream after the last durable row: the snapshot, then a replay of the entries since."""
+    # `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields other
+    # chain values or releases than the stored ones.
     # The name of the start is part of the key of the noise, hence sealed.
     start = key.open("start", 0, database.fact("start"))
     stream = stream_of(load(database.fact("config")), key, start, kind)
@@ -120,40 +118,34 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
 
 def replay_checked(engine: Engine, entries: Iterable[Entry], due: Iterator[Release], path: str) -> None:
     """Replay entries, and compare their releases with the stored ones that are due."""
-    advice = "Use the machine and versions that wrote it, or restore the newest copy"
+
+    def differs(what: str) -> StoreCorruptError:
+        advice = "Use the machine and versions that wrote it, or restore the newest copy"
+        return StoreCorruptError(f"{path}: the replay {what}. {advice}")
+
     for entry in entries:
         releases = replay(engine, entry)
         if entry.link and engine.processor.chain.link != entry.link:
-            raise StoreCorruptError(
-                f"{path}: the replay hides other values up to row {engine.t} than the run did. {advice}"
-            )
+            raise differs(f"hides other values up to row {engine.t} than the run did")
         for release in releases:
             stored = next(due, None)
             if stored is None:
                 raise damaged(f"{path}: the release at row {release.t} is missing")
             if not _are_same(release, stored):
-                raise StoreCorruptError(
-                    f"{path}: the replay gives another release at row {release.t} than the stored one. {advice}"
-                )
+                raise differs(f"gives another release at row {release.t} than the stored one")
     if (late := next(due, None)) is not None:
-        raise StoreCorruptError(
-            f"{path}: the replay does not give the release at row {late.t} that is stored. {advice}"
-        )
+        raise differs(f"does not give the release at row {late.t} that is stored")
 
 
 def _are_same(made: Release, stored: Release) -> bool:
     """Return whether two releases are the same, up to the rounding errors of other kernels."""
-    exact, loose, stds = [], [], []
-    for release in (made, stored):
-        # The private Gram matrix must agree bit for bit. Values computed from it, basis and eigenvalues, have the
-        # rounding errors of the kernels.
-        std = release.own_noise_std
-        exact.append((release.t, release.n_components, release.packed, std is None))
-        computed = release.own_basis, release.own_span, release.own_smoothed, release.own_eigenvalues
-        loose.append((*computed, release.own_entry_std, release.details))
-        stds.append(std or 0.0)
-    same = encode(exact[0]) == encode(exact[1]) and alike(loose[0], loose[1])
-    return same and math.isclose(*stds, rel_tol=STD_TOLERANCE)
+    one, other = ({**release.own_parameters(), "terms": None} for release in (made, stored))
+    # The private Gram matrix must agree bit for bit. Basis and eigenvalues have the rounding errors of the kernels.
+    stds = [values.pop("noise_std") for values in (one, other)]
+    exact = [[values.pop(name) for name in ("t", "n_components", "packed_gram")] for values in (one, other)]
+    if (stds[0] is None) != (stds[1] is None) or encode(exact[0]) != encode(exact[1]) or not alike(one, other):
+        return False
+    return math.isclose(stds[0] or 0.0, stds[1] or 0.0, rel_tol=STD_TOLERANCE)
 
 
 def alike(one: Any, other: Any) -> bool:

@@ -7,8 +7,7 @@ continues after a crash from its value:
     sum of c[i, j] * word[i, j]  mod 2**64,    c[i, j] uniform, from the key and the place (row i, feature j).
 
 Words are entries in whole numbers of lattice steps, of 32 bits. Rows that differ in a place have different digests but
-for a probability of 2**-33: the product of a uniform number and a difference d of two words is uniform but for the
-factors 2 of d.
+for a probability of 2**-33: a uniform number times a difference d of two words is uniform but for the factors 2 of d.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Durable runs. All files are curator-side.
 
 - ``run.db``: configuration, progress and releases in the clear. Sealed with the key: the entries since the latest
-  snapshot (rows, fresh bytes of their noise, chain value after them), the snapshot with the exact Gram matrix, and the
-  start.
+  snapshot (rows, fresh bytes of noise, chain value), the snapshot with the exact Gram matrix, and the start.
 - ``run.db.key``: the key, mode 0600 or under a passphrase. Never store it with an exported release: both files together
   reveal all of the above.
 - ``run.db.witness``: the progress of the run, and a keyed digest of its chain value.
@@ -30,7 +29,7 @@ import sqlite3
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -260,11 +259,8 @@ class Store(AbstractContextManager["Store"]):
             self._let_go()
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
+        with nullcontext() if kind is None else suppress(Exception):  # the exception of the block takes precedence
             self.close()
-        else:
-            with suppress(Exception):  # the exception of the block takes precedence
-                self.close()
 
     def __repr__(self) -> str:
         return f"Store({self.path!r})"

@@ -1,8 +1,6 @@
 """Small files beside the database: the lock of the single writer, and the witness of the progress of the run.
 
-A database cannot detect that it was copied or set back to an older state. The witness holds the latest durable point
-of the run as a pair (rows, keyed digest of the chain value after them). A database whose history does not contain that
-point is another run from some row on, and is refused unless the caller declares it (``moved=True``).
+A database whose history does not contain the point in the witness is another run from some row on (`store.store`).
 """
 
 from __future__ import annotations
@@ -112,14 +110,11 @@ class Witness(LockFile):
     _turn = 0
 
     def recall(self, run: str | None, *, clear: bool = False) -> Point | None:
-        """Lock the file, and return its point; None if it is empty or damaged. `StoreForkedError` for another run.
-
-        With ``clear``, empty it for the run that replaces this one.
-        """
+        """Lock the file, and return its point; None if it is empty or damaged. `StoreForkedError` for another run."""
         self.open()
         sync_folder(self._path)  # it may be new
         self._turn, point = _latest(self._path, os.pread(self.handle, 2 * _SLOT, 0), run)
-        if clear:
+        if clear:  # for the run that replaces this one
             os.ftruncate(self.handle, 0)
             os.fsync(self.handle)
             self._turn = 0
@@ -138,10 +133,7 @@ class Witness(LockFile):
 
 
 def peek(path: Path, run: str) -> Point | None:
-    """Return the latest point in a witness file that a writer may hold; None if there is none.
-
-    Raises `StoreForkedError` if it is the witness of another run.
-    """
+    """Return the latest point in a witness file that a writer may hold, or None. `StoreForkedError` as `recall`."""
     with suppress(OSError):
         return _latest(path, path.read_bytes(), run)[1]
     return None

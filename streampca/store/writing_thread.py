@@ -28,7 +28,6 @@ class Job:
         self._running.acquire()
 
     def run(self) -> None:
-        """Make the call. In the writing thread."""
         try:
             self._work()
         except Exception as problem:
@@ -44,11 +43,10 @@ class Job:
 
 
 class WritingThread:
-    """A thread that makes the calls of one writer in order. It ends with `stop` or `end`.
+    """A thread that makes the calls of one writer in order. It ends with `stop` or `end`."""
 
-    It keeps references to ``files`` until then. Garbage is finalized in any order, and would otherwise close a
-    connection before the last call of a collected store uses it.
-    """
+    # It keeps references to ``files`` until then. Garbage is finalized in any order, and would otherwise close a
+    # connection before the last call of a collected store uses it.
 
     def __init__(self, *files: object) -> None:
         self._process = os.getpid()

@@ -4,8 +4,7 @@ A `BlockGram` has a few kilobytes for any number of rows. Its entries are intege
 for every cut of the rows into blocks and every order of summation, the Gram matrix at a release has the same bits, and
 so has the release. `BlockCutter` cuts rows where releases are due.
 
-Curator only: a block is an exact function of raw rows, without noise. A process that creates blocks is trusted like the
-curator.
+Curator only: a block is an exact function of raw rows, without noise. Its process is trusted like the curator.
 """
 
 from __future__ import annotations
@@ -144,10 +143,8 @@ def chunk_rows(n_features: int) -> int:
 
 @lru_cache(maxsize=8)  # keyed by identity: an admission is immutable, and a driver needs its mark for each block
 def admission_mark(admission: Admission) -> str:
-    """Return a digest of the map from rows to the unit ball: equal if every good row has the same image. Public.
-
-    The digest covers the version of the admission code: another version may round differently.
-    """
+    """Return a digest of the map from rows to the unit ball: equal if every good row has the same image. Public."""
+    # The digest covers the version of the admission code: another version may round differently.
     # `settings` lack the bounds that were found, which are part of the map.
     found = () if admission.found is None else tuple(tuple(side.tolist()) for side in admission.found)
     return blake2b(encoded(admission.settings, admission.features, *found), digest_size=8).hexdigest()

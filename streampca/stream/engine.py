@@ -351,7 +351,7 @@ class Engine:
         if processor is None or sums is None or now.scoring is None or (now.t == 0 and waiting is None):
             return None
         if waiting is not None:
-            vectors = vectors_of(waiting[0], processor)
+            vectors = vectors_of(waiting[0], processor.n_features)
             gram = GramSum.of(vectors) if sums.own is None else None
             sums = sums.observe(vectors, now.scoring)[0]
         return Moment(sums, processor, self.subspace(now), now.unit, gram)
@@ -480,7 +480,7 @@ class Engine:
         if sums is None or now.scoring is None:
             rewards = np.full(count, np.nan)
         else:
-            sums, rewards = sums.observe(vectors_of(admitted, processor), now.scoring)
+            sums, rewards = sums.observe(vectors_of(admitted, processor.n_features), now.scoring)
         # All noise of the step passes through this outlet, and the log records its fresh bytes.
         outlet = Outlet(processor.source, processor.chain, recorded)
         after, release = processor.step(admitted, outlet)

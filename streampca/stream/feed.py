@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -63,11 +64,9 @@ def batches(
     engine: Engine, source: RowSource, *, new_source: bool = False, limit: int | None = None, every: int | None = None,
     rest: Callable[[Iterator[FloatArray]], Iterator[FloatArray]] = iter,
 ) -> Iterator[Batch]:  # fmt: skip
-    """Cut the rows of a source, at most ``limit``, into batches; see `Stream.run` for ``new_source``.
-
-    Batches also end where the number of rows in the stream is a multiple of ``every``. ``rest`` selects the rows to
-    absorb from the blocks of a source without positions.
-    """
+    """Cut the rows of a source, at most ``limit``, into batches; see `Stream.run` for ``new_source``."""
+    # Batches also end where the number of rows in the stream is a multiple of ``every``. ``rest`` selects the rows to
+    # absorb from the blocks of a source without positions.
     engine.adopt(source)
     positioned = source if isinstance(source, PositionedSource) else None
     unit = engine.algorithm.unit
@@ -107,27 +106,22 @@ def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
     if engine.calendar is not None:
         yield periods.push_many(engine, batch.rows, batch.position, batch.names)
         return
-    try:
-        pushed = iter([engine.push_many(batch.rows, batch.position, batch.names)])
+    steps = None
+    with suppress(HorizonReachedError):  # then nothing was absorbed
+        steps = engine.push_many(batch.rows, batch.position, batch.names)
+    if steps is not None:
+        yield steps
+        return
     # One by one, so that the rows that are left count.
-    except HorizonReachedError:  # nothing was absorbed
-        single = (
-            batch._replace(
-                rows=batch.rows[i : i + 1], start=batch.start + i,
-                names=None if batch.names is None else batch.names[i : i + 1]
-            ) for i in range(len(batch.rows))
-        )  # fmt: skip
-        pushed = (engine.push_many(one.rows, one.position, one.names) for one in single)
-    yield from pushed
+    for i in range(len(batch.rows)):
+        one = batch._replace(rows=batch.rows[i : i + 1], start=batch.start + i)
+        yield engine.push_many(one.rows, one.position, None if batch.names is None else batch.names[i : i + 1])
 
 
 def feed_timed(
     engine: Engine, source: RowSource, time: str, end: Any = None, *, new_source: bool = False
 ) -> Iterator[Steps]:  # fmt: skip
-    """Feed rows in the order of their times, in column ``time``; close all periods up to ``end``. See `Stream.run`.
-
-    Raises `SourceError` at a row out of order, after the rows before it: the rows of both neighbors are in order.
-    """
+    """Feed rows in the order of their times, in column ``time``; close all periods up to ``end``. See `Stream.run`."""
     number = _last(engine, end)
     engine.adopt(source, (time,))
     name, latest, calendar = getattr(source, "name", None), None, periods.grid(engine)
@@ -145,11 +139,10 @@ def feed_timed(
                 stop = place
                 break
             latest = one
-
         names = names_of(others)[:stop] if columns else None
         yield periods.push_timed(engine, rows[:stop], numbers[:stop], Batch(rows, name, after).position, names)
         if stop < len(at):
-            # The number of the row would be a function of the rows.
+            # After the rows before it: the rows of both neighbors are in order. Its number would be a function of rows.
             raise SourceError(name, f"a row is out of order: sort the rows by {time}")
     none = np.empty((0, len(source.features)))
     yield periods.push_timed(engine, none, np.empty(0, np.int64), lambda _: None, until=number)
@@ -158,10 +151,8 @@ def feed_timed(
 def numbered(
     engine: Engine, source: RowSource, beside: Sequence[str], *, new_source: bool
 ) -> Iterator[PositionedBlock]:
-    """Yield the rows of a source after those of a durable run, with the values of the columns ``beside``.
-
-    Positions are those of the source, or else numbers of rows.
-    """
+    """Yield the rows of a source after those of a durable run, with the values of the columns ``beside``."""
+    # Positions are those of the source, or else numbers of rows.
     if not isinstance(source, PositionedSource):
         source = NumberedRows(source, getattr(source, "name", None))
     at = engine.position_in(source.name, new_source=new_source) if source.name else None

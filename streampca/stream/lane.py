@@ -44,11 +44,8 @@ _new = tuple.__new__
 Chunk = tuple[int, Sequence[float]]
 #: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
 _T, _K, _TERMS, _PACKED, _BASIS, _SPAN, _VALUES, _STD, _DETAILS, _SMOOTHED, _ENTRIES, _GRAM, _PAIR = (
-    getattr(Release, name).__set__ for name in (
-        "t", "n_components", "terms", "packed", "own_basis", "own_span", "own_eigenvalues", "own_noise_std", "_details",
-        "own_smoothed", "own_entry_std", "_gram", "_pair",
-    )
-)  # fmt: skip
+    getattr(Release, name).__set__ for name in Release.__slots__
+)
 
 
 class LaneState(NamedTuple):
@@ -67,10 +64,9 @@ class LaneState(NamedTuple):
 
 
 class Lane:
-    """Consecutive rows of one stream that `fits`, each absorbed and released by compiled kernels.
+    """Consecutive rows of one stream that `fits`, each absorbed and released by compiled kernels."""
 
-    The parameters are its `plan_of` and the `reach` of the lane.
-    """
+    # The parameters are its `plan_of` and the `reach` of the lane.
 
     def __init__(self, now: State, plan: Any, until: int, stds: Chunk, scales: Chunk | None) -> None:
         processor = now.processor
@@ -121,7 +117,6 @@ class Lane:
         return GramSum(self.d + int(self.center), arena[: self.hidden].view(np.float64).reshape(2, -1))
 
     def _put_scoring(self, arena: FloatArray, scoring: Scoring) -> None:
-        """Write the scoring of the next row into an arena."""
         end = self.scoring + self.d * self.k
         arena[self.scoring : end] = scoring.basis[: self.d].T.reshape(-1)
         if scoring.linear is not None:
@@ -184,10 +179,8 @@ class Lane:
         self, t: int, public: FloatArray, std: float, about: tuple[float, float, float] | None, new: Any,
         reading: Reading,
     ) -> Release:  # fmt: skip
-        """Return the release of public numbers. Without a span, write the scoring of the next row into the arena.
-
-        ``about`` are the bound on the noise, the count and the noisy count of a release about the mean.
-        """
+        """Return the release of public numbers. Without a span, write the scoring of the next row into the arena."""
+        # ``about`` are the bound on the noise, the count and the noisy count of a release about the mean.
         d, k = self.d, self.k
         details: dict[str, Any] = self.details
         packed, at_mean, mean = public[: self.packed], self.packed, None
@@ -305,16 +298,13 @@ def fits(now: State) -> bool:
 
 
 def reach(now: State) -> tuple[int, Chunk, Chunk | None]:
-    """Return the last row of a lane, the standard deviations of its rows, and the scales of their noise if they vary.
-
-    A lane ends at the horizon, and before other keys, other scales or empty buffers.
-    """
+    """Return the last row of a lane, the standard deviations of its rows, and the scales of the noise if they vary."""
+    # A lane ends at the horizon, and before other keys, other scales or empty buffers.
     processor = now.processor
     assert isinstance(processor, FPLProcessor)
     assert isinstance(processor.noise, BufferedNoise)
     n, rule, drawn = processor.noise.n, processor.noise.rule, processor.chain.n
-    # Streams share the chunks of their algorithm, and another one may replace them at any time. So they are read once,
-    # for the whole lane.
+    # Streams share the chunks of their algorithm, and another one may replace them at any time. So they are read once.
     stds = processor.algorithm.mechanism.std_chunks.latest
     scales = None if isinstance(rule.scale, float) else rule.scale.latest
     chunks = [stds] if scales is None else [stds, scales]

@@ -21,10 +21,7 @@ from streampca.stream.step import running
 
 
 def committed_state(engine: Engine) -> dict[str, Any]:
-    """Return the state without waiting rows as plain values and arrays; ``entries`` counts those of the log.
-
-    As secret as the rows. The caller must not write to the arrays. Requires no lock.
-    """
+    """Return the state without waiting rows as plain values and arrays, not to be written to. As secret as the rows."""
     now = engine.now
     admission, processor, sums, private = now.admission, now.processor, now.regret, now.private
     return {
@@ -45,11 +42,9 @@ def committed_state(engine: Engine) -> dict[str, Any]:
 
 @exclusive
 def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, copied: bool = True) -> None:
-    """Set a stream without rows to the `committed_state` of one with the same parameters and key.
-
-    ``release`` is the latest one of that stream. If ``copied``, continue as another run, with noise of its own, which
-    a ledger pays for. It is False only if nothing else continues from this state.
-    """
+    """Set a stream without rows to the `committed_state` of one with the same parameters and key."""
+    # ``release`` is the latest one of that stream. If ``copied``, continue as another run, with noise of its own, which
+    # a ledger pays for. It is False only if nothing else continues from this state.
     if engine.now.processor is not None or engine.taken:
         raise BadParameterError("state", ..., "a stream without rows to restore into")
     names = state["features"]

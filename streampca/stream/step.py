@@ -29,7 +29,6 @@ class Period(NamedTuple):
     timed: bool | None = None  #: whether times of rows close periods; None before the first use
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the period as plain values and arrays."""
         return {"gram": self.gram.snapshot(), "rows": self.rows, "timed": self.timed}
 
 
@@ -58,9 +57,9 @@ def running(now: State) -> Processor:
     return now.processor
 
 
-def vectors_of(admitted: FloatArray, processor: Processor) -> FloatArray:
-    """Return admitted rows without the entries that state which cells are present."""
-    return np.ascontiguousarray(admitted[:, : processor.n_features]) if processor.further else admitted
+def vectors_of(admitted: FloatArray, size: int) -> FloatArray:
+    """Return the first entries of admitted rows, without those that state which cells are present."""
+    return np.ascontiguousarray(admitted[:, :size])
 
 
 class Waiting(NamedTuple):
@@ -84,8 +83,7 @@ class Step:
     release : the release that the last of them completed, or None. Publishable. In a durable stream, reading it waits
         until its rows are durable.
     reward : ``||V^T a||**2`` of the row a for the subspace V before the row, in units of row_norm**2; `Scoring` defines
-        it for centered streams. The sum of them for a block, nan if the stream keeps no regret. Curator only: a
-        function of raw rows.
+        it for centered streams. The sum of them for a block, nan if the stream keeps no regret. Curator only.
     """
 
     t: int
@@ -128,8 +126,7 @@ class WaitingStep(Step):
             return float("nan")
         # The raw row is admitted a second time. Keeping admitted rows would make every waiting row pay for admission.
         admitted = admission.block(rows[self._place : self._place + 1], after + self._place + 1)[0]
-        vectors = np.ascontiguousarray(admitted[:, : len(scoring.basis)])  # without the cells that are present
-        return rewarded(vectors, scoring)[1] * unit
+        return rewarded(vectors_of(admitted, len(scoring.basis)), scoring)[1] * unit
 
 
 @dataclass(eq=False, repr=False)

@@ -4,8 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
-from streampca.linalg.lattice import LOW, GramSum, coarsen, onto_ball
+from streampca.linalg.lattice import LONGEST, LOW, ROUNDING, FadingSum, GramSum, coarsen, onto_ball
 
 D = 3
 
