@@ -49,6 +49,8 @@ from streampca.processors.solvers import Solver
 
 #: Number of rows from which a quick audit omits cases with private bounds.
 _LONG = 500
+#: Words of a case, by switch, and its attributes.
+Named = tuple[dict[str, str], dict[str, Any]]
 #: Words of switches whose value is not a word.
 _WORDS = {"publish_regret": "rewards", "discrete_noise": "discrete", "center": "centered", "release_every": "every"}
 
@@ -145,7 +147,7 @@ def generated() -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[Named]:
     """Yield words and attributes of the cases of a class."""
     streaming = issubclass(kind, Algorithm)
     for bounds in (False, True)[: 1 + streaming]:
@@ -170,16 +172,14 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                 case |= {"span": HERS, "positions": (0,), "changes": partial(her_rows, case["changes"])}
             yield words, case
             if streaming and not bounds:
-                yield from _with_gaps(words, case, subject)
+                yield from _with_gaps(subject, words, case)
             if streaming:
                 yield words | {"feeds": "resumed"}, case | {"feeds": ("resumed",)}
                 if not bounds:
                     yield from _dated(subject, words, case)
 
 
-def _dated(
-    subject: Subject, words: dict[str, str], case: dict[str, Any]
-) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+def _dated(subject: Subject, words: dict[str, str], case: dict[str, Any]) -> Iterator[Named]:
     """Yield the case of a subject with the periods of a calendar, two rows each, if there is one."""
     made, periods = subject.made, {"release_every": "1d"}
     if not getattr(made, "absorbs_periods", False) or "release_every" in words:
@@ -196,9 +196,7 @@ def _dated(
     yield words | {"release_every": "calendar"}, case | {"make": partial(replace, made, **periods)}
 
 
-def _with_gaps(
-    words: dict[str, str], case: Mapping[str, Any], subject: Subject
-) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+def _with_gaps(subject: Subject, words: dict[str, str], case: dict[str, Any]) -> Iterator[Named]:
     """Yield cases whose missing cells are filled and corrected, by private and by public shares."""
     for word, rates in {"cells": "private", "shares": 0.8}.items():
         options: dict[str, Any] = {"on_missing": "cell", "row_norm": 1.0, "missing_rates": rates}
@@ -246,7 +244,7 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
     }
 
 
-def _quick(cases: Sequence[tuple[dict[str, str], dict[str, Any]]]) -> set[int]:
+def _quick(cases: Sequence[Named]) -> set[int]:
     """Choose cases of a quick audit greedily, until each legal pair of values is in one; return their numbers."""
     names = list(dict.fromkeys(name for words, _ in cases for name in words))
     pairs = list[set[Any]]()

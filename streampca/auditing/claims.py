@@ -276,11 +276,12 @@ def products(mechanism: MatrixFactorization) -> FloatArray:
     return np.asarray(c.T @ c, dtype=np.float64)
 
 
-def columns_norm(mechanism: MatrixFactorization) -> tuple[float, str]:
-    """Return the largest move of the outputs by a row, in units of the noise, and the row that attains it."""
+def of_sums(sums: str, mechanism: MatrixFactorization, mu: float, move: float, tight: bool = False) -> Claim:
+    """Claim of running sums, of which a row moves one input by at most ``move``."""
     squares = np.diagonal(products(mechanism))
     worst = int(squares.argmax())
-    return math.sqrt(float(squares[worst])), f"row {worst + 1}"
+    what = f"mu of {sums} by dense matrices, row {worst + 1}"
+    return Claim(what, mu, move * math.sqrt(float(squares[worst])), tight)
 
 
 # -- subjects -------------------------------------------------------------------------------------
@@ -305,26 +306,20 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             if subject.unit is not None:
                 move *= subject.unit.budget
             # The bound on the move of centered rewards is not attained.
-            tight = subject.horizon is not None and d > 1
-            tight = tight and not (subject.center and subject.publish_regret)
-            norm, rows = columns_norm(subject.mechanism)
-            yield Claim(f"mu of running sums by dense matrices, {rows}", mu, move * norm, tight)
+            tight = subject.horizon is not None and d > 1 and not (subject.center and subject.publish_regret)
+            yield of_sums("running sums", subject.mechanism, mu, move, tight)
         case DoublingFPL():
-            norm, rows = columns_norm(subject.first_epoch(d).mechanism)
-            yield Claim(f"mu of running sums of an epoch by dense matrices, {rows}", mu, gram * norm, tight=False)
+            yield of_sums("running sums of an epoch", subject.first_epoch(d).mechanism, mu, gram)
         case SlidingWindowPCA():
-            norm, rows = columns_norm(subject.mechanism)
             move = gram_move(d, adjacency, center=subject.center, cells=subject.counts_cells)
-            yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
+            yield of_sums("windows", subject.mechanism, mu, move)
         case PrivateOja():
             k, clip = subject.n_components, subject.resolved(d).clip or 1.0
             step = sketch_move(d, k, clip, 0.0, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.budget.mu, step, d > k)
         case PrivateSketch():
-            norm, rows = columns_norm(subject.mechanism(d))
-            move = sketch_move(d, *subject.shape(d), adjacency)
             # Rounding in single precision is a part of the claim.
-            yield Claim(f"mu of running sketches by dense matrices, {rows}", mu, move * norm, tight=False)
+            yield of_sums("running sketches", subject.mechanism(d), mu, sketch_move(d, *subject.shape(d), adjacency))
         case DPPCA():
             # Segments share no rows (parallel composition): each may spend the whole budget.
             plan, delta = subject.plan(d), subject.delta
@@ -360,9 +355,9 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
                 spent = total(*(moves.get(kind, moves["gram"]) / std for kind, std in phase.items()))
                 yield Claim(f"{unit} of {', '.join(phase)} together", claimed, spent)
         case SubspacePerturbation():
+            gap = 2.0 if adjacency == "replace" else 1.0  # Weyl's inequality, attained by e1 against e2
             for phase in phases:
                 if "gram" in phase:
-                    gap = 2.0 if adjacency == "replace" else 1.0  # Weyl's inequality, attained by e1 against e2
                     spent = math.hypot(gap / phase["gap"], gram / phase["gram"])
                     yield Claim("mu of gap and Gram matrix together", mu, spent)
         case LaplaceCovariance():
