@@ -1,11 +1,9 @@
 """Decisions that depend on rows: each must have both outcomes in the runs of a case.
 
 While a case runs, every comparison and every condition in the code where exact and released values flow records its
-operands and its outcome. A decision depends on rows if its operands differ between runs of equal public circumstances,
-whether or not its outcome differs. If it had one outcome in all runs of a case, its other side was not audited: the
-case *cannot see* it.
-
-During a run, functions have other code, compiled from their source with the records added.
+operands and its outcome: its functions have other code, compiled from their source with the records added. A decision
+depends on rows if its operands differ between runs of equal public circumstances, whether or not its outcome differs.
+If it had one outcome in all runs of a case, its other side was not audited: the case *cannot see* it.
 """
 
 from __future__ import annotations
@@ -240,23 +238,18 @@ def _recorded() -> tuple[tuple[FunctionType, CodeType, CodeType], ...]:
             codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
             recording[code.co_filename, code.co_qualname, code.co_firstlineno] = code
         vars(module).update(_operand_=_operand, _decided_=_decided)
+    # A call of `gc.freeze` hides functions from `gc.get_objects`. Python 3.12 itself freezes some hundred objects.
+    is_frozen = gc.get_freeze_count() > 10_000
+    gc.unfreeze()
     found = []
-    for function in _functions():
+    for function in [one for one in gc.get_objects() if type(one) is FunctionType]:
         code = function.__code__
         other = recording.get((code.co_filename, code.co_qualname, code.co_firstlineno))
         if other is not None and other.co_freevars == code.co_freevars:
             found.append((function, code, other))
-    return tuple(found)
-
-
-def _functions() -> list[FunctionType]:
-    """Return all functions of the process, those included that a call of `gc.freeze` hides from `gc.get_objects`."""
-    is_frozen = gc.get_freeze_count() > 10_000  # Python 3.12 itself freezes some hundred objects
-    gc.unfreeze()
-    found = [function for function in gc.get_objects() if type(function) is FunctionType]
     if is_frozen:
         gc.freeze()
-    return found
+    return tuple(found)
 
 
 @dataclass(eq=False)

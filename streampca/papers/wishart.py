@@ -134,10 +134,7 @@ def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) 
     while high - low > 2:
         left = low + round(0.381966 * (high - low))
         right = max(left + 1, high - round(0.381966 * (high - low)))
-        if norm(left) <= norm(right):
-            high = right
-        else:
-            low = left
+        low, high = (low, right) if norm(left) <= norm(right) else (left, high)
     nu = min(range(low, high + 1), key=norm)
     return nu + n_features - 1, _least_scale(epsilon, delta, adjacency, nu)
 
@@ -145,15 +142,16 @@ def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) 
 @lru_cache(maxsize=4096)
 def _least_scale(epsilon: float, delta: float, adjacency: Adjacency, nu: int) -> float:
     """Return the smallest scale that meets (epsilon, delta) at ``nu = m - d + 1``, within 1e-12 and from above."""
+
+    def is_enough(scale: float) -> bool:
+        return profile(epsilon, nu, scale, 1, adjacency) <= delta
+
     low, high = 1e-3, 1.0
-    while profile(epsilon, nu, high, 1, adjacency) > delta:
+    while not is_enough(high):
         low, high = high, 2.0 * high
-    while profile(epsilon, nu, low, 1, adjacency) <= delta:
+    while is_enough(low):
         low, high = 0.5 * low, low
     while high > low * (1.0 + 1e-12):
         middle = math.sqrt(low * high)
-        if profile(epsilon, nu, middle, 1, adjacency) <= delta:
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high * (1.0 + 1e-9)  # covers the rounding of the profile itself

@@ -140,8 +140,7 @@ class Algorithm(Configuration):
 
     def products(self, inputs: IntArray, n: int) -> FloatArray:
         """Return `MatrixFactorization.products` of all releases. The default is that of inputs without common noise."""
-        same: FloatArray = (inputs == n).astype(np.float64)
-        return same
+        return np.asarray(inputs == n, dtype=np.float64)
 
     def budgets(self, key: bytes) -> Budgets | None:
         """Return the budgets of the people of a stream, before its first row; None if the unit is a row."""

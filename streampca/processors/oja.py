@@ -46,7 +46,6 @@ class Oja(Algorithm):
     batch_size: int = 32
     release_every: int | None = None
     schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
-    period: int = field(init=False, repr=False, compare=False)  # rows between releases
 
     is_gaussian = False
     guarantee = Guarantee.none("Oja's algorithm adds no noise", CITATION)
@@ -54,7 +53,10 @@ class Oja(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         set_schedule(self)
-        object.__setattr__(self, "period", self.release_every or self.batch_size)
+
+    @property
+    def every(self) -> int:
+        return self.release_every or self.batch_size
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return ()
@@ -74,11 +76,6 @@ class OjaProcessor(Processor, of=Oja):
         # Sums of squared norms of gradients, and of squared projections.
         self.squares = self.energy = np.zeros(algorithm.n_components)
         self.waiting = Rows(n_features)
-
-    @property
-    def rows_until_release(self) -> int:
-        period = self.algorithm.period
-        return period - self.t % period
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[OjaProcessor, Release | None]:
         algorithm, size = self.algorithm, self.algorithm.batch_size
@@ -102,4 +99,4 @@ class OjaProcessor(Processor, of=Oja):
                 gradient += basis
                 basis, waiting = orthonormalise(gradient), Rows(self.n_features)
         after = self.after(t, outlet.chain, basis=basis, squares=squares, energy=energy, waiting=waiting)
-        return after, released(after, basis, energy) if t % algorithm.period == 0 else None
+        return after, released(after, basis, energy) if t % algorithm.every == 0 else None

@@ -123,17 +123,14 @@ class SlidingWindowPCA(Algorithm):
             raise BadParameterError("method", self.method, f"'auto' or one of {', '.join(map(repr, METHODS))}")
         if self.method == "auto":
             # Resolved once, like `center`: the attribute is the method that runs.
+            method = "ring"
             # Smoothing and checkpoints are models of the number of rows, which a calendar keeps private.
-            method = (
-                "ring"
-                if self.has_calendar
-                else _method_of(self.window, vars(self)["release_every"], self.checkpoint_every)
-            )
+            if not self.has_calendar:
+                method = _method_of(self.window, vars(self)["release_every"], self.checkpoint_every)
             object.__setattr__(self, "method", method)
         if self.has_calendar and self.method in ("smoothed", "histogram"):
-            raise UsageError(
-                f"method={self.method!r}, release_every={self.release_every!r}: use 'ring' or 'forgetting'"
-            )
+            given = f"method={self.method!r}, release_every={self.release_every!r}"
+            raise UsageError(f"{given}: use 'ring' or 'forgetting'")
         if vars(self)["release_every"] is None:
             object.__setattr__(self, "release_every", _rows_between(self.window, self.method))
         object.__setattr__(self, "leaves", -(-self.window // self.every))
@@ -148,8 +145,7 @@ class SlidingWindowPCA(Algorithm):
         )  # fmt: skip
 
     def products(self, inputs: IntArray, n: int) -> FloatArray:
-        products: FloatArray = self.mechanism.products(inputs, n)
-        return products
+        return np.asarray(self.mechanism.products(inputs, n))
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -246,8 +242,7 @@ class WindowProcessor(Processor):
     @classmethod
     def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
-        std: float = algorithm.mechanism.std(n)
-        return std
+        return float(algorithm.mechanism.std(n))
 
     @classmethod
     def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
@@ -473,8 +468,7 @@ class HistogramProcessor(WindowProcessor):
     @classmethod
     def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
         # As if the oldest checkpoint were at the start of the window.
-        std: float = algorithm.mechanism.window_std(n, min(n, algorithm.leaves))
-        return std
+        return float(algorithm.mechanism.window_std(n, min(n, algorithm.leaves)))
 
     @classmethod
     def spacing(cls, algorithm: SlidingWindowPCA) -> tuple[int, int]:
@@ -519,8 +513,7 @@ class HistogramProcessor(WindowProcessor):
     @classmethod
     def constants(cls, algorithm: SlidingWindowPCA, n_features: int) -> tuple[object, ...]:
         rules = cls.rules(algorithm, n_features)
-        least = algorithm.mechanism.window_std(1, 1)
-        return rules.slack(rules.pin_every), rules.mark_every, rules.pin_every, least
+        return rules.slack(rules.pin_every), rules.mark_every, rules.pin_every, algorithm.mechanism.window_std(1, 1)
 
     def begin(self) -> None:
         self.gram = self.empty
