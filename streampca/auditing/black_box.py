@@ -161,8 +161,7 @@ def lower_bound(
 ) -> float:
     """Return a lower bound on mu or epsilon, wrong with probability at most ``error``.
 
-    Hits count the event in ``runs`` runs without the change, and in as many with it. The claim does not hold with
-    probability ``slack``, the delta of an epsilon.
+    Hits count the event in ``runs`` runs without the change, and with it; the claim fails with probability ``slack``.
     """
     (_, p0), (p1, _) = (rates(count, runs, 0.5 * error) for count in hits)
     p1 -= slack

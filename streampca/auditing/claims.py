@@ -132,9 +132,8 @@ def gram_move(
 ) -> float:
     """Return the largest move of a Gram matrix in Frobenius norm, with the sum of rows and of rewards beside it.
 
-    With ``cells``, also the numbers of cells present, d cells of one row against none.
-
-    If ``trace``, the move is in trace norm, of the matrix only.
+    With ``cells``, also the numbers of cells present, d cells of one row against none. If ``trace``, the move is in
+    trace norm, of the matrix only.
     """
     # Rotations leave both norms unchanged, so the first row is e1. A plane has all pairs of rows.
     angles = np.linspace(0.0, math.pi, 2 if d == 1 else 1025)
@@ -224,13 +223,10 @@ def _bounds(guarantee: Guarantee, notes: Sequence[Note]) -> Claim:
 
 
 class _Units(NamedTuple):
-    """Draws of a step in place of `randomness.Draws`: numbers with a single 1 in each row, at the place of the step.
+    """Draws of a step in place of `randomness.Draws`: numbers with a single 1 in each row, at the place of the step."""
 
-    Sums of noise have ``size`` coordinates, and a step draws ``slots`` numbers for each.
-    """
-
-    size: int
-    slots: list[int]
+    size: int  # coordinates of sums of noise
+    slots: list[int]  # of one entry: numbers that a step draws for each coordinate
     n: int = 0
     name: bytes = b""
 

@@ -185,8 +185,7 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
     """Feed a stream; if its unit is a person, the first `HERS` rows are those of one.
 
     ``how`` is "push", "chunks" of 5, "many" (one block), "past" (one block, then a row beyond the horizon), or
-    "resumed" (from a snapshot in the middle, or after the rows that are named: "resumed 4 9"). A row that is a function
-    is pushed singly.
+    "resumed" (from a snapshot in the middle, or after the rows named: "resumed 4 9"). A function is pushed singly.
     """
     options |= {"features": names_of(rows), "regret": None}
     if "bounds" not in options:

@@ -191,8 +191,7 @@ class AdaptiveCovariance(BudgetedMechanism):
 class AdaptiveLaplaceCovariance(Mechanism):
     """Gram matrix of rows clipped to an estimated norm, plus the noise of `MatrixLaplaceCovariance`: pure epsilon.
 
-    A part of epsilon is spent on the lengths of the rows. They are then clipped to a radius rho, which multiplies the
-    noise by rho**2.
+    A part of epsilon is spent on the lengths of the rows. Clipping them to a radius rho multiplies the noise by rho**2.
 
     Parameters
     ----------
@@ -216,8 +215,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
        `MatrixLaplaceCovariance` [.89, or .97 without 2].
 
     If 1 gives rho = 1, there is no 2. Below 500 / epsilon rows, a public number, there is only 3, with all of epsilon.
-    Under replace the sensitivities are 2 in 1 and 1 in 2, and the noise in 3 is that for replace. All else is
-    post-processing.
+    Under replace the sensitivities are 2 in 1 and 1 in 2, and 3 has the noise for replace. All else is post-processing.
 
     *rho, error bars and details*: as in `AdaptiveCovariance`, without maps. Long rows with about 40 / epsilon of
     energy, or less, may stay hidden, and are then clipped: do not use it where a few rows matter most.

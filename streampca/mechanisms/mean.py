@@ -1,8 +1,7 @@
 """Private range and mean of gradients, the two mechanisms of `DPPCA` (Liu, Kong, Jain and Oh 2022, Alg. 4 and 5).
 
 Subsamples vote for the octave of the largest norm among them. Gradients are clipped to the range that is found, and the
-noise of their mean follows it, not the length of the rows. Clipping is always done: privacy does not depend on a good
-range.
+noise of their mean follows it, not the length of the rows. Privacy does not depend on the range: clipping is certain.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from streampca.privacy.randomness import Draws
 class LaplaceCovariance(PureCovariance):
     """Gram matrix plus independent Laplace noise on its upper triangle: pure epsilon.
 
-    `MatrixLaplaceCovariance` has the same guarantee with about ``0.85 * sqrt(d)`` times less noise. The parameters are
-    those of `PureCovariance`.
+    `MatrixLaplaceCovariance` has the same parameters and guarantee, with about ``0.85 * sqrt(d)`` times less noise.
 
     Notes
     -----

@@ -32,8 +32,7 @@ class SubspacePerturbation(BudgetedMechanism):
 
     The gap between eigenvalues k and k + 1 is measured privately. If noise on the projector is predicted to lose less
     captured variance, the projector is released, otherwise the Gram matrix with Gaussian noise, for the same budget.
-    ``release.details`` give ``"released"``, ``"projector"`` or ``"gram"``, and the measured ``"gap"`` in units of
-    row_norm**2.
+    ``release.details`` give ``"released"``, ``"projector"`` or ``"gram"``, and the measured ``"gap"`` over row_norm**2.
 
     Parameters
     ----------

@@ -76,8 +76,7 @@ def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacen
 
     Under zero-out the worst row is a unit vector, and the likelihood ratio depends on the noise only through its Schur
     complement, which is c times a chi-square X of ``m - d + 1`` degrees: the mechanism is exactly as private as X
-    against ``X + 1/c``. Under replace the two steps, removing one row and adding the other, are composed at the best
-    split of epsilon, an upper bound.
+    against ``X + 1/c``. Under replace one row is removed and one added: an upper bound at the best split of epsilon.
     """
     nu, shift = degrees - n_features + 1, 1.0 / scale
     ends = np.array([epsilon])

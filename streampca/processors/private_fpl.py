@@ -63,8 +63,7 @@ class PrivateFPL(Leader):
         form of the papers, the first component of rows far from 0 is close to the direction of their mean. None means
         True, but False with ``publish_regret``.
     unit : a `Person`, or the name of its column, to protect all rows of a person together, which count with weights
-        (`streampca.rows.people`). The noise is that for single rows, times the budget of the `Person`. None protects
-        one row.
+        (`streampca.rows.people`). The noise is that for single rows (None), times the budget of the `Person`.
 
     Notes
     -----

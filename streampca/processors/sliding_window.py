@@ -67,8 +67,7 @@ class SlidingWindowPCA(Algorithm):
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does: 12.5 % more noise. None means
         True. `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
-    unit : as for `PrivateFPL`. Rows that leave the window still count against the budget of their person, because
-        earlier releases hold them.
+    unit : as for `PrivateFPL`. Rows that leave the window still count: earlier releases hold them.
 
     Notes
     -----

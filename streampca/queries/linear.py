@@ -47,8 +47,7 @@ def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answ
     """Return the sum of squares of the rows' projections on a subspace: ``<P, G>``, P its projector.
 
     ``subspace`` is a `Subspace` or an orthonormal basis (n_features, k). The answer has ``std = noise_std * sqrt(k)``
-    (less if the release is centered), exact for a subspace chosen independently of this release (last year's, another
-    stream's).
+    (less if the release is centered), exact for a subspace chosen independently of this release.
     """
     basis = np.asarray(subspace.basis if isinstance(subspace, Subspace) else subspace, dtype=np.float64)
     if basis.ndim != 2 or basis.shape[0] != release.n_features:

@@ -14,8 +14,7 @@ projector of rank k for G, so that OPT = <P*, G>. Let R be a reward sum and e it
   Its mean is at most min(k, d - k) s sqrt(2 d) (Sudakov and Fernique for each eigenvalue; the trace has mean 0) and its
   upper quantiles are at most those of a normal around its median (Borell), which is at most its mean (Kwapien).
 
-The last bound holds for adaptively chosen rows too, and so does its mirror image, OPT <= S + max_P <P, -N>: both depend
-only on the law of N.
+The last bound holds for adaptively chosen rows too, and so does its mirror image, OPT <= S + max_P <P, -N>.
 
 *Centered streams.* With s_n the sum of the n rows that are present, OPT is the maximum over projectors P and vectors u
 orthogonal to its range of ``F(P, u) = <P, G> + 2 <u, s_n> - n ||u||**2``, which is ``tr_k(G - s_n s_n^T / n) +

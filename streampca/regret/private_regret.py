@@ -108,8 +108,7 @@ class PrivateRegret:
     confidence : minimum probability that each interval covers.
     every : number of rows after which the next release is recorded. If None, the step between records doubles whenever
         there are more than 512.
-    rows : ``"fixed"`` for rows that do not depend on releases, the usual sense of regret; ``"adaptive"`` for wider
-        intervals that hold for any.
+    rows : ``"fixed"`` for rows that do not depend on releases; ``"adaptive"`` for wider intervals that hold for any.
     """
 
     confidence: float = 0.95

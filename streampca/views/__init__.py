@@ -1,7 +1,6 @@
 """Views of releases and runs: cards, pictures, notebooks, pages and reports.
 
-`streampca.views.server` needs the extra ``serve``, `streampca.views.report` and `streampca.views.plots` the extra
-``report``.
+`streampca.views.server` needs the extra ``serve``, `views.report` and `views.plots` the extra ``report``.
 """
 
 from streampca.release.file import save_release

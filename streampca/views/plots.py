@@ -109,8 +109,7 @@ def plot(
 ) -> Picture:
     """Draw a release; see `Release.plot`.
 
-    Components that do not stand out from the noise at this release are drawn hollow or faint. ``clear`` is the number
-    of those that do; None to test it.
+    Components beyond the first ``clear``, which stand out from the noise, are drawn hollow or faint; None to test it.
     """
     of_one, over_time = (
         {"loadings": _heat_map, "biplot": _biplot},
