@@ -32,10 +32,9 @@ from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.norm_maps import lost_energy, norm_counts
 from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
+from streampca.papers.covariance import LaplaceCovariance, WishartCovariance
 from streampca.papers.doubling import DoublingFPL
-from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note
 from streampca.processors.base import REWARD_WEIGHT

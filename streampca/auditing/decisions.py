@@ -66,7 +66,7 @@ _REASONS = {
         processors/private_oja.py clipped_gradients: norms.max() > bound
     """,
     "the other outcome requires sums for which runs of an audit are too short, and follows from released values": """
-        mechanisms/mean.py PrivateRange.decide: winner == _ZERO
+        processors/dp_pca.py PrivateRange.decide: winner == _ZERO
         papers/doubling.py Doubling.passed: found > self.opt_guess - self.quantile(leaf)
         papers/doubling.py DoublingProcessor.next_epoch: doubling.passed(own, self.noise.n)
     """,
@@ -76,7 +76,7 @@ _REASONS = {
     "two ways to the same numbers, or a guard of a division": """
         privacy/outlet.py _bytes_of: part.size
         papers/subspace_perturbation.py projector_shift: bound > moves
-        processors/ascent.py orthonormalise: diagonal.max() <= _WELL_CONDITIONED * diagonal.min()
+        processors/oja.py orthonormalise: diagonal.max() <= _WELL_CONDITIONED * diagonal.min()
     """,
     "computed from released values only": """
         linalg/scale.py column_bounds: 0.5 * upper - 0.5 * lower > 1e-300

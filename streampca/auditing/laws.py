@@ -22,9 +22,8 @@ from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.histogram import GRID, StabilityHistogram
+from streampca.papers.covariance import LaplaceCovariance, WishartCovariance, profile
 from streampca.papers.doubling import DoublingFPL
-from streampca.papers.laplace import LaplaceCovariance
-from streampca.papers.wishart import WishartCovariance, profile
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import LatticeSum

@@ -19,9 +19,9 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.privacy.unit import Person
 from streampca.processors.base import Algorithm
+from streampca.processors.dp_pca import SUBSAMPLE
 from streampca.processors.solvers import Exact, Smoothed, Tracking
 from streampca.stream.stream import Stream
 

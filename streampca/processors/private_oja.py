@@ -16,7 +16,8 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.unit import Person
-from streampca.processors.ascent import (
+from streampca.processors.base import Algorithm, Processor
+from streampca.processors.oja import (
     EXACT_ROWS,
     GAIN,
     GRID,
@@ -27,7 +28,6 @@ from streampca.processors.ascent import (
     set_schedule,
     start_basis,
 )
-from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 from streampca.state import State

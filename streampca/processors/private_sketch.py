@@ -20,8 +20,8 @@ from streampca.matrix_factorization.base import DMRST22, MatrixFactorization
 from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import LatticeSum, NoiseSource, Outlet
-from streampca.processors.ascent import default_clip, released, start_basis
 from streampca.processors.base import Algorithm, Processor
+from streampca.processors.oja import default_clip, released, start_basis
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 

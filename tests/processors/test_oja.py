@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 import streampca as sp
 from streampca.linalg.lattice import onto_ball
-from streampca.processors.ascent import EXACT_ROWS, GRID, orthonormalise
+from streampca.processors.oja import EXACT_ROWS, GRID, orthonormalise
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, gradient_sensitivity
 from streampca.views.card import card
 

@@ -32,12 +32,10 @@ from streampca.mechanisms import base as mechanisms_base, histogram
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.mean import ClippedMean
 from streampca.papers import wishart
 from streampca.papers.approximate_subspace import ApproximateSubspace
-from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.covariance import LaplaceCovariance, WishartCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget, configuration
 from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
@@ -45,7 +43,7 @@ from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, DrawKeys, Draws
 from streampca.processors import private_fpl, private_oja, private_sketch
 from streampca.processors.base import Processor
-from streampca.processors.dp_pca import Plan
+from streampca.processors.dp_pca import ClippedMean, Plan
 from streampca.processors.leader import Leader
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor
