@@ -39,10 +39,9 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note
 from streampca.processors.base import REWARD_WEIGHT
 from streampca.processors.dp_pca import DPPCA
-from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL, reward_scale
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.private_sketch import PrivateSketch
-from streampca.processors.rewards import reward_scale
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.rows.bounds import PrivateBounds

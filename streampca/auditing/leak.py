@@ -18,7 +18,7 @@ from streampca.privacy.discrete_gaussian import LatticeGram
 from streampca.privacy.outlet import Counts, LatticeSum
 from streampca.privacy.randomness import Note
 from streampca.processors.base import REWARD_WEIGHT
-from streampca.processors.rewards import GramWithRewards
+from streampca.processors.private_fpl import GramWithRewards
 from streampca.release.release import Release
 
 

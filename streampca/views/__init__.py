@@ -5,8 +5,7 @@
 
 from streampca.release.file import save_release
 from streampca.tables import RENDERERS
-from streampca.views.card import release_html, stream_html
-from streampca.views.notebook import Watch
+from streampca.views.card import Watch, release_html, stream_html
 from streampca.views.plots import plot
 
 RENDERERS.update(card=release_html, plot=plot, save=save_release, stream=stream_html, watch=Watch)

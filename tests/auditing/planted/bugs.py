@@ -45,9 +45,8 @@ from streampca.processors import private_fpl, private_oja, private_sketch
 from streampca.processors.base import Processor
 from streampca.processors.dp_pca import ClippedMean, Plan
 from streampca.processors.leader import Leader
-from streampca.processors.private_fpl import FPLProcessor
+from streampca.processors.private_fpl import FPLProcessor, RewardSum
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor
-from streampca.processors.rewards import RewardSum
 from streampca.processors.sliding_window import METHODS, HistogramProcessor, RingProcessor, View
 from streampca.processors.spectral_histogram import SpectralHistogram
 from streampca.rows import admission, owners

@@ -36,9 +36,8 @@ from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.processors import sliding_window
 from streampca.processors.base import Processor
 from streampca.processors.dp_pca import SUBSAMPLE, DPPCAProcessor
-from streampca.processors.private_fpl import FPLProcessor
+from streampca.processors.private_fpl import FPLProcessor, RewardSum
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, clipped_gradients, gradient_sensitivity
-from streampca.processors.rewards import RewardSum
 from streampca.processors.sliding_window import ForgettingProcessor, RingProcessor
 from streampca.processors.tumbling import TumblingProcessor
 from streampca.regret.regret import Regret
