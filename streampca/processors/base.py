@@ -165,14 +165,9 @@ class Algorithm(Configuration):
         return self
 
     def start(
-        self,
-        n_features: int,
-        randomness: Randomness | None = None,
-        setting: Setting | None = None,
-        *,
-        start: bytes | None = None,
-        snapshot: Mapping[str, Any] | None = None,
-    ) -> Processor:
+        self, n_features: int, randomness: Randomness | None = None, setting: Setting | None = None, *,
+        start: bytes | None = None, snapshot: Mapping[str, Any] | None = None,
+    ) -> Processor:  # fmt: skip
         """Create a processor before its first row, or restore one from a snapshot.
 
         ``n_features`` is the length of the admitted rows, with the constant if ``center``. ``start`` are 16 bytes that

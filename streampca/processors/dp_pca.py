@@ -31,14 +31,33 @@ from streampca.release.terms import Terms
 
 #: Norms in a subsample.
 SUBSAMPLE = 4
-#: Votes, divided by the count at which a bin is released: they may be distributed evenly over this number of bins.
-_SPLIT = 3.0
-#: Largest probability of no answer in that case.
-_FAILURE = 0.01
+#: Votes, divided by the count at which a bin is released: they may be distributed evenly over this number of bins. And
+#: the largest probability of no answer in that case.
+_SPLIT, _FAILURE = 3.0, 0.01
 #: Label of the bin of exact zeros.
 _ZERO = np.iinfo(np.int64).min
 #: Bits of the sum's lattice below the radius: sums of 2**26 products are exact.
 _BITS = 26
+Purpose = Literal["norm", "inside", "across"]
+#: Longest horizon. Segments of longer streams would have more rows than sums are exact for.
+_LONGEST = 2**27
+#: Least number of minibatches, from a random start to a subspace.
+MIN_STEPS = 6
+#: The least horizon, divided by the rows of `MIN_STEPS` minibatches. On rows N(0, v v^T + I / 100) / 4 no run of 560
+#: captured less than .9 of the variance (d = 20, 50, 100; epsilon = 1, 8); at half the horizon 2 of 12 did.
+MARGIN = 4
+#: The rows before a minibatch, divided by the rows of the minibatch.
+_GROWTH = 2
+#: Bound on ||(I - W W^T) a|| ||a^T W|| for rows of the unit ball: sin x cos x <= 1/2.
+_LARGEST = 0.5
+#: All rows divided by the rows in which every step is one of the power method. Their noise is forgotten later.
+_EARLY = 8
+#: Rows of a minibatch divided by the rows for the scale of the step and the eigenvalues.
+_INSIDE = 16
+#: Smallest radius.
+_FINEST = 2.0**-40
+#: Rows added to a tally at a time: whole subsamples of the votes.
+_CHUNK = 64
 
 
 class PrivateRange(StabilityHistogram):
@@ -106,28 +125,6 @@ class ClippedMean:
     def release(self, total: FloatArray, count: int, outlet: Outlet, kind: str) -> FloatArray:
         """Return the noisy mean, from a sum over ``count`` rows, a public number of at least 1."""
         return outlet.gaussian(kind, total, self.std, self.grid) / count
-
-
-Purpose = Literal["norm", "inside", "across"]
-#: Longest horizon. Segments of longer streams would have more rows than sums are exact for.
-_LONGEST = 2**27
-#: Least number of minibatches, from a random start to a subspace.
-MIN_STEPS = 6
-#: The least horizon, divided by the rows of `MIN_STEPS` minibatches. On rows N(0, v v^T + I / 100) / 4 no run of 560
-#: captured less than .9 of the variance (d = 20, 50, 100; epsilon = 1, 8); at half the horizon 2 of 12 did.
-MARGIN = 4
-#: The rows before a minibatch, divided by the rows of the minibatch.
-_GROWTH = 2
-#: Bound on ||(I - W W^T) a|| ||a^T W|| for rows of the unit ball: sin x cos x <= 1/2.
-_LARGEST = 0.5
-#: All rows divided by the rows in which every step is one of the power method. Their noise is forgotten later.
-_EARLY = 8
-#: Rows of a minibatch divided by the rows for the scale of the step and the eigenvalues.
-_INSIDE = 16
-#: Smallest radius.
-_FINEST = 2.0**-40
-#: Rows added to a tally at a time: whole subsamples of the votes.
-_CHUNK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +207,8 @@ class DPPCA(Algorithm):
         segments = []
         for step, (first, last) in enumerate(_minibatches(horizon, rows, growing=batch_size == "auto")):
             scale = max(inside, (last - first) // _INSIDE)
-            parts: dict[Purpose, int] = {
-                "norm": votes.rows,
-                "inside": scale,
-                "across": last - first - votes.rows - scale,
-            }
+            across = last - first - votes.rows - scale
+            parts: dict[Purpose, int] = {"norm": votes.rows, "inside": scale, "across": across}
             for purpose, count in parts.items():
                 first += count
                 segments.append(Segment(first, count, purpose, step, last))

@@ -10,15 +10,6 @@ from streampca.queries.linear import Regression, captured_variance, directional_
 from streampca.queries.sparse import sparse_pca
 
 __all__ = [
-    "Answer",
-    "Components",
-    "GramNoise",
-    "Regression",
-    "between",
-    "captured_variance",
-    "completed",
-    "directional_variance",
-    "pca",
-    "regression",
-    "sparse_pca",
-]
+    "Answer", "Components", "GramNoise", "Regression", "between", "captured_variance", "completed",
+    "directional_variance", "pca", "regression", "sparse_pca",
+]  # fmt: skip

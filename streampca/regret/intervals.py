@@ -50,18 +50,10 @@ _GAPLESS = 0.1
 
 
 def best_less_reward(
-    gram: FloatArray,
-    std: float,
-    n_components: int,
-    split: NoiseStream,
-    *,
-    confidence: float = 0.95,
-    reward: float = 0.0,
-    reward_std: float = 0.0,
-    adaptive: bool = False,
-    sums: FloatArray | None = None,
+    gram: FloatArray, std: float, n_components: int, split: NoiseStream, *, confidence: float = 0.95,
+    reward: float = 0.0, reward_std: float = 0.0, adaptive: bool = False, sums: FloatArray | None = None,
     count: float = 1.0,
-) -> tuple[float, float]:
+) -> tuple[float, float]:  # fmt: skip
     """Return an interval for OPT less a reward sum with independent noise; for OPT only if the reward is 0.
 
     ``gram``, (d, d), is released with svec-GOE noise of sd ``std``; ``split`` is public randomness, independent of it.

@@ -32,7 +32,7 @@ from streampca.mechanisms import base as mechanisms_base, histogram
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.papers import wishart
+from streampca.papers import covariance as jxz16
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.papers.covariance import LaplaceCovariance, WishartCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
@@ -408,7 +408,7 @@ bug("d degrees for d + 1", "MatrixLaplaceCovariance", put(MatrixLaplaceCovarianc
 bug("as printed", "WishartCovariance", put(WishartCovariance, "degrees", lambda self, d: d + 1),
     put(WishartCovariance, "scale", lambda self, d: 1.5 / self.epsilon))
 bug("profile of zero-out under replace", "WishartCovariance-replace", (
-    wishart, "design", lambda honest: lambda epsilon, delta, adjacency, d: honest(epsilon, delta, "zero-out", d)))
+    jxz16, "design", lambda honest: lambda epsilon, delta, adjacency, d: honest(epsilon, delta, "zero-out", d)))
 bug("sensitivity of a single entry for all of them", "LaplaceCovariance",
     put(LaplaceCovariance, "sensitivity", lambda self, d: 0.5))
 bug("the same noise for every data set of a key", "life-mechanism-one-key", known_key)
