@@ -150,10 +150,6 @@ class PureCovariance(CovarianceMechanism):
 class MatrixLaplaceCovariance(PureCovariance):
     """Gram matrix plus the difference of two Wishart matrices: pure epsilon, the least noise at delta 0.
 
-    Parameters
-    ----------
-    n_components, epsilon, adjacency : see `Mechanism`.
-
     Notes
     -----
     *Guarantee.* The whole matrix is released: (epsilon, 0)-DP per row. ``N = W1 - W2`` with W1, W2 iid ``Wis_d(d + 1, c

@@ -119,8 +119,7 @@ class ClippedMean:
         # rounded once, for which `std` allows.
         squares = np.einsum("ij,ij->i", left, left) * np.einsum("ij,ij->i", right, right)
         weights = self.radius / np.maximum(np.sqrt(squares), self.radius)
-        total: FloatArray = np.rint(left.T @ (right * weights[:, None]) / self.grid) * self.grid
-        return total
+        return np.asarray(np.rint(left.T @ (right * weights[:, None]) / self.grid) * self.grid)
 
     def release(self, total: FloatArray, count: int, outlet: Outlet, kind: str) -> FloatArray:
         """Return the noisy mean, from a sum over ``count`` rows, a public number of at least 1."""

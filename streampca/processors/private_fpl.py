@@ -114,8 +114,14 @@ class PrivateFPL(Leader):
         inputs = "periods" if self.has_calendar else "rows"
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} {inputs}"
         sensitivity = self.unit_sensitivity
-        if self.publish_regret:
-            sensitivity = joint_sensitivity(sensitivity) if self.unit is None else self._of_person(self.unit)
+        if self.publish_regret and self.unit is None:
+            sensitivity = joint_sensitivity(sensitivity)
+        elif self.publish_regret and self.unit is not None:
+            # That of matrices and rewards together to all rows of a person (`rows.people`). Two persons' effects have
+            # no negative product, except that of rewards about a mean.
+            sensitivity = self.unit.budget * math.hypot(JOINT_FACTOR if self.center else 1.0, REWARD_WEIGHT)
+            if self.adjacency == "replace":
+                sensitivity *= 2.0 if self.center else math.sqrt(2.0)
         vars(self).update({
             # Rewards are rounded row by row, and rows of people are weighted, so a sum over a block is not enough.
             "absorbs_grams": not self.publish_regret and self.unit is None and not self.counts_cells,
@@ -130,12 +136,6 @@ class PrivateFPL(Leader):
             "theorem": RUNNING_GRAMS + self.noise.remark,
             "citation": f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
         })  # fmt: skip
-
-    def _of_person(self, unit: Person) -> float:
-        """Return the sensitivity of matrices and rewards together to all rows of a person (`rows.people`)."""
-        whole = unit.budget * math.hypot(JOINT_FACTOR if self.center else 1.0, REWARD_WEIGHT)
-        # Two persons' effects have no negative product, except that of rewards about a mean.
-        return whole if self.adjacency == "zero-out" else whole * (2.0 if self.center else math.sqrt(2.0))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()
@@ -216,8 +216,7 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
 
 
 #: Rewards are summed in units of 2**-30.
-_BITS = 30
-_UNITS = 2.0**_BITS
+_BITS, _UNITS = 30, 2.0**30
 
 
 def joint_sensitivity(gram_sensitivity: float) -> float:

@@ -122,10 +122,12 @@ class SlidingWindowPCA(Algorithm):
             raise BadParameterError("method", self.method, f"'auto' or one of {', '.join(map(repr, METHODS))}")
         if self.method == "auto":
             # Resolved once, like `center`: the attribute is the method that runs.
-            method = "ring"
+            method, given = "ring", vars(self)["release_every"]
             # Smoothing and checkpoints are models of the number of rows, which a calendar keeps private.
             if not self.has_calendar:
-                method = _method_of(self.window, vars(self)["release_every"], self.checkpoint_every)
+                every, most = given or _rows_between(self.window, "smoothed"), given or RELEASE_EVERY
+                fits = every <= most and self.window % every == 0 and self.window <= every * MOST_LEAVES
+                method = "smoothed" if fits and self.checkpoint_every is None else "histogram"
             object.__setattr__(self, "method", method)
         if self.has_calendar and self.method in ("smoothed", "histogram"):
             given = f"method={self.method!r}, release_every={self.release_every!r}"
@@ -189,14 +191,6 @@ def _rows_between(window: int, method: str) -> int:
     least = -(-window // MOST_LEAVES) if method == "smoothed" else 1
     fitting = [every for every in range(least, RELEASE_EVERY + 1) if window % every == 0]
     return fitting[-1] if fitting else next(every for every in range(least, window + 1) if window % every == 0)
-
-
-def _method_of(window: int, every: int | None, checkpoint_every: int | None) -> str:
-    """Return the method that ``"auto"`` stands for, by public parameters alone."""
-    most = every or RELEASE_EVERY
-    every = every or _rows_between(window, "smoothed")
-    fits = every <= most and window % every == 0 and window <= every * MOST_LEAVES
-    return "smoothed" if fits and checkpoint_every is None else "histogram"
 
 
 class View(NamedTuple):

@@ -137,11 +137,10 @@ class RegretLog:
         return RegretSums(self, 0, 0.0, history, first, None if has_matrix else own, center)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class RegretSums(State):
     """State of the regret of a stream after t rows: an immutable value. Curator only."""
 
-    __slots__ = ("center", "history", "log", "next", "own", "reward", "t")
     kept = ("t", "reward", "next", "own", "history")
 
     log: RegretLog
