@@ -52,12 +52,10 @@ class ExactSubspace(SubspaceFinder):
     nothing changes.
 
     *Guarantee.* (epsilon, delta)-DP per row. Blocks of consecutive rows vote for the span of their rows. A row is in
-    one block, independently of its value, so one block's vote moves (under zero-out too) and two counts change by 1.
-    Each gets its own TLap(1, epsilon/2, delta/2), bounded by A, and the most popular span above 1 + A is released: a
-    span of one vote never. A span with more than 1 + 2 A votes passes for certain, and wins for certain if all others
-    have 2 A fewer. The printed algorithm, a noisy maximum over all spans, is not private: ``docs/theory/ss21.md``.
-
-    The basis is a function of the subspace only, by its reduced row echelon form. The running time depends on the rows.
+    one block, so one vote moves (under zero-out too) and two counts change by 1. Each gets TLap(1, epsilon/2, delta/2),
+    bounded by A, and the most popular span above 1 + A is released: a span of one vote never. The basis is a function
+    of the subspace only; the running time depends on the rows. Proof, and why the printed algorithm is not private:
+    ``docs/theory/ss21.md``.
     """
 
     noise: TruncatedLaplace = field(init=False, repr=False, compare=False)  # of each span's votes

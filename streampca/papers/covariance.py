@@ -42,11 +42,10 @@ class LaplaceCovariance(PureCovariance):
         return replace(self.guarantee, floating_delta=laplace_delta(svec_size(n_features), self.epsilon))
 
     def sensitivity(self, n_features: int) -> float:
-        """Return the l1 sensitivity of the upper triangle.
+        """Return the l1 sensitivity of the upper triangle, proved in ``docs/theory/jxz16.md``.
 
-        Zero-out: the sum of ``|a_i a_j|`` over i <= j is ``(|a|_1^2 + |a|^2)/2``, at most ``(d + 1)/2`` and attained.
-        Replace: by Cauchy-Schwarz against ``|a a^T - b b^T|_F <= sqrt(2)``, at most ``sqrt(d (d + 3) / 2)``, attained
-        at d = 2 and within 5 % for larger d; 1 if d = 1.
+        Zero-out: ``(d + 1)/2``, attained. Replace: at most ``sqrt(d (d + 3) / 2)``, attained at d = 2 and within 5 %
+        for larger d; 1 if d = 1.
         """
         if self.adjacency == "zero-out":
             return (n_features + 1) / 2.0

@@ -77,8 +77,7 @@ class PrivateFPL(Leader):
     sensitivity 1.125 or 1.125 sqrt(2) (proof in `linalg.centering`). The matrix about the mean is post-processing. The
     guarantee of people uses only these norms.
 
-    *Differences from the paper.* The tree of DTTZ14 calibrated exactly in svec coordinates has about 50 times less
-    noise. The extra noise of Algorithm 4, line 6 only evens out the tree's standard deviation and is omitted.
+    *Differences from the paper*: ``docs/theory/dttz14.md``.
     """
 
     n_components: int

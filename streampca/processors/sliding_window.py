@@ -76,16 +76,13 @@ class SlidingWindowPCA(Algorithm):
     (`streampca.matrix_factorization.window`, `forgetting`), with mu solved exactly from (epsilon, delta). The choice of
     checkpoints and every subspace are computed from private sums, so they are post-processing.
 
-    *Accuracy of the histogram.* The checkpoints between checkpoints i < j are deleted if (1 - eta/2) K(i) - slack I is
-    below K(j), where K(i) is the private sum since checkpoint i. Let z bound the noise of any K, and f that of the rows
-    between i and j, each at a quantile of failure_rate over all comparisons of two windows, and slack = f + eta z.
-    Then, with S_W the exact Gram matrix of the window and probability 1 - failure_rate at any one time,
+    *Accuracy of the histogram.* Let z bound the noise of sums since a checkpoint, and f that of the rows between two,
+    each at a quantile of failure_rate over all comparisons of two windows. Then, with S_W the exact Gram matrix of the
+    window and probability 1 - failure_rate at any one time,
 
         S_W - z I <= gram <= (1 - eta/2)**-1 (S_W + (2 f + 1.5 eta z) I) + z I.
 
-    At most 2 + ceil((window - 1) / p) + (4/eta) sum_i ln(1 + lambda_i / z) checkpoints are kept, where every p-th row
-    starts one that is never deleted, and lambda_i are the eigenvalues of the exact sum since the oldest checkpoint.
-    Proofs, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
+    Proof, number of checkpoints, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
     """
 
     window: Any  # rows or periods; a duration is converted
