@@ -307,12 +307,10 @@ class Processor(State, ABC):
             raise BadParameterError("rows", rows, f"(n, {width}) with n >= 1")
         self.check_room(rows.shape[0])
         # The noise is calibrated for the constant of a centered row, so it is checked to the bit.
-        center, vectors = self.algorithm.center, rows[:, : self.n_features]
-        cells = rows[:, self.n_features :]
-        counted = bool(((cells == 0.0) | (cells == 1.0)).all())
-        if not (counted and is_admitted(vectors[:, :-1] if center else vectors)) or (
-            center and not are_present(vectors)
-        ):
+        vectors, cells = rows[:, : self.n_features], rows[:, self.n_features :]
+        center = self.algorithm.center
+        admitted = is_admitted(vectors[:, :-1]) and are_present(vectors) if center else is_admitted(vectors)
+        if not (admitted and ((cells == 0.0) | (cells == 1.0)).all()):
             raise BadRowError(None, "a row outside the unit ball or off the lattice. Use Stream or lattice.onto_ball")
         return self.step(rows, outlet or self.outlet())
 

@@ -81,8 +81,7 @@ def set_schedule(configuration: Any) -> None:
     if isinstance(rate, list):  # configurations are hashable
         object.__setattr__(configuration, "learning_rate", tuple(rate))
     if isinstance(rate, str) and rate == "adaptive":
-        object.__setattr__(configuration, "schedule", None)
-        return
+        return  # None is its default
     # A number c is short for (c, c), whose first steps are not longer than 1.
     pair = rate if isinstance(rate, Sequence) and not isinstance(rate, str) else (rate, rate)
     try:

@@ -527,8 +527,6 @@ class HistogramProcessor(WindowProcessor):
 
 
 METHODS: dict[str, type[WindowProcessor]] = {
-    "histogram": HistogramProcessor,
-    "ring": RingProcessor,
-    "smoothed": SmoothedProcessor,
+    "histogram": HistogramProcessor, "ring": RingProcessor, "smoothed": SmoothedProcessor,
     "forgetting": ForgettingProcessor,
-}
+}  # fmt: skip
