@@ -132,8 +132,7 @@ class PrivateOja(Algorithm):
     d, which are public. The claims of the paper: ``docs/theory/lkjo22.md``.
 
     *Clip.* The gradient of a unit row at a random basis has a norm of about sqrt(k / d), which noise for a norm of 1
-    would hide. Longer gradients are shortened, as in spherical PCA: for rows with an elliptical law, the principal
-    subspaces remain the fixed points. A clip that rises late in the run captures less or as much.
+    would hide. As in spherical PCA, the principal subspaces of rows with an elliptical law remain the fixed points.
     """
 
     n_components: int

@@ -129,10 +129,8 @@ def regression(
     """
     d = release.n_features
     outputs = feature_indices(release, responses, "responses")
-    if predictors is None:
-        inputs = np.setdiff1d(np.arange(d, dtype=np.int64), outputs)
-    else:
-        inputs = feature_indices(release, predictors, "predictors")
+    others = np.setdiff1d(np.arange(d, dtype=np.int64), outputs)
+    inputs = others if predictors is None else feature_indices(release, predictors, "predictors")
     if not len(outputs) or not len(inputs) or np.intersect1d(inputs, outputs).size:
         raise UsageError(
             f"responses={outputs.tolist()}, predictors={inputs.tolist()}: expected features in both, none in common"
