@@ -90,13 +90,8 @@ class PrivateRegretRecord:
         """Read one line written by `to_json`. Raises `UsageError` if the text is not a record."""
         try:
             data = json.loads(text)
-            kinds: dict[str, Any] = {
-                "t": int,
-                "opt": _pair,
-                "regret": _pair,
-                "rows": str,
-                "guarantee": Guarantee.from_dict,
-            }
+            kinds: dict[str, Any] = {"t": int, "opt": _pair, "regret": _pair, "rows": str}
+            kinds["guarantee"] = Guarantee.from_dict
             return cls(**{name: kinds.get(name, float)(data[name]) for name in cls.__dataclass_fields__})
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
             raise UsageError(f"not a record of private regret ({reason(problem)}); pass a line of to_json") from problem
