@@ -24,7 +24,7 @@ from streampca.linalg.centering import (
 from streampca.linalg.lattice import STEP, GramSum, onto_ball
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries, unsvec
 from streampca.privacy.budget import Budget
-from streampca.processors.rewards import RewardSum, reward_scale
+from streampca.processors.private_fpl import RewardSum, reward_scale
 from streampca.release.scoring import Scoring, score
 from streampca.rows.people import NOBODY
 from streampca.stream import replay

@@ -65,15 +65,15 @@ def attack(name: str, guarantee: Guarantee, run: Run, *, runs: int, error: float
         seeds = [None if seed is None else int.from_bytes(blake2b(x, digest_size=16).digest()) for x in labels]
         return [run(changed, one) for one in seeds]
 
-    sizes = {"learn": learned, "test": counted}
-    samples = {stage: [sample(stage, changed, n) for changed in (False, True)] for stage, n in sizes.items()}
-    columns = list(dict.fromkeys(key for group in samples["learn"] for one in group for key in one))
+    stages = ("learn", learned), ("test", counted)
+    samples = [[sample(stage, changed, n) for changed in (False, True)] for stage, n in stages]
+    columns = list(dict.fromkeys(key for group in samples[0] for one in group for key in one))
     if not columns:
         raise UsageError(f"{name} released nothing. Supply more rows")
     # A name that a transcript lacks is 0.
     lessons, tests = (
-        [np.array([[float(one.get(key, 0.0)) for key in columns] for one in group]) for group in samples[stage]]
-        for stage in ("learn", "test")
+        [np.array([[float(one.get(key, 0.0)) for key in columns] for one in group]) for group in groups]
+        for groups in samples
     )
     score = matched_filter(*lessons)
     gaussian = guarantee.mu is not None or not guarantee.is_private
@@ -161,8 +161,7 @@ def lower_bound(
 ) -> float:
     """Return a lower bound on mu or epsilon, wrong with probability at most ``error``.
 
-    Hits count the event in ``runs`` runs without the change, and in as many with it. The claim does not hold with
-    probability ``slack``, the delta of an epsilon.
+    Hits count the event in ``runs`` runs without the change, and with it; the claim fails with probability ``slack``.
     """
     (_, p0), (p1, _) = (rates(count, runs, 0.5 * error) for count in hits)
     p1 -= slack

@@ -23,21 +23,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import numpy as np
 
 import streampca as sp
-from streampca.auditing.needs import (
-    CORNERS,
-    VALUES,
-    VALUES_OF,
-    WARMUP,
-    Pairs,
-    absent,
-    boxed,
-    centered,
-    changes,
-    her_absence,
-    her_rows,
-    needs,
-    with_gaps,
-)
+from streampca.auditing import needs
 from streampca.auditing.runs import HERS, Case, feed_calendar, feed_stream
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
@@ -49,6 +35,8 @@ from streampca.processors.solvers import Solver
 
 #: Number of rows from which a quick audit omits cases with private bounds.
 _LONG = 500
+#: Words of a case, by switch, and its attributes.
+Named = tuple[dict[str, str], dict[str, Any]]
 #: Words of switches whose value is not a word.
 _WORDS = {"publish_regret": "rewards", "discrete_noise": "discrete", "center": "centered", "release_every": "every"}
 
@@ -71,7 +59,11 @@ def public() -> list[type[Algorithm | Mechanism]]:
 
 def switches(kind: type) -> dict[str, tuple[Any, ...]]:
     """Return the values that are tried of each parameter, the plain one first."""
-    values, hints, found = VALUES | VALUES_OF.get(kind.__name__, {}), get_type_hints(kind), dict[str, tuple[Any, ...]]()
+    values, hints, found = (
+        needs.VALUES | needs.VALUES_OF.get(kind.__name__, {}),
+        get_type_hints(kind),
+        dict[str, tuple[Any, ...]](),
+    )
     for one in fields(kind):
         hint, default = hints[one.name], [] if one.default is MISSING else [one.default]
         parts = [hint, *get_args(hint)]
@@ -101,7 +93,7 @@ def legal(kind: type[Algorithm | Mechanism], warmup: int = 0) -> tuple[Subject, 
             options["mechanism"] = inner.made
             words |= {"mechanism": type(inner.made).__name__, **inner.words}
         try:
-            numbers, case = needs(kind, options, warmup)
+            numbers, case = needs.needs(kind, options, warmup)
             known = {one.name for one in fields(kind) if one.init}  # type: ignore[arg-type]
             options |= {name: value for name, value in numbers.items() if name in known}
             make: Callable[[], Any] = partial(kind, **options)
@@ -145,14 +137,14 @@ def generated() -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[Named]:
     """Yield words and attributes of the cases of a class."""
     streaming = issubclass(kind, Algorithm)
     for bounds in (False, True)[: 1 + streaming]:
-        for subject in legal(kind, WARMUP if bounds else 0):
+        for subject in legal(kind, needs.WARMUP if bounds else 0):
             words, case = dict(subject.words), dict(subject.case)
             # Of the rows of a person, some are in the warm-up and some after it.
-            warmup = case.pop("warmup", WARMUP if subject.made.unit is None else HERS - 2)
+            warmup = case.pop("warmup", needs.WARMUP if subject.made.unit is None else needs.HERS - 2)
             if bounds:
                 words["bounds"] = "bounds"
                 case |= _bounded(subject, warmup)
@@ -168,20 +160,18 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                 case["feed"] = partial(feed_stream, **options)
             if subject.made.unit is not None:
                 # Rows that spend her budget, and are all absent from one of two streams, or replaced.
-                case |= {"span": HERS, "positions": (0,)}
-                case["changes"] = partial(her_rows, case["changes"], warmup=warmup if bounds else 0)
+                case |= {"span": needs.HERS, "positions": (0,)}
+                case["changes"] = partial(needs.her_rows, case["changes"], warmup=warmup if bounds else 0)
             yield words, case
             if streaming and not bounds:
-                yield from _with_gaps(words, case, subject)
+                yield from _with_gaps(subject, words, case)
             if streaming:
                 yield words | {"feeds": "resumed"}, case | {"feeds": ("resumed",)}
                 if not bounds:
                     yield from _dated(subject, words, case)
 
 
-def _dated(
-    subject: Subject, words: dict[str, str], case: dict[str, Any]
-) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+def _dated(subject: Subject, words: dict[str, str], case: dict[str, Any]) -> Iterator[Named]:
     """Yield the case of a subject with the periods of a calendar, two rows each, if there is one."""
     made, periods = subject.made, {"release_every": "1d"}
     if not getattr(made, "absorbs_periods", False) or "release_every" in words:
@@ -193,14 +183,12 @@ def _dated(
     except StreamPCAError:
         return
     # The rows of a person in three periods spend her budget: their products across periods count, too.
-    changes = absent if made.unit is None else her_absence
+    changes = needs.absent if made.unit is None else needs.her_absence
     case = {**case, "feed": feed_calendar, "changes": changes, "feeds": ("push", "many", "timed", "resumed")}
     yield words | {"release_every": "calendar"}, case | {"make": partial(replace, made, **periods)}
 
 
-def _with_gaps(
-    words: dict[str, str], case: Mapping[str, Any], subject: Subject
-) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+def _with_gaps(subject: Subject, words: dict[str, str], case: dict[str, Any]) -> Iterator[Named]:
     """Yield cases whose missing cells are filled and corrected, by private and by public shares."""
     for word, rates in {"cells": "private", "shares": 0.8}.items():
         options: dict[str, Any] = {"on_missing": "cell", "row_norm": 1.0, "missing_rates": rates}
@@ -212,7 +200,7 @@ def _with_gaps(
             **case,
             # The law of the noise is that of the algorithm that corrects.
             "make": lambda present=present: for_missing(subject.make(), present),
-            "feed": partial(feed_stream, **options), "changes": partial(with_gaps, case["changes"]),
+            "feed": partial(feed_stream, **options), "changes": partial(needs.with_gaps, case["changes"]),
         }  # fmt: skip
 
 
@@ -224,9 +212,9 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
     plain = {"feed": feed_stream, **{name: value for name, value in case.items() if name != "warmup"}}
     before = Case(name="", make=subject.make, **plain)
 
-    def also_boxed(made: Any, d: int) -> Pairs:
-        found = boxed(made, d)
-        if case["changes"] in (changes, centered):
+    def also_boxed(made: Any, d: int) -> needs.Pairs:
+        found = needs.boxed(made, d)
+        if case["changes"] in (needs.changes, needs.centered):
             return found
         # A zero row may be anywhere in a box, so that a bad row takes its place.
         bad = np.full(d, np.nan) if made.guarantee.adjacency == "zero-out" else np.zeros(d)
@@ -239,7 +227,7 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
         # A box divides rows by sqrt(d).
         "busy": lambda made: np.concatenate([start, math.sqrt(d) * before.both_rows(made)[1][warmup:]]),
         "changes": also_boxed,
-        "slack": "; ".join(filter(None, (case.get("slack"), CORNERS))),
+        "slack": "; ".join(filter(None, (case.get("slack"), needs.CORNERS))),
         "positions": lambda made: (
             0,
             *(before.positions(made) if callable(before.positions) else (warmup, middle, rows - 1)),
@@ -248,7 +236,7 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
     }
 
 
-def _quick(cases: Sequence[tuple[dict[str, str], dict[str, Any]]]) -> set[int]:
+def _quick(cases: Sequence[Named]) -> set[int]:
     """Choose cases of a quick audit greedily, until each legal pair of values is in one; return their numbers."""
     names = list(dict.fromkeys(name for words, _ in cases for name in words))
     pairs = list[set[Any]]()

@@ -32,18 +32,16 @@ from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.norm_maps import lost_energy, norm_counts
 from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
+from streampca.papers.covariance import LaplaceCovariance, WishartCovariance
 from streampca.papers.doubling import DoublingFPL
-from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note
 from streampca.processors.base import REWARD_WEIGHT
 from streampca.processors.dp_pca import DPPCA
-from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL, reward_scale
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.private_sketch import PrivateSketch
-from streampca.processors.rewards import reward_scale
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.rows.bounds import PrivateBounds
@@ -132,9 +130,8 @@ def gram_move(
 ) -> float:
     """Return the largest move of a Gram matrix in Frobenius norm, with the sum of rows and of rewards beside it.
 
-    With ``cells``, also the numbers of cells present, d cells of one row against none.
-
-    If ``trace``, the move is in trace norm, of the matrix only.
+    With ``cells``, also the numbers of cells present, d cells of one row against none. If ``trace``, the move is in
+    trace norm, of the matrix only.
     """
     # Rotations leave both norms unchanged, so the first row is e1. A plane has all pairs of rows.
     angles = np.linspace(0.0, math.pi, 2 if d == 1 else 1025)
@@ -224,13 +221,10 @@ def _bounds(guarantee: Guarantee, notes: Sequence[Note]) -> Claim:
 
 
 class _Units(NamedTuple):
-    """Draws of a step in place of `randomness.Draws`: numbers with a single 1 in each row, at the place of the step.
+    """Draws of a step in place of `randomness.Draws`: numbers with a single 1 in each row, at the place of the step."""
 
-    Sums of noise have ``size`` coordinates, and a step draws ``slots`` numbers for each.
-    """
-
-    size: int
-    slots: list[int]
+    size: int  # coordinates of sums of noise
+    slots: list[int]  # of one entry: numbers that a step draws for each coordinate
     n: int = 0
     name: bytes = b""
 
@@ -276,11 +270,12 @@ def products(mechanism: MatrixFactorization) -> FloatArray:
     return np.asarray(c.T @ c, dtype=np.float64)
 
 
-def columns_norm(mechanism: MatrixFactorization) -> tuple[float, str]:
-    """Return the largest move of the outputs by a row, in units of the noise, and the row that attains it."""
+def of_sums(sums: str, mechanism: MatrixFactorization, mu: float, move: float, tight: bool = False) -> Claim:
+    """Claim of running sums, of which a row moves one input by at most ``move``."""
     squares = np.diagonal(products(mechanism))
     worst = int(squares.argmax())
-    return math.sqrt(float(squares[worst])), f"row {worst + 1}"
+    what = f"mu of {sums} by dense matrices, row {worst + 1}"
+    return Claim(what, mu, move * math.sqrt(float(squares[worst])), tight)
 
 
 # -- subjects -------------------------------------------------------------------------------------
@@ -305,26 +300,20 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             if subject.unit is not None:
                 move *= subject.unit.budget
             # The bound on the move of centered rewards is not attained.
-            tight = subject.horizon is not None and d > 1
-            tight = tight and not (subject.center and subject.publish_regret)
-            norm, rows = columns_norm(subject.mechanism)
-            yield Claim(f"mu of running sums by dense matrices, {rows}", mu, move * norm, tight)
+            tight = subject.horizon is not None and d > 1 and not (subject.center and subject.publish_regret)
+            yield of_sums("running sums", subject.mechanism, mu, move, tight)
         case DoublingFPL():
-            norm, rows = columns_norm(subject.first_epoch(d).mechanism)
-            yield Claim(f"mu of running sums of an epoch by dense matrices, {rows}", mu, gram * norm, tight=False)
+            yield of_sums("running sums of an epoch", subject.first_epoch(d).mechanism, mu, gram)
         case SlidingWindowPCA():
-            norm, rows = columns_norm(subject.mechanism)
             move = gram_move(d, adjacency, center=subject.center, cells=subject.counts_cells)
-            yield Claim(f"mu of windows by dense matrices, {rows}", mu, move * norm, tight=False)
+            yield of_sums("windows", subject.mechanism, mu, move)
         case PrivateOja():
             k, clip = subject.n_components, subject.resolved(d).clip or 1.0
             step = sketch_move(d, k, clip, 0.0, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.budget.mu, step, d > k)
         case PrivateSketch():
-            norm, rows = columns_norm(subject.mechanism(d))
-            move = sketch_move(d, *subject.shape(d), adjacency)
             # Rounding in single precision is a part of the claim.
-            yield Claim(f"mu of running sketches by dense matrices, {rows}", mu, move * norm, tight=False)
+            yield of_sums("running sketches", subject.mechanism(d), mu, sketch_move(d, *subject.shape(d), adjacency))
         case DPPCA():
             # Segments share no rows (parallel composition): each may spend the whole budget.
             plan, delta = subject.plan(d), subject.delta
@@ -360,9 +349,9 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
                 spent = total(*(moves.get(kind, moves["gram"]) / std for kind, std in phase.items()))
                 yield Claim(f"{unit} of {', '.join(phase)} together", claimed, spent)
         case SubspacePerturbation():
+            gap = 2.0 if adjacency == "replace" else 1.0  # Weyl's inequality, attained by e1 against e2
             for phase in phases:
                 if "gram" in phase:
-                    gap = 2.0 if adjacency == "replace" else 1.0  # Weyl's inequality, attained by e1 against e2
                     spent = math.hypot(gap / phase["gap"], gram / phase["gram"])
                     yield Claim("mu of gap and Gram matrix together", mu, spent)
         case LaplaceCovariance():

@@ -1,11 +1,9 @@
 """Decisions that depend on rows: each must have both outcomes in the runs of a case.
 
 While a case runs, every comparison and every condition in the code where exact and released values flow records its
-operands and its outcome. A decision depends on rows if its operands differ between runs of equal public circumstances,
-whether or not its outcome differs. If it had one outcome in all runs of a case, its other side was not audited: the
-case *cannot see* it.
-
-During a run, functions have other code, compiled from their source with the records added.
+operands and its outcome: its functions have other code, compiled from their source with the records added. A decision
+depends on rows if its operands differ between runs of equal public circumstances, whether or not its outcome differs.
+If it had one outcome in all runs of a case, its other side was not audited: the case *cannot see* it.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ _REASONS = {
         processors/private_oja.py clipped_gradients: norms.max() > bound
     """,
     "the other outcome requires sums for which runs of an audit are too short, and follows from released values": """
-        mechanisms/mean.py PrivateRange.decide: winner == _ZERO
+        processors/dp_pca.py PrivateRange.decide: winner == _ZERO
         papers/doubling.py Doubling.passed: found > self.opt_guess - self.quantile(leaf)
         papers/doubling.py DoublingProcessor.next_epoch: doubling.passed(own, self.noise.n)
     """,
@@ -78,7 +76,7 @@ _REASONS = {
     "two ways to the same numbers, or a guard of a division": """
         privacy/outlet.py _bytes_of: part.size
         papers/subspace_perturbation.py projector_shift: bound > moves
-        processors/ascent.py orthonormalise: diagonal.max() <= _WELL_CONDITIONED * diagonal.min()
+        processors/oja.py orthonormalise: diagonal.max() <= _WELL_CONDITIONED * diagonal.min()
     """,
     "computed from released values only": """
         linalg/scale.py column_bounds: 0.5 * upper - 0.5 * lower > 1e-300
@@ -242,23 +240,18 @@ def _recorded() -> tuple[tuple[FunctionType, CodeType, CodeType], ...]:
             codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
             recording[code.co_filename, code.co_qualname, code.co_firstlineno] = code
         vars(module).update(_operand_=_operand, _decided_=_decided)
+    # A call of `gc.freeze` hides functions from `gc.get_objects`. Python 3.12 itself freezes some hundred objects.
+    is_frozen = gc.get_freeze_count() > 10_000
+    gc.unfreeze()
     found = []
-    for function in _functions():
+    for function in [one for one in gc.get_objects() if type(one) is FunctionType]:
         code = function.__code__
         other = recording.get((code.co_filename, code.co_qualname, code.co_firstlineno))
         if other is not None and other.co_freevars == code.co_freevars:
             found.append((function, code, other))
-    return tuple(found)
-
-
-def _functions() -> list[FunctionType]:
-    """Return all functions of the process, those included that a call of `gc.freeze` hides from `gc.get_objects`."""
-    is_frozen = gc.get_freeze_count() > 10_000  # Python 3.12 itself freezes some hundred objects
-    gc.unfreeze()
-    found = [function for function in gc.get_objects() if type(function) is FunctionType]
     if is_frozen:
         gc.freeze()
-    return found
+    return tuple(found)
 
 
 @dataclass(eq=False)

@@ -168,9 +168,8 @@ def _checked(
 
     # Neighbors: the claim by recomputation, the leak check, and the loss.
     for i, pair in enumerate(pairs(case, subject, seed, every=every)):
-        if i == 0 and (
-            wrong := [one for one in recomputed(subject, case.d, claim, pair.first.tape.notes) if one.refuted]
-        ):
+        claims = recomputed(subject, case.d, claim, pair.first.tape.notes) if i == 0 else []
+        if wrong := [one for one in claims if one.refuted]:
             return [Audit(case.name, "claim", "refuted", measure, value, witness=str(wrong[0]))]
         if problem := leak(pair):
             return [Audit(case.name, "leak", "refuted", witness=f"{pair.text}: {problem}")]
@@ -218,17 +217,15 @@ def _account(case: Case, subject: Any, pair: Pair, claim: Guarantee, parts: dict
         if loss.ratio > 0.0:
             lost[kind] = loss
         # The first vector with different exact values is the one in which the changed row enters.
-        for note, twin in zip(notes, second[kind], strict=True):
-            if not isinstance(note.exact, Counts) and any(part.any() for part in shift(note, twin).values()):
-                if (differ := digits_differ(note, twin)) is not None:
-                    part.compared = True
-                    part.mutant_differs = part.mutant_differs or bool(digits_differ(note, twin, low_digits))
-                    if differ:
-                        part.digits = f"{pair.text}: low digits of the release follow the exact value"
-                break
+        twins = (x for x in zip(notes, second[kind], strict=True) if not isinstance(x[0].exact, Counts))
+        entered = next((x for x in twins if any(one.any() for one in shift(*x).values())), None)
+        if entered is not None and (differ := digits_differ(*entered)) is not None:
+            part.compared = True
+            part.mutant_differs = part.mutant_differs or bool(digits_differ(*entered, low_digits))
+            if differ:
+                part.digits = f"{pair.text}: low digits of the release follow the exact value"
     # Losses of Gaussian parts compose as the root of their sum of squares, others by their sum.
-    gaussian = all(loss.moved for loss in lost.values())
-    ratios = [loss.ratio for loss in lost.values()]
+    gaussian, ratios = all(loss.moved for loss in lost.values()), [loss.ratio for loss in lost.values()]
     total = math.hypot(*ratios) if gaussian else sum(ratios)
     for kind, loss in lost.items():
         part = parts[kind]
@@ -280,10 +277,7 @@ def _judged(
         involved = {(name, group): a for moved in part.moved for name, of in moved.items() for group, a in of.items()}
         if any(group not in parts[name].noise for name, group in involved):
             return None, ("no run with fresh keys drew its noise",), ""
-        spectra = {
-            (name, group): Spectrum(parts[name].noise[group], joined=len(a) == 1)
-            for (name, group), a in involved.items()
-        }
+        spectra = {of: Spectrum(parts[of[0]].noise[of[1]], joined=len(a) == 1) for of, a in involved.items()}
 
         def measured(moved: Mapping[str, Groups], level: float) -> float:
             shifts = [(spectra[name, group], a) for name, of in moved.items() for group, a in of.items()]

@@ -22,9 +22,8 @@ from streampca.mechanisms.adaptive import AdaptiveLaplaceCovariance
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.histogram import GRID, StabilityHistogram
+from streampca.papers.covariance import LaplaceCovariance, WishartCovariance, profile
 from streampca.papers.doubling import DoublingFPL
-from streampca.papers.laplace import LaplaceCovariance
-from streampca.papers.wishart import WishartCovariance, profile
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import LatticeSum
@@ -137,22 +136,18 @@ def correlated(reconstruction: Callable[[int], FloatArray]) -> Law:
     return _gaussian(lambda notes: reconstruction(len(notes)))
 
 
-def in_epochs(subject: DoublingFPL, d: int) -> Law:
-    """Gaussian noise of a `DoublingFPL`: each epoch has its own noise, and ends by its released values."""
-
-    def root(notes: Notes) -> FloatArray:
-        epoch, first, blocks = subject.first_epoch(d), 0, list[FloatArray]()
-        for i, note in enumerate(notes, 1):
-            t = min(i * subject.every, subject.horizon)
-            left = subject.leaves(subject.horizon - t)
-            passed = left > 0 and epoch.passed(note.value, i - first)
-            if passed or i == len(notes):
-                blocks.append(epoch.mechanism.reconstruction(i - first))
-            if passed:
-                epoch, first = epoch.restarted(t, left, epoch.released, 0.0), i
-        return np.asarray(block_diag(*blocks))
-
-    return _gaussian(root)
+def _root_of_epochs(subject: DoublingFPL, d: int, notes: Notes) -> FloatArray:
+    """Return B of a `DoublingFPL`: each epoch has its own noise, and ends by its released values."""
+    epoch, first, blocks = subject.first_epoch(d), 0, list[FloatArray]()
+    for i, note in enumerate(notes, 1):
+        t = min(i * subject.every, subject.horizon)
+        left = subject.leaves(subject.horizon - t)
+        passed = left > 0 and epoch.passed(note.value, i - first)
+        if passed or i == len(notes):
+            blocks.append(epoch.mechanism.reconstruction(i - first))
+        if passed:
+            epoch, first = epoch.restarted(t, left, epoch.released, 0.0), i
+    return np.asarray(block_diag(*blocks))
 
 
 #: Gaussian noise that is independent in each release, with the standard deviation that the outlet received.
@@ -310,7 +305,7 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
         case Tumbling():
             return law_of(subject.mechanism, d, kind)
         case DoublingFPL():
-            return in_epochs(subject, d)
+            return _gaussian(partial(_root_of_epochs, subject, d))
         case PrivateFPL() | SlidingWindowPCA():
             return correlated(subject.mechanism.reconstruction)
         case PrivateSketch():

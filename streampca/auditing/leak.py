@@ -18,7 +18,7 @@ from streampca.privacy.discrete_gaussian import LatticeGram
 from streampca.privacy.outlet import Counts, LatticeSum
 from streampca.privacy.randomness import Note
 from streampca.processors.base import REWARD_WEIGHT
-from streampca.processors.rewards import GramWithRewards
+from streampca.processors.private_fpl import GramWithRewards
 from streampca.release.release import Release
 
 
@@ -96,9 +96,8 @@ def digits_differ(note: Note, twin: Note, publish: Callable[[Any, Any, float], A
 
     def packed(one: Note) -> FloatArray:
         value = noiseless(one)
-        value = value[0] if isinstance(value, tuple) else value
-        entries: FloatArray = value.sum(axis=0) if value.ndim == 2 else value
-        return entries
+        value = np.asarray(value[0] if isinstance(value, tuple) else value)
+        return value.sum(axis=0) if value.ndim == 2 else value
 
     if isinstance(exact, LatticeGram):
         pair = note.noise, note.noise - np.rint((packed(twin) - packed(note)) * 2.0**40).astype(np.int64)

@@ -19,9 +19,9 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.privacy.unit import Person
 from streampca.processors.base import Algorithm
+from streampca.processors.dp_pca import SUBSAMPLE
 from streampca.processors.solvers import Exact, Smoothed, Tracking
 from streampca.stream.stream import Stream
 
@@ -126,10 +126,8 @@ def another_norm(subject: Any, d: int) -> Pairs:
     """Return `changes` and rows of another norm, which the histogram of norms requires under replace."""
     # Norms are edges of its bins, so that a row that is just clipped counts in full.
     one, two = np.eye(d)[:2]
-    others: Pairs = {"another norm": (np.zeros(d), one)}
-    if subject.adjacency == "replace":
-        others = {f"norm 1 for {norm}": (norm * two, one) for norm in (0.25, SHORT)}
-    return changes(subject, d) | others
+    norms = (0.25, SHORT) if subject.adjacency == "replace" else (0.0,)
+    return changes(subject, d) | {f"norm 1 for {norm}": (norm * two, one) for norm in norms}
 
 
 def centered(subject: Any, d: int) -> Pairs:
@@ -186,10 +184,8 @@ def with_gaps(pairs: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs
     gaps, whole = np.full(d, np.nan), np.eye(d)[0]
     gaps[: min(d, 2)] = (0.0, 1.0 - 1e-9)[-min(d, 2) :]
     if subject.guarantee.adjacency == "zero-out":
-        return found | {
-            "all cells for none": (np.full(d, np.inf), whole),
-            "a row with gaps": (np.full(d, np.inf), gaps),
-        }
+        nothing = np.full(d, np.inf)
+        return found | {"all cells for none": (nothing, whole), "a row with gaps": (nothing, gaps)}
     if subject.center and d > 1:  # as in `centered`
         gaps[:2] = (-0.125, math.sqrt(1.0 - 0.125**2))
     elif d > 1:
@@ -198,7 +194,7 @@ def with_gaps(pairs: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs
 
 
 def about_mean(subject: Any, d: int) -> Pairs:
-    """Return rows that move the mean, and rows that are far apart about the mean of `_MOVED`, .6 e1."""
+    """Return rows that move the mean, and rows that are far apart about the mean .6 e1 of `_adaptive`."""
     one, two = np.eye(d)[:2]
     aside, bad = _unit(0.6 * one + 0.8 * two), np.full(d, np.nan)
     if subject.adjacency == "replace":
@@ -216,9 +212,9 @@ def about_mean(subject: Any, d: int) -> Pairs:
 
 def boxed(subject: Any, d: int) -> Pairs:
     """Return rows of numbers of all sizes; under replace, two corners of any box."""
-    bad = np.full(d, np.nan)
-    replaced = subject.guarantee.adjacency == "replace"
-    first, other = (np.ones(d), np.resize([1e9, -1e9], d)) if replaced else (bad, bad)
+    first = other = bad = np.full(d, np.nan)
+    if subject.guarantee.adjacency == "replace":
+        first, other = np.ones(d), np.resize([1e9, -1e9], d)
     return {
         "a row with all magnitudes": (first, np.geomspace(-1e-9, -1e9, d)),
         "a corner of any box": (other, np.full(d, 1e9)),
@@ -299,16 +295,14 @@ def needs_of(subject: Any) -> dict[str, Any]:
 
 
 def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
-    case: dict[str, Any] = {"d": 8}
-    if options["center"]:
-        case["changes"] = centered
+    slack = ""
     if options["horizon"] is None:
-        case["slack"] = ENDLESS
+        slack = ENDLESS
     elif options["publish_regret"] and options["center"]:
-        case["slack"] = MEAN
+        slack = MEAN
     elif options["publish_regret"] and options["unit"] is not None and options["adjacency"] == "replace":
-        case["slack"] = REWARDS
-    return {"n_components": 2}, case
+        slack = REWARDS
+    return {"n_components": 2}, {"d": 8, "changes": centered if options["center"] else changes, "slack": slack}
 
 
 def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
@@ -350,28 +344,17 @@ def _tumbling(options: Mapping[str, Any], rows: int) -> Pair:
     return {"release_every": block}, {**case, "feed": feed_stream, "feeds": ("many", "push", "chunks"), "positions": ()}
 
 
-_SHORT: dict[str, Any] = {
-    "rows": 40, "busy": SHORT * np.tile(np.eye(6)[0], (40, 1)), "changes": another_norm,
-    "thin": False,
-}  # fmt: skip
-#: Rows at a mean far from zero: about it they are short.
-_MOVED: dict[str, Any] = {
-    "rows": 40,
-    "busy": 0.6 * np.tile(np.eye(6)[0], (40, 1)),
-    "changes": about_mean,
-    "thin": False,
-}
 _APART = "the rows furthest apart for the Gram matrices are not opposite, as those for the mean"
 
 
-def _adaptive(numbers: dict[str, Any], case: dict[str, Any]) -> Callable[[Mapping[str, Any], int], Pair]:
-    """Needs of an adaptive mechanism, about zero and about the mean."""
-
-    def pair(options: Mapping[str, Any], rows: int) -> Pair:
-        slack = {"slack": _APART} if options["adjacency"] == "replace" else {}
-        return numbers, {**_SHORT, **case, **({**_MOVED, **slack} if options["center"] else {})}
-
-    return pair
+def _adaptive(numbers: dict[str, Any], cost: float, options: Mapping[str, Any], rows: int) -> Pair:
+    """Short rows about zero; about a mean far from it, rows at that mean."""
+    of_rows = (0.6, about_mean) if options["center"] else (SHORT, another_norm)
+    busy = of_rows[0] * np.tile(np.eye(6)[0], (40, 1))
+    slack = _APART if options["center"] and options["adjacency"] == "replace" else ""
+    return numbers, {
+        "rows": 40, "busy": busy, "changes": of_rows[1], "thin": False, "cost": cost, "slack": slack,
+    }  # fmt: skip
 
 
 _AGREE = np.repeat([[0.0, 1.0], [1.0, 0.0]], [16, 16], axis=0)
@@ -405,8 +388,8 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
          "slack": "the bound on the shift of the projector holds for the least gap that the measured one allows"},
     ),
     # Short busy rows are clipped to a small radius, and all private values are released; zero rows keep radius 1.
-    "AdaptiveCovariance": _adaptive(LARGE, {"cost": 4.0}),
-    "AdaptiveLaplaceCovariance": _adaptive({"epsilon": 20.0}, {}),  # 40 rows are more than 500 / epsilon
+    "AdaptiveCovariance": partial(_adaptive, LARGE, 4.0),
+    "AdaptiveLaplaceCovariance": partial(_adaptive, {"epsilon": 20.0}, 1.0),  # 40 rows are more than 500 / epsilon
     # Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
     "ExactSubspace": (
         {**SMALL, "n_components": None, "max_components": 2, "block_rows": 2},

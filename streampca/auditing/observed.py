@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from inspect import Parameter, getattr_static, signature
+from inspect import getattr_static, signature
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -98,11 +98,10 @@ def members_of(kind: type, names: Iterable[str]) -> list[tuple[str, Any]]:
 def needs_arguments(member: Any) -> bool:
     """Return True for a function with parameters besides ``self`` that have no default."""
     try:
-        parameters = list(signature(member).parameters.values())[1:]
+        signature(member).bind(None)
     except (TypeError, ValueError):
         return True
-    optional = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return any(one.default is Parameter.empty and one.kind not in optional for one in parameters)
+    return False
 
 
 @dataclass(eq=False)
@@ -179,9 +178,8 @@ def _read(kind: type, names: tuple[str, ...], depth: int) -> tuple[tuple[str, bo
     read = list[tuple[str, bool]]()
     for name, member in members_of(kind, names):
         called = callable(member) and not isinstance(member, type)
-        if called and (kind, name) not in ARGUMENTS and needs_arguments(member):
-            continue
-        if depth >= _DEPTHS.get((kind, name), int(called)):
+        is_readable = not called or (kind, name) in ARGUMENTS or not needs_arguments(member)
+        if is_readable and depth >= _DEPTHS.get((kind, name), int(called)):
             read.append((name, called))
     return tuple(read)
 
@@ -220,7 +218,7 @@ def views(release: Release, depth: int) -> dict[str, str]:
     return observed.seen
 
 
-_PACKAGES = "site-packages", "dist-packages"
+_PACKAGES = {"site-packages", "dist-packages"}
 #: Ids of stored runs and temporary folders differ in each run; how much a store's thread commits depends on time.
 _FRESH, _TIMED = re.compile(r"run=[0-9a-f]{32}\b|path=\S+"), re.compile(r"\d[\d.]*")
 
@@ -235,9 +233,8 @@ class _Ear(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         own = record.name == "root" or record.name.partition(".")[0] == "streampca"
-        if not own and any(folder in Path(record.pathname).parts for folder in _PACKAGES):
-            return
-        if record.name == CURATOR or record.name.startswith(f"{CURATOR}."):
+        is_installed = not own and not _PACKAGES.isdisjoint(Path(record.pathname).parts)
+        if is_installed or f"{record.name}.".startswith(f"{CURATOR}."):
             return
         text = f"{record.name} logged {_FRESH.sub('...', record.getMessage())}"
         if record.thread == self.thread:

@@ -161,10 +161,19 @@ def pairs(case: Case, subject: Any, seed: int | None, *, every: bool) -> Iterato
 
 # -- ways to feed rows to a stream or a mechanism -------------------------------------------------------
 
-
 #: Names of the first rows, which are those of one person.
 _HER_NAMES = 7, "7", " 07 ", 7.0, np.int64(7), b"7"
 HERS = len(_HER_NAMES)
+
+
+def _people(count: int) -> list[Any]:
+    """Return the names of the persons of rows, the first `HERS` of which are those of one."""
+    return [*_HER_NAMES, *(f"person {i}" for i in range(HERS, count))][:count]
+
+
+def _whose(subject: Any, people: Any) -> dict[str, Any]:
+    """Return the names of persons as the argument of a push, if the unit of the subject is a person."""
+    return {} if subject.unit is None else {"person": people}
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:
@@ -176,14 +185,13 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
     """Feed a stream; if its unit is a person, the first `HERS` rows are those of one.
 
     ``how`` is "push", "chunks" of 5, "many" (one block), "past" (one block, then a row beyond the horizon), or
-    "resumed" (from a snapshot in the middle, or after the rows that are named: "resumed 4 9"). A row that is a function
-    is pushed singly.
+    "resumed" (from a snapshot in the middle, or after the rows named: "resumed 4 9"). A function is pushed singly.
     """
     options |= {"features": names_of(rows), "regret": None}
     if "bounds" not in options:
         options.setdefault("row_norm", 1.0)
-    stream, out, at, unit = sp.Stream(subject, **options), list[Any](), 0, subject.unit
-    people = [*_HER_NAMES, *(f"person {i}" for i in range(HERS, len(rows)))]
+    stream, out, at = sp.Stream(subject, **options), list[Any](), 0
+    people = _people(len(rows))
     how, *named = how.split()
     resumes = ([int(n) for n in named] or [len(rows) // 2]) if how == "resumed" else []
     size = {"push": 1, "chunks": 5}.get(how, len(rows))
@@ -195,25 +203,18 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
         try:
             if how == "push" or callable(rows[at]):
                 row = rows[at](stream) if callable(rows[at]) else rows[at]
-                out += released(stream.push(row) if unit is None else stream.push(row, person=people[at]))
+                out += released(stream.push(row, **_whose(subject, people[at])))
             else:
-                block = np.array(rows[at:stop])
-                steps = stream.push_many(block) if unit is None else stream.push_many(block, person=people[at:stop])
-                out += steps.releases
+                out += stream.push_many(np.array(rows[at:stop]), **_whose(subject, people[at:stop])).releases
         except StreamPCAError as problem:
             out.append(f"row {at + 1}: {type(problem).__name__}: {problem}")
         at = stop
         if at in resumes:
-            # Continue from a snapshot, as a store writes and reads it.
-            entry = sp.Stream(stream.algorithm, key=stream.engine.randomness.key, **options)
-            restore(entry.engine, *_stored(stream), copied=False)
-            if unit is not None:
-                restore_people(entry.engine, *saved(stream.engine)["people"])
-            stream = entry
+            stream = _resumed(stream, options)
     last = stream.finish()
     if how == "past":
         try:
-            stream.push(rows[-1], **({} if unit is None else {"person": people[-1]}))
+            stream.push(rows[-1], **_whose(subject, people[-1]))
         except StreamPCAError as problem:
             out.append(f"{type(problem).__name__}: {problem}")
     return [*out, stream, *([] if last is None else [last])]
@@ -229,45 +230,41 @@ def feed_calendar(subject: Any, rows: list[Row], how: str) -> list[Any]:
     ``how`` is "push", "many", "resumed" (as for `feed_stream`) or "timed", where rows have times. A row that is a
     function is pushed singly. If the unit is a person, the first `HERS` rows are those of one.
     """
-    people, unit = [f"person {max(0, i - HERS + 1)}" for i in range(len(rows))], subject.unit
-    width = next(np.size(row) for row in rows if row is not None and not callable(row))
-    names = tuple(f"x{i}" for i in range(width))
+    people = [f"person {max(0, i - HERS + 1)}" for i in range(len(rows))]
+    names = tuple(names_of([row for row in rows if row is not None]))
     options: dict[str, Any] = {"features": names, "regret": None, "row_norm": 1.0, "start": _START}
     stream, out = sp.Stream(subject, **options), list[Any]()
+    end = _START + timedelta(days=(len(rows) + 1) // 2)
     if how == "timed" and not any(map(callable, rows)):
         present = [i for i, row in enumerate(rows) if row is not None]
         values, times = np.array([rows[i] for i in present]), [_START + timedelta(days=i / 2) for i in present]
-        columns: list[Sequence[Any]] = [times] if unit is None else [times, [people[i] for i in present]]
+        columns = [times, *_whose(subject, [people[i] for i in present]).values()]
         table = Table(names, None, lambda: iter([values]), lambda _: iter([(values, columns)]))
-        end = _START + timedelta(days=(len(rows) + 1) // 2)
         return [*released(*stream.run(table, time="at", end=end)), stream]
     for day in range((len(rows) + 1) // 2):
         out += stream.tick(_START + timedelta(days=day)).releases
         some = [i for i in range(2 * day, min(2 * day + 2, len(rows))) if rows[i] is not None]
         if how == "many" and some and not any(callable(rows[i]) for i in some):
-            whose = {} if unit is None else {"person": [people[i] for i in some]}
-            stream.push_many(np.array([rows[i] for i in some]), **whose)
+            stream.push_many(np.array([rows[i] for i in some]), **_whose(subject, [people[i] for i in some]))
         else:
             for i in some:
-                row = rows[i](stream) if callable(rows[i]) else rows[i]
-                stream.push(row, **({} if unit is None else {"person": people[i]}))
+                stream.push(rows[i](stream) if callable(rows[i]) else rows[i], **_whose(subject, people[i]))
         if how == "resumed" and day == len(rows) // 4:
-            entry = sp.Stream(subject, key=stream.engine.randomness.key, **options)
-            restore(entry.engine, *_stored(stream), copied=False)
-            if unit is not None:
-                restore_people(entry.engine, *saved(stream.engine)["people"])
-            stream = entry
-    out += stream.tick(_START + timedelta(days=(len(rows) + 1) // 2)).releases
-    return [*out, stream]
+            stream = _resumed(stream, options)
+    return [*out, *stream.tick(end).releases, stream]
 
 
-def _stored(stream: sp.Stream) -> tuple[dict[str, Any], Release | None]:
-    """Return the state of a stream and its latest release, as a store writes and reads them."""
-    state, release = records.decode(records.encode(saved(stream.engine)["state"])), stream.release
+def _resumed(stream: sp.Stream, options: dict[str, Any]) -> sp.Stream:
+    """Continue a stream from its state and its latest release, as a store writes and reads them."""
+    kept, release = saved(stream.engine), stream.release
     if release is not None:
         ((_, data),) = records.release_records([release])
         (release,) = records.releases_of(data)
-    return state, release
+    entry = sp.Stream(stream.algorithm, key=stream.engine.randomness.key, **options)
+    restore(entry.engine, records.decode(records.encode(kept["state"])), release, copied=False)
+    if stream.algorithm.unit is not None:
+        restore_people(entry.engine, *kept["people"])
+    return entry
 
 
 def released(*steps: Any) -> list[Release]:
@@ -277,5 +274,4 @@ def released(*steps: Any) -> list[Release]:
 
 def feed_mechanism(subject: Mechanism, rows: list[Row], how: str) -> list[Any]:
     """Release a data set once; if its unit is a person, the first `HERS` rows are those of one."""
-    people = [*_HER_NAMES, *(f"person {i}" for i in range(HERS, len(rows)))][: len(rows)]
-    return [subject.release(np.array(rows), row_norm=1.0, person=... if subject.unit is None else people)]
+    return [subject.release(np.array(rows), row_norm=1.0, **_whose(subject, _people(len(rows))))]

@@ -72,14 +72,13 @@ def audit(
     case = _case(subject, rows, canaries)
     made = case.make()
     # A law is known only of noise that an outlet draws: the tape shows whether a foreign subject has any.
-    if made.guarantee.is_private:
-        through_outlets = type(made).__module__.startswith("streampca.")
-        if not through_outlets:
-            with Tape().recording() as tape:
-                case.feed(made, list(np.zeros((case.rows, case.d))), case.feeds[0])
-            through_outlets = any(note.exact is not None for note in tape.notes)
-        if through_outlets:
-            return _report([case], mode, false_alarm, seed)
+    through_outlets = made.guarantee.is_private and type(made).__module__.startswith("streampca.")
+    if made.guarantee.is_private and not through_outlets:
+        with Tape().recording() as tape:
+            case.feed(made, list(np.zeros((case.rows, case.d))), case.feeds[0])
+        through_outlets = any(note.exact is not None for note in tape.notes)
+    if through_outlets:
+        return _report([case], mode, false_alarm, seed)
     one, two = (case.both_rows(made)[0].copy() for _ in range(2))
     one[0], two[0] = next(iter(case.changes(made, case.d).values()))
     outside = audit_outside(made, (one, two), runs=_RUNS[mode], error=false_alarm, seed=seed)
@@ -132,25 +131,20 @@ def _case(subject: Algorithm | Mechanism, rows: FloatArray | int | None, canarie
     if plain is not None and plain.ndim != 2:
         raise BadParameterError("rows", plain, "an (n, d) array or a number of rows")
     case = {"feed": feed_stream, **needs_of(subject)}
-    pairs = [one if isinstance(one, tuple) else (np.zeros(np.size(one)), np.asarray(one, np.float64))
-             for one in canaries or ()]  # fmt: skip
-    d = plain.shape[1] if plain is not None else max(subject.n_components or 1, case["d"])
-    if pairs:
-        d = np.size(pairs[0][0])
-    count = rows if isinstance(rows, int) else case["rows"] if plain is None else plain.shape[0]
+    count, d = rows if isinstance(rows, int) else case["rows"], max(subject.n_components or 1, case["d"])
+    own: dict[str, Any] = {"name": type(subject).__name__}
+    if plain is not None:
+        (count, d), own["plain"] = plain.shape, plain
+    if canaries:
+        pairs = [one if isinstance(one, tuple) else (np.zeros(np.size(one)), np.asarray(one, np.float64))
+                 for one in canaries]  # fmt: skip
+        d, canary = np.size(pairs[0][0]), {f"canary {i}": pair for i, pair in enumerate(pairs, 1)}
+        own["changes"] = lambda made, d: canary
     check_count("rows", count)
-    if isinstance(subject, Algorithm):
-        horizon = subject.parameters().get("horizon")
-        if rows is None and horizon is not None:
-            count = min(count, horizon)
-        if horizon is not None:
-            subject = replace(subject, horizon=count)  # type: ignore[type-var]
+    if isinstance(subject, Algorithm) and (horizon := subject.parameters().get("horizon")) is not None:
+        count = min(count, horizon) if rows is None else count
+        subject = replace(subject, horizon=count)  # type: ignore[type-var]
     kept = set(case) - {"warmup"}
     if plain is not None or (d, count) != (case["d"], case["rows"]):  # arrays of the case have other rows
         kept &= {"feed", "feeds", "changes", "slack", "cost"}
-
-    own: dict[str, Any] = {"name": type(subject).__name__, "make": lambda: subject, "d": d, "rows": count}
-    if pairs:
-        canary = {f"canary {i}": pair for i, pair in enumerate(pairs, 1)}
-        own["changes"] = lambda made, d: canary
-    return Case(**{name: case[name] for name in kept} | own | ({} if plain is None else {"plain": plain}))
+    return Case(**{name: case[name] for name in kept} | own | {"make": lambda: subject, "d": d, "rows": count})

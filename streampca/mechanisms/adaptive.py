@@ -184,16 +184,14 @@ class AdaptiveCovariance(BudgetedMechanism):
         # Clipping comes after the map, so one row moves the matrix by at most 1 whatever the weights are.
         clipped = GramSum.of(onto_ball(rows * roots))
         noisy = unpack_entries(outlet.gram(kind, clipped, svec_size(d), std), d)
-        unmapped: FloatArray = noisy / (roots[:, None] * roots)
-        return unmapped
+        return np.asarray(noisy / (roots[:, None] * roots))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveLaplaceCovariance(Mechanism):
     """Gram matrix of rows clipped to an estimated norm, plus the noise of `MatrixLaplaceCovariance`: pure epsilon.
 
-    A part of epsilon is spent on the lengths of the rows. They are then clipped to a radius rho, which multiplies the
-    noise by rho**2.
+    A part of epsilon is spent on the lengths of the rows. Clipping them to a radius rho multiplies the noise by rho**2.
 
     Parameters
     ----------
@@ -217,8 +215,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
        `MatrixLaplaceCovariance` [.89, or .97 without 2].
 
     If 1 gives rho = 1, there is no 2. Below 500 / epsilon rows, a public number, there is only 3, with all of epsilon.
-    Under replace the sensitivities are 2 in 1 and 1 in 2, and the noise in 3 is that for replace. All else is
-    post-processing.
+    Under replace the sensitivities are 2 in 1 and 1 in 2, and 3 has the noise for replace. All else is post-processing.
 
     *rho, error bars and details*: as in `AdaptiveCovariance`, without maps. Long rows with about 40 / epsilon of
     energy, or less, may stay hidden, and are then clipped: do not use it where a few rows matter most.
@@ -237,16 +234,14 @@ class AdaptiveLaplaceCovariance(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         # A row changes one count of the histogram, under replace two, and the lost energy.
-        counts, share = 2 if self.adjacency == "replace" else 1, PURE_NORMS_SHARE + PURE_LOST_SHARE
+        counts, left = 2 if self.adjacency == "replace" else 1, self._left
+        vars(self).update(
+            floating_delta=laplace_delta(counts + 1, (PURE_NORMS_SHARE + PURE_LOST_SHARE) * left),
+            norms_scale=counts / (PURE_NORMS_SHARE * left), lost_scale=1.0 / (PURE_LOST_SHARE * left),
+        )  # fmt: skip
         if self.center:
-            object.__setattr__(
-                self, "theorem", f"{self.theorem}, of rows about a mean released before by the K-norm mechanism"
-            )
-            object.__setattr__(self, "citation", f"{self.citation}; Hardt, Talwar, STOC 2010")
-        left = self._left
-        object.__setattr__(self, "floating_delta", laplace_delta(counts + 1, share * left))
-        object.__setattr__(self, "norms_scale", counts / (PURE_NORMS_SHARE * left))
-        object.__setattr__(self, "lost_scale", 1.0 / (PURE_LOST_SHARE * left))
+            theorem = f"{self.theorem}, of rows about a mean released before by the K-norm mechanism"
+            vars(self).update(theorem=theorem, citation=f"{self.citation}; Hardt, Talwar, STOC 2010")
 
     @property
     def _left(self) -> float:
@@ -261,9 +256,8 @@ class AdaptiveLaplaceCovariance(Mechanism):
     def on_gram(self, stages: int) -> MatrixLaplaceCovariance:
         """Return the mechanism for the Gram matrix of the clipped rows over rho, after 0, 1 or 2 earlier releases."""
         share = 1.0 - (0.0, PURE_NORMS_SHARE, PURE_NORMS_SHARE + PURE_LOST_SHARE)[stages]
-        return MatrixLaplaceCovariance(
-            n_components=self.n_components, epsilon=share * self._left, adjacency=self.adjacency
-        )
+        epsilon = share * self._left
+        return MatrixLaplaceCovariance(n_components=self.n_components, epsilon=epsilon, adjacency=self.adjacency)
 
     def noise_law(self, n_features: int) -> NoiseLaw:
         # Given the estimate of the norms, the noise is matrix Laplace noise; its scale is stated by the release.
@@ -288,15 +282,14 @@ class AdaptiveLaplaceCovariance(Mechanism):
         # The number of rows is public, so a rule may depend on it.
         if n_rows * self.epsilon >= _FEWEST:
             scales = {"norms": self.norms_scale, "lost": self.lost_scale}
-            norms_std, lost_std = (math.sqrt(2.0) * scale for scale in scales.values())
+            stds = {kind: math.sqrt(2.0) * scale for kind, scale in scales.items()}
             noise_norm = self.on_gram(2).spectral_error(d)
 
             def release(kind: str, values: FloatArray) -> FloatArray:
                 scale, exact = scales[kind], LatticeSum(values, maps.GRID)
-                std = math.sqrt(2.0) * scale
-                return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), std)
+                return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), stds[kind])
 
-            estimate = maps.NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm, count)
+            estimate = maps.NormEstimate.of(rows, release, stds["norms"], stds["lost"], noise_norm, noise_norm, count)
             stages = 2 if estimate.has_lost_energy else 1
         radius = estimate.radius
         matrix = self.on_gram(stages)
@@ -304,8 +297,8 @@ class AdaptiveLaplaceCovariance(Mechanism):
         packed = outlet.release("gram", clipped, lambda draws: matrix.noise(d, draws), matrix.noise_std(d))
         # The noise of the mechanism is for rows of norm 1; dividing rows by rho multiplies it by rho**2 afterwards.
         packed = coarsen(radius**2 * packed, radius**2 * matrix.noise_std(d))
-        details = {"mechanism": type(self).__name__, **estimate.details, "clip_radius": radius}
-        details["noise_scale"] = radius**2 * matrix.scale(d)
+        scale = radius**2 * matrix.scale(d)
+        details = {"mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "noise_scale": scale}
         fields: dict[str, Any] = {"packed_gram": packed, "details": details}
         if about is not None:
             # Entries of matrix Laplace noise have the variances of Gaussian noise: half as large off the diagonal.

@@ -35,8 +35,7 @@ class Mechanism(Configuration):
     """One private release of one data set.
 
     A concrete mechanism is a frozen dataclass of public parameters (keywords) that provides the ``theorem`` and the
-    ``citation`` of its `guarantee`, `constants` and `released`. A parameter outside its domain raises
-    `UsageError`.
+    ``citation`` of its `guarantee`, `constants` and `released`.
     """
 
     scope = "one release of one data set"

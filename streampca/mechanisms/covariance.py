@@ -150,19 +150,13 @@ class PureCovariance(CovarianceMechanism):
 class MatrixLaplaceCovariance(PureCovariance):
     """Gram matrix plus the difference of two Wishart matrices: pure epsilon, the least noise at delta 0.
 
-    Parameters
-    ----------
-    n_components, epsilon, adjacency : see `Mechanism`.
-
     Notes
     -----
-    *Guarantee.* The whole matrix is released: (epsilon, 0)-DP per row. ``N = W1 - W2`` with W1, W2 iid ``Wis_d(d + 1, c
-    I)`` has density proportional to ``exp(-tr N / 2c)`` times the integral of ``exp(-tr B / c)`` over all ``B >= 0``
-    with ``B >= -N``. Adding a PSD ``D`` to N enlarges that domain, so ``f(N + D) >= exp(-tr D / 2c) f(N)``; since
-    ``f(N) = f(-N)`` also ``f(N) >= exp(-tr D / 2c) f(N + D)``. A row adds a PSD matrix of trace at most 1, so c = 1/(2
-    epsilon) gives exactly (epsilon, 0)-DP under zero-out. Replacing one is two such steps: c = 1/epsilon (for d = 1
-    they cannot both be full, and c = 1/(2 epsilon) stays). For d = 1 the noise is Laplace(1/epsilon).
-    (The printed noise of JXZ16, one Wishart matrix, is not (epsilon, 0)-DP.)
+    *Guarantee.* The whole matrix is released: (epsilon, 0)-DP per row. The density of ``N = W1 - W2``, with W1, W2 iid
+    ``Wis_d(d + 1, c I)``, changes by a factor of at most ``exp(tr D / 2c)`` where a PSD ``D`` is added. A row adds a D
+    of trace at most 1: c = 1/(2 epsilon) gives exactly (epsilon, 0)-DP under zero-out. Replacing one is two such steps:
+    c = 1/epsilon (for d = 1 they cannot both be full, and c = 1/(2 epsilon) stays). For d = 1 the noise is
+    Laplace(1/epsilon). Proof, and why the noise of JXZ16 is not pure: ``docs/theory/jxz16.md``.
     """
 
     theorem = "matrix-variate Laplace mechanism: log-density changes by at most the trace norm over 2c"

@@ -42,8 +42,7 @@ class ExactSubspace(SubspaceFinder):
     n_components : k, or None to find it.
     epsilon, delta, adjacency : see `Mechanism`.
     max_components : largest k to look for when n_components is None.
-    block_rows : rows in a voting block; None for max k. Larger blocks help when rows often coincide or lie in smaller
-        subspaces.
+    block_rows : rows in a voting block; None for max k. More help where rows often coincide or span fewer dimensions.
 
     Notes
     -----
@@ -53,14 +52,10 @@ class ExactSubspace(SubspaceFinder):
     nothing changes.
 
     *Guarantee.* (epsilon, delta)-DP per row. Blocks of consecutive rows vote for the span of their rows. A row is in
-    one block, independently of its value, so one block's vote moves (under zero-out too) and two counts change by 1.
-    Each gets its own TLap(1, epsilon/2, delta/2), bounded by A, and the most popular span above 1 + A is released: a
-    span of one vote never. A span with more than 1 + 2 A votes passes for certain, and wins for certain if all others
-    have 2 A fewer. The printed algorithm, a noisy maximum over all spans of k rows, is not private:
+    one block, so one vote moves (under zero-out too) and two counts change by 1. Each gets TLap(1, epsilon/2, delta/2),
+    bounded by A, and the most popular span above 1 + A is released: a span of one vote never. The basis is a function
+    of the subspace only; the running time depends on the rows. Proof, and why the printed algorithm is not private:
     ``docs/theory/ss21.md``.
-
-    The basis is a function of the subspace only, through its reduced row echelon form. The running time is not covered:
-    it depends on the rows.
     """
 
     noise: TruncatedLaplace = field(init=False, repr=False, compare=False)  # of each span's votes
@@ -110,13 +105,11 @@ class ExactSubspace(SubspaceFinder):
 class TruncatedLaplace:
     """TLap(1, epsilon, delta): (epsilon, delta)-DP noise of bounded support for a count, delta in (0, 0.5).
 
-    The density is proportional to ``exp(-|x| epsilon)`` on ``|x| <= bound = ln(1 + (e**epsilon - 1) / (2 delta)) /
-    epsilon``.
+    The density is proportional to ``exp(-|x| epsilon)`` up to ``|x| = ln(1 + (e**epsilon - 1) / (2 delta)) / epsilon``.
 
     *Theorem.* Added to a number that a neighbor changes by at most 1 it is (epsilon, delta)-DP, and no smaller delta
     holds: the ratio of densities is at most e**epsilon where both are positive, and the mass beyond the shifted support
-    is ``(e**epsilon - 1) / (2 (e**(epsilon bound) - 1)) = delta`` (Geng, Ding, Guo and Kumar 2020, Theorem 1; Singhal
-    and Steinke 2021).
+    is ``(e**epsilon - 1) / (2 (e**(epsilon bound) - 1)) = delta`` (Geng, Ding, Guo and Kumar 2020, Theorem 1).
     """
 
     epsilon: float

@@ -57,8 +57,8 @@ class Norms(NamedTuple):
                 break
         if counts[real].sum() < 0.4 * n_rows:
             return None
-        upper: FloatArray = np.exp2(-(width / _PER_OCTAVE) * np.flatnonzero(real))
-        return cls(upper, counts[real], width / _PER_OCTAVE)
+        octaves = width / _PER_OCTAVE
+        return cls(np.exp2(-octaves * np.flatnonzero(real)), counts[real], octaves)
 
     @property
     def median(self) -> float:
@@ -76,15 +76,6 @@ class Norms(NamedTuple):
         spread = std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(lost))
         return float(self.counts @ lost), spread
 
-    def best_radius(self, noise_norm: float) -> float:
-        """Return the radius from the median on with the least lost energy plus norm of the noise.
-
-        ``noise_norm`` is the spectral norm of the noise in the Gram matrix of rows in the unit ball.
-        """
-        edges = self.upper[self.upper >= self.median]
-        costs = [self.lost_energy(edge)[0] + edge**2 * noise_norm for edge in edges]
-        return float(edges[int(np.argmin(costs))])
-
     def quantiles(self, count: int) -> FloatArray:
         """Return the norms of ``count`` rows, descending."""
         ends = np.concatenate(([0.0], np.cumsum(self.counts)))
@@ -92,8 +83,7 @@ class Norms(NamedTuple):
         places = (np.arange(count) + 0.5) * (ends[-1] / count)
         bins = np.searchsorted(ends, places, side="right") - 1
         inside = (places - ends[bins]) / self.counts[bins]
-        norms: FloatArray = 2.0 ** (logs[bins] - inside * self.octaves)
-        return norms
+        return np.asarray(2.0 ** (logs[bins] - inside * self.octaves))
 
 
 def norm_counts(rows: FloatArray) -> FloatArray:
@@ -133,9 +123,14 @@ class NormEstimate(NamedTuple):
         to norm 1, and ``noise_norm`` that without clipping. ``n_rows`` is the number of rows, public or released.
         """
         norms = Norms.read(release("norms", norm_counts(rows)), norms_std, n_rows)
-        radius = 1.0 if norms is None else norms.best_radius(clipped_norm)
         details: dict[str, Any] = {"rows": len(rows), "lost_energy": 0.0}
-        if norms is None or radius == 1.0:
+        if norms is None:
+            return cls(norms, 1.0, 0.0, details)
+        # The radius from the median on with the least lost energy plus norm of the noise.
+        edges = norms.upper[norms.upper >= norms.median]
+        costs = [norms.lost_energy(edge)[0] + edge**2 * clipped_norm for edge in edges]
+        radius = float(edges[int(np.argmin(costs))])
+        if radius == 1.0:
             return cls(norms, radius, 0.0, details)
         lost = float(release("lost", lost_energy(rows, radius))[0])
         details |= {"lost_energy": lost, "lost_energy_std": lost_std, "lost_energy_radius": radius}
@@ -238,8 +233,7 @@ class Model:
         """Return the share of each direction's energy that remains after a map and clipping, (d,)."""
         squares = self._rows**2
         part = np.minimum(1.0, 1.0 / np.maximum(squares @ weights, 1e-300))
-        kept: FloatArray = (part @ squares) / squares.sum(axis=0)
-        return kept
+        return np.asarray((part @ squares) / squares.sum(axis=0))
 
     def _kept_if_long(self, weights: FloatArray, kept: FloatArray) -> FloatArray:
         """Return the least share if the longest rows may hold the first k directions; hidden rows have norm 1."""
@@ -269,8 +263,7 @@ class Model:
         shapes: list[tuple[str, FloatArray]] = []
         if q == k:
             shapes += [("power 1/4", xi**-0.25), ("power 1/2", xi**-0.5)]
-        blocks = (0.5, 0.3, 0.15) if q == k else (0.3, 0.15, 0.08)
-        for share in blocks:
+        for share in (0.5, 0.3, 0.15) if q == k else (0.3, 0.15, 0.08):
             shapes.append((f"two blocks {share}", _blocks(np.ones(d), xi, q, share)))
             if q == k:
                 shapes.append((f"quarter blocks {share}", _blocks(xi**-0.5, xi, q, share)))
@@ -358,17 +351,13 @@ def combined_std(second_std: FloatArray, first_std: float, factor: float) -> Flo
     """Return the standard deviations of the noise in `combined`, in the form of `entry_std`."""
     if factor == 0.0:
         return second_std
-    scaled: FloatArray = second_std * (factor * first_std) / np.hypot(second_std, factor * first_std)
-    return scaled
+    return np.asarray(second_std * (factor * first_std) / np.hypot(second_std, factor * first_std))
 
 
 def _blocks(shape: FloatArray, spectrum: FloatArray, q: int, share: float) -> FloatArray:
     """Return a shape whose first q directions hold that share of the mapped energy."""
     energy = shape * spectrum
-    scaled = shape.copy()
-    scaled[:q] *= share / energy[:q].sum()
-    scaled[q:] *= (1.0 - share) / energy[q:].sum()
-    return scaled
+    return np.append(shape[:q] * (share / energy[:q].sum()), shape[q:] * ((1.0 - share) / energy[q:].sum()))
 
 
 @lru_cache(maxsize=16)

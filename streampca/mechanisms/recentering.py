@@ -77,8 +77,7 @@ def ball_noise(size: int, draws: Draws) -> FloatArray:
     # The direction is uniform, and the length Gamma(size): half a chi-square of 2 size degrees of freedom.
     normals = draws.normal(3 * size)
     squares = np.add.accumulate(normals[size:] ** 2)[-1], np.add.accumulate(normals[:size] ** 2)[-1]
-    noise: FloatArray = normals[:size] * (0.5 * squares[0] / math.sqrt(squares[1]))
-    return noise
+    return np.asarray(normals[:size] * (0.5 * squares[0] / math.sqrt(squares[1])))
 
 
 class Recentering(NamedTuple):

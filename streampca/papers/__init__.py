@@ -13,11 +13,10 @@
 """
 
 from streampca.papers.approximate_subspace import ApproximateSubspace
+from streampca.papers.covariance import LaplaceCovariance, WishartCovariance
 from streampca.papers.doubling import DoublingFPL
-from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.papers.wishart import WishartCovariance
 
 __all__ = [
     "ApproximateSubspace", "DoublingFPL", "LaplaceCovariance", "PerturbedLeader", "SubspacePerturbation",

@@ -139,12 +139,9 @@ def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
     # Powers of two change no direction, and keep squares of tiny or huge numbers from underflow and overflow.
     peaks = np.abs(blocks).max(axis=(1, 2), initial=0.0)
     scaled = np.ldexp(blocks, -np.frexp(peaks)[1][:, None, None])
-    try:
-        singular, directions = np.linalg.svd(scaled, full_matrices=False)[1:]
-    except np.linalg.LinAlgError:
-        shape = min(blocks.shape[1:]), blocks.shape[2]
-        singular, directions = np.ones((len(blocks), shape[0])), np.tile(np.eye(*shape), (len(blocks), 1, 1))
-        for j, block in enumerate(scaled):
-            with suppress(np.linalg.LinAlgError):
-                singular[j], directions[j] = np.linalg.svd(block, full_matrices=False)[1:]
+    shape = min(blocks.shape[1:]), blocks.shape[2]
+    singular, directions = np.ones((len(blocks), shape[0])), np.tile(np.eye(*shape), (len(blocks), 1, 1))
+    for j, block in enumerate(scaled):
+        with suppress(np.linalg.LinAlgError):
+            singular[j], directions[j] = np.linalg.svd(block, full_matrices=False)[1:]
     return singular, directions

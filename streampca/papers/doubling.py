@@ -112,19 +112,14 @@ class DoublingProcessor(LeaderProcessor, of=DoublingFPL):
         return self.after(t, outlet.chain, gram=gram, noise=noise).next_epoch(own, packed, std), release
 
     def next_epoch(self, own: FloatArray, released: FloatArray, std: float) -> DoublingProcessor:
-        """Return the processor, in the next epoch if the epoch's own release passes the guess of OPT.
-
-        ``released`` and ``std`` are of all epochs so far.
-        """
+        """Return the processor, in the next epoch if ``own``, released of this one, passes the guess of OPT."""
         t, d, doubling = self.t, self.n_features, self.doubling
         leaves = self.algorithm.leaves(self.algorithm.horizon - t)
         if leaves == 0 or not doubling.passed(own, self.noise.n):
             return self
         following = doubling.restarted(t, leaves, released, std)
-        return self.after(
-            t, self.chain, gram=GramSum(d), past=self.past.add_high_low(*self.gram.high_low()), doubling=following,
-            noise=following.mechanism.start(svec_size(d)),
-        )  # fmt: skip
+        noise = following.mechanism.start(svec_size(d))
+        return self.after(t, self.chain, gram=GramSum(d), past=self.curator_gram(), doubling=following, noise=noise)
 
     def curator_gram(self) -> GramSum:
         return self.past.add_high_low(*self.gram.high_low())

@@ -32,8 +32,7 @@ class SubspacePerturbation(BudgetedMechanism):
 
     The gap between eigenvalues k and k + 1 is measured privately. If noise on the projector is predicted to lose less
     captured variance, the projector is released, otherwise the Gram matrix with Gaussian noise, for the same budget.
-    ``release.details`` give ``"released"``, ``"projector"`` or ``"gram"``, and the measured ``"gap"`` in units of
-    row_norm**2.
+    ``release.details`` give ``"released"``, ``"projector"`` or ``"gram"``, and the measured ``"gap"`` over row_norm**2.
 
     Parameters
     ----------
@@ -43,23 +42,18 @@ class SubspacePerturbation(BudgetedMechanism):
     Notes
     -----
     *Guarantee.* The release includes the measured gap: (epsilon, delta)-DP per row, mu-GDP with
-    ``mu**2 = mu1**2 + mu2**2``, plus ``delta1``.
-
-    1. A row moves the gap by at most 1 (zero-out; 2 under replace), by Weyl, so ``gap + N(0, 1 / mu1**2)`` is mu1-GDP.
-       Less ``z / mu1``, z the upper delta1-quantile, it is a g that exceeds the gap with probability delta1.
-    2. Along ``G + s a a^T`` the projector moves at Frobenius speed at most
-       ``sqrt(2) |P a| |(1 - P) a| / gap <= 1 / (sqrt(2) gap)`` and the gap falls at speed at most 1. So, where g does
-       not exceed the gap, the row moves the projector by at most ``ln(g / (g - 1)) / sqrt(2)``, and svec-GOE noise of
-       that over mu2 is mu2-GDP (replace: ``ln(g / (g - 2)) / sqrt(2)``).
-    3. If g <= 2 (4 under replace), or the projector is predicted to lose more, the mu2-GDP Gaussian mechanism runs
-       instead. Given g, one branch runs, so the two compose with step 1.
+    ``mu**2 = mu1**2 + mu2**2``, plus ``delta1``. The gap plus ``N(0, 1 / mu1**2)`` less ``z / mu1``, z the upper
+    delta1-quantile, is a g that exceeds the gap with probability delta1 (twice the noise under replace). Where it does
+    not, a row moves the projector by at most ``ln(g / (g - 1)) / sqrt(2)`` (replace: g - 2), which svec-GOE noise
+    hides. If g <= 2 (replace: 4), or the projector is predicted to lose more, the mu2-GDP Gaussian mechanism runs
+    instead. Proof, and why the printed algorithm has no guarantee: ``docs/theory/dttz14.md``.
 
     *Prediction.* To first order, with svec-GOE noise of sd s_P on the projector or s_G on the Gram matrix, the released
     subspace loses ``s_P**2 sum(D) / 2`` or ``s_G**2 sum(1 / D) / 2`` of captured variance, over the k (d - k)
     differences D between the first k and the other eigenvalues. The mean of D is at most n / k, and by Jensen's
     inequality that of 1 / D at least k / n. So for any spectrum the projector loses no more if ``s_P n / k <= s_G``.
     Under zero-out that needs a gap of about ``n / (sqrt(2) k)``, nearly all rows of full norm in k directions of equal
-    weight; under replace it hardly ever holds. The printed algorithm has no guarantee (``docs/theory/dttz14.md``).
+    weight; under replace it hardly ever holds.
     """
 
     is_gaussian = True

@@ -23,8 +23,8 @@ from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.planning.curve import Curve
 from streampca.planning.question import Question
 from streampca.privacy.randomness import Randomness
-from streampca.processors.ascent import orthonormalise, random_basis
 from streampca.processors.dp_pca import DPPCA
+from streampca.processors.oja import orthonormalise, random_basis
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja, PrivateStepSizes
 from streampca.processors.private_sketch import EXACT_ROWS, PrivateSketch, spiked

@@ -302,5 +302,4 @@ class LatticeGram:
         low = low + noise
         high = high + (low >> UNIT_BITS)
         low &= (1 << UNIT_BITS) - 1
-        total: FloatArray = high + low * 2.0**-UNIT_BITS
-        return total
+        return np.asarray(high + low * 2.0**-UNIT_BITS)

@@ -14,8 +14,7 @@ released before, whatever the hash does.
 
 *Two continuations of one run* (a fork, a copy, a restored store, another run under one key) have different fresh bytes,
 so their noise is independent: they cost as much as two runs. Where the fresh bytes are equal too (a seed, a cloned
-virtual machine), different rows still give independent noise, by the hash; equal noise then reveals whether and from
-which row on two histories differ.
+virtual machine), different rows still give independent noise, by the hash; equal noise reveals from where they differ.
 
 *Replay.* The fresh bytes are stored with their rows, and passed as ``recorded``: the same rows then give the same bits.
 """

@@ -107,8 +107,7 @@ class Randomness:
     Parameters
     ----------
     key : 32 secret bytes; None draws them from `secrets`. A reader of the key can subtract the noise of its runs: it is
-        as secret as the rows. A key does not reproduce a run, since every vector of noise also depends on 16 fresh
-        bytes from the system.
+        as secret as the rows. It does not reproduce a run: noise also depends on 16 fresh bytes from the system.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -191,9 +190,8 @@ class Draws:
     def laplace(self, count: int) -> FloatArray:
         """Return ``count`` independent Laplace variables of scale 1.
 
-        Logarithms of the 2**53 numbers of `uniform`, so they end at 37.4. Released on the grid of `lattice.coarsen`,
-        the probability of each cell is off by up to 2**-54: pure epsilon holds up to the delta of
-        `guarantee.laplace_delta`.
+        Logarithms of the 2**53 numbers of `uniform`, so they end at 37.4. On the grid of `lattice.coarsen`, each cell's
+        probability is off by up to 2**-54: pure epsilon holds up to the delta of `guarantee.laplace_delta`.
         """
         # The last bit is the sign. It is not among the 53 leading bits, which make the magnitude.
         words = self.words(count)

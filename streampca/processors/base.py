@@ -154,8 +154,7 @@ class Algorithm(Configuration):
 
     def products(self, inputs: IntArray, n: int) -> FloatArray:
         """Return `MatrixFactorization.products` of all releases. The default is that of inputs without common noise."""
-        same: FloatArray = (inputs == n).astype(np.float64)
-        return same
+        return np.asarray(inputs == n, dtype=np.float64)
 
     def budgets(self, key: bytes) -> Budgets | None:
         """Return the budgets of the people of a stream, before its first row; None if the unit is a row."""
@@ -180,14 +179,9 @@ class Algorithm(Configuration):
         return self
 
     def start(
-        self,
-        n_features: int,
-        randomness: Randomness | None = None,
-        setting: Setting | None = None,
-        *,
-        start: bytes | None = None,
-        snapshot: Mapping[str, Any] | None = None,
-    ) -> Processor:
+        self, n_features: int, randomness: Randomness | None = None, setting: Setting | None = None, *,
+        start: bytes | None = None, snapshot: Mapping[str, Any] | None = None,
+    ) -> Processor:  # fmt: skip
         """Create a processor before its first row, or restore one from a snapshot.
 
         ``n_features`` is the length of the admitted rows, with the constant if ``center``. ``start`` are 16 bytes that
@@ -327,12 +321,10 @@ class Processor(State, ABC):
             raise BadParameterError("rows", rows, f"(n, {width}) with n >= 1")
         self.check_room(rows.shape[0])
         # The noise is calibrated for the constant of a centered row, so it is checked to the bit.
-        center, vectors = self.algorithm.center, rows[:, : self.n_features]
-        cells = rows[:, self.n_features :]
-        counted = bool(((cells == 0.0) | (cells == 1.0)).all())
-        if not (counted and is_admitted(vectors[:, :-1] if center else vectors)) or (
-            center and not are_present(vectors)
-        ):
+        vectors, cells = rows[:, : self.n_features], rows[:, self.n_features :]
+        center = self.algorithm.center
+        admitted = is_admitted(vectors[:, :-1]) and are_present(vectors) if center else is_admitted(vectors)
+        if not (admitted and ((cells == 0.0) | (cells == 1.0)).all()):
             raise BadRowError(None, "a row outside the unit ball or off the lattice. Use Stream or lattice.onto_ball")
         return self.step(rows, outlet or self.outlet())
 

@@ -108,17 +108,12 @@ class LeaderProcessor(Processor):
         spectra = self.spectra[: np.searchsorted(self.spectra[:, 0], played, side="right")]
         if not len(spectra):
             return bound
-        stds = np.append(_stds_at_ends(algorithm, len(spectra)), algorithm.std(played))
+        left_out = np.append(spectra[1:, 3], _spectrum(self.gram, algorithm.n_components)[2])
         batched = batched_leader_regret(
-            ends=np.append(spectra[:, 0], played),
-            opts=spectra[:, 1],
-            last_kept=spectra[:, 2],
-            first_left_out=np.append(spectra[1:, 3], _spectrum(self.gram, algorithm.n_components)[2]),
-            stds=stds,
-            n_features=self.n_features,
-            n_components=algorithm.n_components,
-            rows_per_release=algorithm.every,
-        )
+            ends=np.append(spectra[:, 0], played), opts=spectra[:, 1], last_kept=spectra[:, 2],
+            first_left_out=left_out, stds=np.append(_stds_at_ends(algorithm, len(spectra)), algorithm.std(played)),
+            n_features=self.n_features, n_components=algorithm.n_components, rows_per_release=algorithm.every,
+        )  # fmt: skip
         return min(bound, batched)
 
 
@@ -148,15 +143,10 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
     # All panels but the last are those of earlier rows, and their share of the sum is cached.
     instable, variation = _full_panels(algorithm, past)
     return perturbed_leader_regret(
-        opt,
-        stds=np.array([min(before, last) if past else last]),
-        counts=np.array([float(played - end)]),
-        variation=variation + abs(last - before),
-        n_features=n_features,
-        n_components=algorithm.n_components,
-        rows_per_release=algorithm.every,
-        settled=instable,
-    )
+        opt, stds=np.array([min(before, last) if past else last]), counts=np.array([float(played - end)]),
+        variation=variation + abs(last - before), n_features=n_features, n_components=algorithm.n_components,
+        rows_per_release=algorithm.every, settled=instable,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=64)

@@ -1,18 +1,18 @@
-"""Private follow-the-perturbed-leader: Algorithm 4 of DTTZ14, with less noise."""
+"""Private follow-the-perturbed-leader: Algorithm 4 of DTTZ14, with less noise; and the private sum of its rewards."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streampca.errors import UsageError
 from streampca.linalg.centering import JOINT_FACTOR
 from streampca.linalg.counts import check_strategy
-from streampca.linalg.lattice import GramSum
+from streampca.linalg.lattice import GramSum, grid_bits
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import DMRST22
@@ -22,12 +22,11 @@ from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.unit import Person
 from streampca.processors.base import RELEASE_EVERY, REWARD_WEIGHT, Processor
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, with_spectrum
-from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Reading, Smoothed, Solver
 from streampca.release.release import Release
-from streampca.release.scoring import Scoring
+from streampca.release.scoring import Scoring, score
 from streampca.release.terms import Terms, gram_fields
-from streampca.state import fields_of
+from streampca.state import State, fields_of
 
 RUNNING_GRAMS = "Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
 
@@ -63,8 +62,7 @@ class PrivateFPL(Leader):
         form of the papers, the first component of rows far from 0 is close to the direction of their mean. None means
         True, but False with ``publish_regret``.
     unit : a `Person`, or the name of its column, to protect all rows of a person together, which count with weights
-        (`streampca.rows.people`). The noise is that for single rows, times the budget of the `Person`. None protects
-        one row.
+        (`streampca.rows.people`). The noise is that for single rows (None), times the budget of the `Person`.
 
     Notes
     -----
@@ -74,13 +72,12 @@ class PrivateFPL(Leader):
     (epsilon, delta). Subspaces and eigenvalues are post-processing.
 
     With ``publish_regret`` the inputs are pairs (svec(a a^T), c r), where r is the reward of the row on the scoring
-    subspace and c = 1/2. Their sensitivity is sqrt(1 + c**2) or sqrt(2 + c**2) (`processors.rewards`), and `noise_std`
+    subspace and c = 1/2. Their sensitivity is sqrt(1 + c**2) or sqrt(2 + c**2) (`joint_sensitivity`), and `noise_std`
     includes it. With ``center`` they are svec(b b^T) for b = (a, c), c**2 = 1/8, and 0 for an absent row: of
     sensitivity 1.125 or 1.125 sqrt(2) (proof in `linalg.centering`). The matrix about the mean is post-processing. The
     guarantee of people uses only these norms.
 
-    *Differences from the paper.* The tree of DTTZ14 calibrated exactly in svec coordinates has about 50 times less
-    noise. The extra noise of Algorithm 4, line 6 only evens out the tree's standard deviation and is omitted.
+    *Differences from the paper*: ``docs/theory/dttz14.md``.
     """
 
     n_components: int
@@ -116,8 +113,14 @@ class PrivateFPL(Leader):
         inputs = "periods" if self.has_calendar else "rows"
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} {inputs}"
         sensitivity = self.unit_sensitivity
-        if self.publish_regret:
-            sensitivity = joint_sensitivity(sensitivity) if self.unit is None else self._of_person(self.unit)
+        if self.publish_regret and self.unit is None:
+            sensitivity = joint_sensitivity(sensitivity)
+        elif self.publish_regret and self.unit is not None:
+            # That of matrices and rewards together to all rows of a person (`rows.people`). Two persons' effects have
+            # no negative product, except that of rewards about a mean.
+            sensitivity = self.unit.budget * math.hypot(JOINT_FACTOR if self.center else 1.0, REWARD_WEIGHT)
+            if self.adjacency == "replace":
+                sensitivity *= 2.0 if self.center else math.sqrt(2.0)
         vars(self).update({
             # Rewards are rounded row by row, and rows of people are weighted, so a sum over a block is not enough.
             "absorbs_grams": not self.publish_regret and self.unit is None and not self.counts_cells,
@@ -132,12 +135,6 @@ class PrivateFPL(Leader):
             "theorem": RUNNING_GRAMS + self.noise.remark,
             "citation": f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
         })  # fmt: skip
-
-    def _of_person(self, unit: Person) -> float:
-        """Return the sensitivity of matrices and rewards together to all rows of a person (`rows.people`)."""
-        whole = unit.budget * math.hypot(JOINT_FACTOR if self.center else 1.0, REWARD_WEIGHT)
-        # Two persons' effects have no negative product, except that of rewards about a mean.
-        return whole if self.adjacency == "zero-out" else whole * (2.0 if self.center else math.sqrt(2.0))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         return self.mechanism.constants()
@@ -215,3 +212,83 @@ class FPLProcessor(LeaderProcessor, of=PrivateFPL):
         reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * self.n_features), plain=plain)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)
         return reading, release
+
+
+#: Rewards are summed in units of 2**-30.
+_BITS, _UNITS = 30, 2.0**30
+
+
+def joint_sensitivity(gram_sensitivity: float) -> float:
+    """Sensitivity to one row of the pair (sums of sensitivity ``gram_sensitivity``, c times the sum of scaled rewards).
+
+    Scaled rewards (`reward_scale`) move by at most 1, so they add at most ``c**2`` to the square. Without centering
+    both bounds are attained: sqrt(1 + c**2) under zero-out by a unit row in the scoring subspace, sqrt(2 + c**2) under
+    replace by such a row against one orthogonal to it.
+    """
+    return math.hypot(gram_sensitivity, REWARD_WEIGHT)
+
+
+def reward_scale(*, center: bool, replace: bool) -> int:
+    """Sensitivity of the sum of rewards to one row, rounded up.
+
+    A reward about 0 is between 0 and 1. In a centered stream, with m the mean that scores and u its part across the
+    subspace, it is ``||V^T a||**2 + 2 u . a - ||u||**2``, from ``-3`` (a = -u, of length 1) to 1 for rows of the unit
+    ball, and 0 for an absent row. So it moves by at most 3 under zero-out, and by 4 under replace.
+    """
+    return 1 if not center else 4 if replace else 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RewardSum(State):
+    """The exact sum of rewards on the released subspaces: an immutable value. Curator only.
+
+    *Guarantee.* A reward is a function of its row and of earlier releases. The prefix-sum mechanism of sensitivity
+    `joint_sensitivity` runs on (svec(a a^T), c r). Its inputs then depend on earlier outputs, which its theorem allows
+    (`matrix_factorization.base`), so Gram matrices and rewards together are mu-GDP, and the sum of rewards carries
+    noise of standard deviation ``std / c``, independent of that of the Gram matrix.
+    """
+
+    kept = ("total", "scoring")
+
+    total: int  # of rewards over ``scale``, in units of 2**-30
+    scoring: Scoring  # the subspace, and the mean if centered, that score the next row
+    scale: int = 1  # `reward_scale`
+
+    def add(self, rows: FloatArray) -> RewardSum:
+        """Add the rewards of rows on the scoring subspace."""
+        scoring, scale = self.scoring, self.scale
+        # Privacy: rounding errors must not exceed the range that `reward_scale` bounds. The sum in integers is exact.
+        least = -1.0 if scoring.linear is None else -3.0
+        scores = np.clip(score(rows, scoring), least, 1.0) / scale
+        units = np.rint(scores * _UNITS).astype(np.int64)
+        return RewardSum(self.total + int(units.sum()), scoring, scale)
+
+    def noisy(self, noise: float, std: float) -> dict[str, float]:
+        """Return the noisy sum of rewards and the std of its noise, in units of row_norm**2. Publishable.
+
+        ``noise`` is the last coordinate of the joint noise, of standard deviation ``std``. The sum is rounded to a
+        power of two near 2**-20 of the standard deviation of its own noise.
+        """
+        factor = self.scale / REWARD_WEIGHT
+        own = std * factor
+        total = self.total * self.scale + round(noise * factor * _UNITS)
+        # Low bits of the sum are dropped: floats of the noise are finer than its law, and would show exact digits.
+        dropped = max(0, grid_bits(own) + _BITS)
+        total = (total + (1 << dropped >> 1)) >> dropped << dropped
+        return {"sum": total / _UNITS, "std": own}
+
+
+class GramWithRewards(NamedTuple):
+    """A Gram matrix and the sum of rewards, released together by one vector of noise."""
+
+    gram: GramSum
+    rewards: RewardSum
+
+    @property
+    def hidden(self) -> tuple[Any, ...]:
+        """The exact values, for the outlet."""
+        return self.gram.parts, str(self.rewards.total).encode()
+
+    def noisy(self, noise: FloatArray, std: float) -> tuple[FloatArray, dict[str, float]]:
+        """Return the noisy packed Gram matrix and sum of rewards. Publishable."""
+        return self.gram.noisy(noise[:-1], std), self.rewards.noisy(float(noise[-1]), std)

@@ -16,18 +16,9 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.unit import Person
-from streampca.processors.ascent import (
-    EXACT_ROWS,
-    GAIN,
-    GRID,
-    LearningRate,
-    default_clip,
-    orthonormalise,
-    released,
-    set_schedule,
-    start_basis,
-)
+from streampca.processors import oja
 from streampca.processors.base import Algorithm, Processor
+from streampca.processors.oja import EXACT_ROWS, GAIN, GRID, LearningRate
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 from streampca.state import State
@@ -141,8 +132,7 @@ class PrivateOja(Algorithm):
     d, which are public. The claims of the paper: ``docs/theory/lkjo22.md``.
 
     *Clip.* The gradient of a unit row at a random basis has a norm of about sqrt(k / d), which noise for a norm of 1
-    would hide. Longer gradients are shortened, as in spherical PCA: for rows with an elliptical law, the principal
-    subspaces remain the fixed points. A clip that rises late in the run captures less or as much.
+    would hide. As in spherical PCA, the principal subspaces of rows with an elliptical law remain the fixed points.
     """
 
     n_components: int
@@ -167,12 +157,12 @@ class PrivateOja(Algorithm):
             raise BadParameterError("batch_size", self.batch_size, f"at most {EXACT_ROWS} or 'auto'")
         if self.unit is not None and self.clip not in (None, 1.0):
             raise UsageError(f"clip={self.clip}, unit={self.unit!r}: not supported together. Use clip=1.0")
-        set_schedule(self)
+        oja.set_schedule(self)
 
     def resolved(self, n_features: int) -> Self:
         if self.clip is not None:
             return self
-        clip = default_clip(self.n_components, n_features) if self.unit is None else 1.0
+        clip = oja.default_clip(self.n_components, n_features) if self.unit is None else 1.0
         return replace(self, clip=clip)
 
     def noise_std(self, n_features: int) -> float:
@@ -218,7 +208,7 @@ class PrivateOjaProcessor(Processor, of=PrivateOja):
     def __init__(self, algorithm: PrivateOja, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         k = algorithm.n_components
-        self.basis = start_basis(n_features, k, source.start)
+        self.basis = oja.start_basis(n_features, k, source.start)
         self.rates = PrivateStepSizes(algorithm.schedule, np.zeros(k))
         # The exact sum of gradients of the current step, and the rows that are not in it yet.
         self.total: FloatArray = np.zeros((n_features, k), order="F")
@@ -255,7 +245,7 @@ class PrivateOjaProcessor(Processor, of=PrivateOja):
             if ended:
                 gradient = np.asfortranarray(outlet.gaussian("gradient", after.total, self.std, GRID))
                 after.rates, step = after.rates.step(gradient, after.basis, after.t, self.std)
-                after.basis = orthonormalise(np.asfortranarray(after.basis + step))
+                after.basis = oja.orthonormalise(np.asfortranarray(after.basis + step))
                 after.total, after.end = np.zeros_like(after.total), algorithm.step_end(after.t)
         after.chain = outlet.chain
         # Between steps the basis does not change, so a release there is post-processing of the step before.
@@ -263,6 +253,6 @@ class PrivateOjaProcessor(Processor, of=PrivateOja):
             ended = after.t % algorithm.release_every == 0 or after.t == algorithm.horizon
         if not (ended and after.rates.steps):
             return after, None
-        return after, released(
+        return after, oja.released(
             after, after.basis, after.rates.collected, steps=after.rates.steps, gradient_clip=algorithm.clip
         )

@@ -20,8 +20,8 @@ from streampca.matrix_factorization.base import DMRST22, MatrixFactorization
 from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.outlet import LatticeSum, NoiseSource, Outlet
-from streampca.processors.ascent import default_clip, released, start_basis
 from streampca.processors.base import Algorithm, Processor
+from streampca.processors.oja import default_clip, released, start_basis
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 
@@ -124,8 +124,7 @@ class PrivateSketch(Algorithm):
         1, which shortens few rows whose length is row_norm.
     adjacency : ``"zero-out"`` or ``"replace"``.
     center : release the sketch about the mean, with the sum and the number of the rows released jointly. 3.5 % more
-        noise, and more along the mean: for rows with a mean of .6 row_norm and little signal, False may be better.
-        None means True.
+        noise, more along the mean: with a mean of .6 row_norm and little signal False may be better. None means True.
 
     Notes
     -----

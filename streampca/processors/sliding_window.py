@@ -66,8 +66,7 @@ class SlidingWindowPCA(Algorithm):
     failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does: 12.5 % more noise. None means
         True. `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
-    unit : as for `PrivateFPL`. Rows that leave the window still count against the budget of their person, because
-        earlier releases hold them.
+    unit : as for `PrivateFPL`. Rows that leave the window still count: earlier releases hold them.
 
     Notes
     -----
@@ -76,16 +75,13 @@ class SlidingWindowPCA(Algorithm):
     (`streampca.matrix_factorization.window`, `forgetting`), with mu solved exactly from (epsilon, delta). The choice of
     checkpoints and every subspace are computed from private sums, so they are post-processing.
 
-    *Accuracy of the histogram.* The checkpoints between checkpoints i < j are deleted if (1 - eta/2) K(i) - slack I is
-    below K(j), where K(i) is the private sum since checkpoint i. Let z bound the noise of any K, and f that of the rows
-    between i and j, each at a quantile of failure_rate over all comparisons of two windows, and slack = f + eta z.
-    Then, with S_W the exact Gram matrix of the window and probability 1 - failure_rate at any one time,
+    *Accuracy of the histogram.* Let z bound the noise of sums since a checkpoint, and f that of the rows between two,
+    each at a quantile of failure_rate over all comparisons of two windows. Then, with S_W the exact Gram matrix of the
+    window and probability 1 - failure_rate at any one time,
 
         S_W - z I <= gram <= (1 - eta/2)**-1 (S_W + (2 f + 1.5 eta z) I) + z I.
 
-    At most 2 + ceil((window - 1) / p) + (4/eta) sum_i ln(1 + lambda_i / z) checkpoints are kept, where every p-th row
-    starts one that is never deleted, and lambda_i are the eigenvalues of the exact sum since the oldest checkpoint.
-    Proofs, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
+    Proof, number of checkpoints, and why the algorithms of the paper are not private: ``docs/theory/uu21.md``.
     """
 
     window: Any  # rows or periods; a duration is converted
@@ -122,17 +118,16 @@ class SlidingWindowPCA(Algorithm):
             raise BadParameterError("method", self.method, f"'auto' or one of {', '.join(map(repr, METHODS))}")
         if self.method == "auto":
             # Resolved once, like `center`: the attribute is the method that runs.
+            method, given = "ring", vars(self)["release_every"]
             # Smoothing and checkpoints are models of the number of rows, which a calendar keeps private.
-            method = (
-                "ring"
-                if self.has_calendar
-                else _method_of(self.window, vars(self)["release_every"], self.checkpoint_every)
-            )
+            if not self.has_calendar:
+                every, most = given or _rows_between(self.window, "smoothed"), given or RELEASE_EVERY
+                fits = every <= most and self.window % every == 0 and self.window <= every * MOST_LEAVES
+                method = "smoothed" if fits and self.checkpoint_every is None else "histogram"
             object.__setattr__(self, "method", method)
         if self.has_calendar and self.method in ("smoothed", "histogram"):
-            raise UsageError(
-                f"method={self.method!r}, release_every={self.release_every!r}: use 'ring' or 'forgetting'"
-            )
+            given = f"method={self.method!r}, release_every={self.release_every!r}"
+            raise UsageError(f"{given}: use 'ring' or 'forgetting'")
         if vars(self)["release_every"] is None:
             object.__setattr__(self, "release_every", _rows_between(self.window, self.method))
         object.__setattr__(self, "leaves", -(-self.window // self.every))
@@ -147,8 +142,7 @@ class SlidingWindowPCA(Algorithm):
         )  # fmt: skip
 
     def products(self, inputs: IntArray, n: int) -> FloatArray:
-        products: FloatArray = self.mechanism.products(inputs, n)
-        return products
+        return np.asarray(self.mechanism.products(inputs, n))
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -195,14 +189,6 @@ def _rows_between(window: int, method: str) -> int:
     return fitting[-1] if fitting else next(every for every in range(least, window + 1) if window % every == 0)
 
 
-def _method_of(window: int, every: int | None, checkpoint_every: int | None) -> str:
-    """Return the method that ``"auto"`` stands for, by public parameters alone."""
-    most = every or RELEASE_EVERY
-    every = every or _rows_between(window, "smoothed")
-    fits = every <= most and window % every == 0 and window <= every * MOST_LEAVES
-    return "smoothed" if fits and checkpoint_every is None else "histogram"
-
-
 class View(NamedTuple):
     """The content of one release."""
 
@@ -245,8 +231,7 @@ class WindowProcessor(Processor):
     @classmethod
     def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
         """Standard deviation of a diagonal entry of the noise in release n."""
-        std: float = algorithm.mechanism.std(n)
-        return std
+        return float(algorithm.mechanism.std(n))
 
     @classmethod
     def noise_bound(cls, algorithm: SlidingWindowPCA, n_features: int) -> float:
@@ -472,8 +457,7 @@ class HistogramProcessor(WindowProcessor):
     @classmethod
     def std(cls, algorithm: SlidingWindowPCA, n: int) -> float:
         # As if the oldest checkpoint were at the start of the window.
-        std: float = algorithm.mechanism.window_std(n, min(n, algorithm.leaves))
-        return std
+        return float(algorithm.mechanism.window_std(n, min(n, algorithm.leaves)))
 
     @classmethod
     def spacing(cls, algorithm: SlidingWindowPCA) -> tuple[int, int]:
@@ -518,8 +502,7 @@ class HistogramProcessor(WindowProcessor):
     @classmethod
     def constants(cls, algorithm: SlidingWindowPCA, n_features: int) -> tuple[object, ...]:
         rules = cls.rules(algorithm, n_features)
-        least = algorithm.mechanism.window_std(1, 1)
-        return rules.slack(rules.pin_every), rules.mark_every, rules.pin_every, least
+        return rules.slack(rules.pin_every), rules.mark_every, rules.pin_every, algorithm.mechanism.window_std(1, 1)
 
     def begin(self) -> None:
         self.gram = self.empty
@@ -543,8 +526,6 @@ class HistogramProcessor(WindowProcessor):
 
 
 METHODS: dict[str, type[WindowProcessor]] = {
-    "histogram": HistogramProcessor,
-    "ring": RingProcessor,
-    "smoothed": SmoothedProcessor,
+    "histogram": HistogramProcessor, "ring": RingProcessor, "smoothed": SmoothedProcessor,
     "forgetting": ForgettingProcessor,
-}
+}  # fmt: skip

@@ -38,8 +38,7 @@ class Reading(State):
     def follow(self, packed_gram: FloatArray, shift: float, *, plain: bool) -> Reading:
         """Return the state after the matrix of the release, about the mean if that is released.
 
-        ``shift`` is the size of the eigenvalues of its noise. With ``plain``, the span has the same bits without
-        compiled kernels.
+        ``shift`` is the size of the eigenvalues of its noise. With ``plain``, the bits are those of plain numpy.
         """
         return self
 

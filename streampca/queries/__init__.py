@@ -5,22 +5,11 @@ release's ``guarantee``. A query raises `NoReleaseError` if the release holds a 
 """
 
 from streampca.queries.answer import Answer, Components, GramNoise
-from streampca.queries.completed import completed
-from streampca.queries.intervals import between
-from streampca.queries.linear import captured_variance, directional_variance, pca
-from streampca.queries.regression import Regression, regression
+from streampca.queries.derived import between, completed
+from streampca.queries.linear import Regression, captured_variance, directional_variance, pca, regression
 from streampca.queries.sparse import sparse_pca
 
 __all__ = [
-    "Answer",
-    "Components",
-    "GramNoise",
-    "Regression",
-    "between",
-    "captured_variance",
-    "completed",
-    "directional_variance",
-    "pca",
-    "regression",
-    "sparse_pca",
-]
+    "Answer", "Components", "GramNoise", "Regression", "between", "captured_variance", "completed",
+    "directional_variance", "pca", "regression", "sparse_pca",
+]  # fmt: skip

@@ -54,12 +54,10 @@ def best_sparse(gram: FloatArray, size: int) -> FloatArray:
     if size == d:
         return top_eigh(gram, 1)[1][:, 0]
     # Starts by coordinate find spread supports; the eigenvector and the diagonal find concentrated ones.
-    supports = {tuple(s) for s in _sparse_power(gram, size)}
-    supports.add(tuple(_largest(np.abs(top_eigh(gram, 1)[1][:, 0]), size)))
-    supports.add(tuple(_largest(np.diag(gram), size)))
-    supports.add(tuple(_greedy(gram, size)))
+    weights = np.abs(top_eigh(gram, 1)[1][:, 0]), np.diag(gram)
+    starts = [*_sparse_power(gram, size), *(_largest(one, size) for one in weights), _greedy(gram, size)]
     # Ties are broken by the support itself: the result is a function of the matrix.
-    ranked = sorted(supports, key=lambda s: (-_value(gram, s), s))
+    ranked = sorted({tuple(s) for s in starts}, key=lambda s: (-_value(gram, s), s))
     best = max((_swap(gram, s) for s in ranked[:_POLISHED]), key=lambda s: _value(gram, s))
     x = np.zeros(d)
     x[list(best)] = top_eigh(gram[np.ix_(best, best)], 1)[1][:, 0]

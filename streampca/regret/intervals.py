@@ -14,8 +14,7 @@ projector of rank k for G, so that OPT = <P*, G>. Let R be a reward sum and e it
   Its mean is at most min(k, d - k) s sqrt(2 d) (Sudakov and Fernique for each eigenvalue; the trace has mean 0) and its
   upper quantiles are at most those of a normal around its median (Borell), which is at most its mean (Kwapien).
 
-The last bound holds for adaptively chosen rows too, and so does its mirror image, OPT <= S + max_P <P, -N>: both depend
-only on the law of N.
+The last bound holds for adaptively chosen rows too, and so does its mirror image, OPT <= S + max_P <P, -N>.
 
 *Centered streams.* With s_n the sum of the n rows that are present, OPT is the maximum over projectors P and vectors u
 orthogonal to its range of ``F(P, u) = <P, G> + 2 <u, s_n> - n ||u||**2``, which is ``tr_k(G - s_n s_n^T / n) +
@@ -51,18 +50,10 @@ _GAPLESS = 0.1
 
 
 def best_less_reward(
-    gram: FloatArray,
-    std: float,
-    n_components: int,
-    split: NoiseStream,
-    *,
-    confidence: float = 0.95,
-    reward: float = 0.0,
-    reward_std: float = 0.0,
-    adaptive: bool = False,
-    sums: FloatArray | None = None,
+    gram: FloatArray, std: float, n_components: int, split: NoiseStream, *, confidence: float = 0.95,
+    reward: float = 0.0, reward_std: float = 0.0, adaptive: bool = False, sums: FloatArray | None = None,
     count: float = 1.0,
-) -> tuple[float, float]:
+) -> tuple[float, float]:  # fmt: skip
     """Return an interval for OPT less a reward sum with independent noise; for OPT only if the reward is 0.
 
     ``gram``, (d, d), is released with svec-GOE noise of sd ``std``; ``split`` is public randomness, independent of it.

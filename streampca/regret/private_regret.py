@@ -83,18 +83,16 @@ class PrivateRegretRecord:
 
     def to_json(self) -> str:
         """Return one line of JSON for `from_json`."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return json.dumps(values | {"guarantee": self.guarantee.to_dict()}, allow_nan=False)
+        return json.dumps(vars(self) | {"guarantee": self.guarantee.to_dict()}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PrivateRegretRecord:
         """Read one line written by `to_json`. Raises `UsageError` if the text is not a record."""
         try:
             data = json.loads(text)
-            numbers = float(data["confidence"]), float(data["reward"]), float(data["reward_std"])
-            pairs = _pair(data["opt"]), _pair(data["regret"])
-            rows, count, guarantee = str(data["rows"]), float(data["count"]), Guarantee.from_dict(data["guarantee"])
-            return cls(int(data["t"]), *numbers, *pairs, rows, count, guarantee)
+            kinds: dict[str, Any] = {"t": int, "opt": _pair, "regret": _pair, "rows": str}
+            kinds["guarantee"] = Guarantee.from_dict
+            return cls(**{name: kinds.get(name, float)(data[name]) for name in cls.__dataclass_fields__})
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
             raise UsageError(f"not a record of private regret ({reason(problem)}); pass a line of to_json") from problem
 
@@ -108,8 +106,7 @@ class PrivateRegret:
     confidence : minimum probability that each interval covers.
     every : number of rows after which the next release is recorded. If None, the step between records doubles whenever
         there are more than 512.
-    rows : ``"fixed"`` for rows that do not depend on releases, the usual sense of regret; ``"adaptive"`` for wider
-        intervals that hold for any.
+    rows : ``"fixed"`` for rows that do not depend on releases; ``"adaptive"`` for wider intervals that hold for any.
     """
 
     confidence: float = 0.95

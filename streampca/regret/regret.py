@@ -110,8 +110,7 @@ class RegretLog:
         features on, they are at least 512 rows and 8 releases apart, or 16 384 rows.
 
     OPT is an eigenvalue problem, computed only for records and by `Regret.now`: above 200 features, if the processor
-    holds no (d, d) matrix, from a sketch of 10 k to 20 k rows (`linalg.frequent_directions`). Records then hold
-    intervals (`RegretRecord.slack`).
+    holds no (d, d) matrix, from a sketch of 10 k to 20 k rows. Records then hold intervals (`RegretRecord.slack`).
     """
 
     every: int | None = None
@@ -138,11 +137,10 @@ class RegretLog:
         return RegretSums(self, 0, 0.0, history, first, None if has_matrix else own, center)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class RegretSums(State):
     """State of the regret of a stream after t rows: an immutable value. Curator only."""
 
-    __slots__ = ("center", "history", "log", "next", "own", "reward", "t")
     kept = ("t", "reward", "next", "own", "history")
 
     log: RegretLog

@@ -234,7 +234,7 @@ class Budgets:
         return bins, people._replace(changes=MappingProxyType(changes), number=number, spent=spent)
 
     def _largest_rewards(self, rows: FloatArray) -> FloatArray:
-        """Return bounds on the rewards of rows, in units of `processors.rewards.reward_scale`, with their rounding."""
+        """Return bounds on the rewards of rows, in units of `private_fpl.reward_scale`, with their rounding."""
         squares = np.vecdot(rows, rows)
         if self._center:
             own = rows[:, :-1]

@@ -515,7 +515,7 @@ class Stream(Answered):
     def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Any:
         """Show a live card in a notebook: ``with stream.watch():``, or ``for step in stream.watch(rows):``.
 
-        See `streampca.views.notebook.Watch` for the parameters. Unless ``public``, the card is curator only.
+        See `streampca.views.card.Watch` for the parameters. Unless ``public``, the card is curator only.
         """
         return render("watch", self, rows, every=every, total=total, public=public)
 

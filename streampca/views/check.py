@@ -49,12 +49,10 @@ class Check:
         if len(used) > _SHOWN:
             lines.append(f"and {len(used) - _SHOWN:,} more columns; `columns` in Python has all")
         texts = []
-        for kind in left_out["kind"].unique():
-            names = list(left_out.index[left_out["kind"] == kind])
-            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            texts.append(f"{', '.join(names[:_NAMED])}{more} ({_REASONS.get(kind, kind)})")
-        texts = [*([f"left out: {', '.join(texts)}"] if texts else []), *self.notes]
-        for text in texts:
+        for kind, of_kind in left_out.groupby("kind", sort=False):
+            more = f" and {len(of_kind) - _NAMED:,} more" if len(of_kind) > _NAMED else ""
+            texts.append(f"{', '.join(of_kind.index[:_NAMED])}{more} ({_REASONS.get(str(kind), kind)})")
+        for text in [*([f"left out: {', '.join(texts)}"] if texts else []), *self.notes]:
             lines += textwrap.wrap(text, _WIDTH, break_on_hyphens=False)
         return "\n".join([_MARK.rjust(_WIDTH), *map(printable, [*lines, *self.proposal.split("\n")])]).rstrip()
 

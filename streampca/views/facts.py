@@ -131,15 +131,14 @@ class Marks(NamedTuple):
         if self.clear:
             return "" if self.clear == k else f"Only {self.clear} of {k} components stand out from the noise."
         spent = f" and ({guarantee.epsilon:g}, {guarantee.delta:g})-DP is spent" if guarantee.is_private else ""
+        plan = ""
+        if release.terms.calendar is None:  # the plan is for a public number of rows
+            plan = f" What to expect: streampca plan -n {release.t} -d {release.n_features} -k {k} --epsilon "
+            plan += f"{guarantee.epsilon:g}"
         return (
             "No direction stands out from the noise (were there none, one would be shown in at most 5 % of "
             f"{self.per}). The release is valid{spent}. Next time: more rows, fewer columns, tighter public ranges, or "
-            "a larger \N{GREEK SMALL LETTER EPSILON}."
-        ) + (
-            ""
-            if release.terms.calendar is not None  # the plan is for a public number of rows
-            else f" What to expect: streampca plan -n {release.t} -d {release.n_features} -k {k} --epsilon "
-            f"{guarantee.epsilon:g}"
+            f"a larger \N{GREEK SMALL LETTER EPSILON}.{plan}"
         )
 
 
@@ -159,17 +158,14 @@ class Looks:
         if release.t == self._t:
             return
         self._seen, self._t = self._seen + 1, release.t
-        if self._seen >= self._next and self._left > 1:
+        if self._seen >= self._next and self._left > 1:  # one look is left for the last release
             self._next = self._seen + max(1, self._seen // 2)
-            self._look(release)
+            self.last(release)
 
     def last(self, release: Release) -> None:
         """Test the last release, unless it was tested or no look is left."""
         if self._left and release.t != self.marks.t:
-            self._look(release)
-
-    def _look(self, release: Release) -> None:
-        self.marks, self._left = Marks.of(release, run=True), self._left - 1
+            self.marks, self._left = Marks.of(release, run=True), self._left - 1
 
 
 def notes_on(release: Release) -> list[Fact]:

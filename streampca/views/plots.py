@@ -31,8 +31,6 @@ LARGE = 1000
 _COMPONENTS, _FEATURES, _ARROWS, _EIGENVALUES = 6, 40, 24, 30
 #: Releases drawn at most, of many.
 _RELEASES = 400
-
-
 #: Colors of pictures, which are drawn for a light page, and their counterparts on a dark one.
 _BACKGROUND, _TEXT, _SOFT, _GRID = "#ffffff", "#1a2230", "#566073", "#e1e5ec"
 _LINES = ("#1f5fa8", "#b8610b", "#18794e", "#8a3ea8", "#b3243b", "#0b7285")
@@ -111,24 +109,26 @@ def plot(
 ) -> Picture:
     """Draw a release; see `Release.plot`.
 
-    Components that do not stand out from the noise at this release are drawn hollow or faint. ``clear`` is the number
-    of those that do; None to test it.
+    Components beyond the first ``clear``, which stand out from the noise, are drawn hollow or faint; None to test it.
     """
-    known = ("loadings", "biplot", "scree", "over-time", "motion")
+    of_one, over_time = (
+        {"loadings": _heat_map, "biplot": _biplot},
+        {"over-time": _loadings_over_time, "motion": _motion},
+    )
+    known = *of_one, "scree", *over_time
     if kind not in known:
         raise BadParameterError("kind", kind, f"one of {', '.join(map(repr, known))}")
-    if kind != "scree" and not release.subspace.basis.size:
+    basis, names = release.subspace.basis, names_of(release)
+    if kind != "scree" and not basis.size:
         raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
-    basis = release.subspace.basis
-    names = names_of(release)
     if clear is None and release.n_features <= LARGE:
         clear = release.stands_out(IN_RUN if past else ONE)
     clear = basis.shape[1] if clear is None else clear
     with _styled():
         if kind == "scree":
             return Picture(_scree(release, clear))
-        if kind in ("loadings", "biplot"):
-            return Picture((_heat_map if kind == "loadings" else _biplot)(basis, names, clear))
+        if kind in of_one:
+            return Picture(of_one[kind](basis, names, clear))
         same = [one for one in (*past, release) if one.subspace.basis.shape == basis.shape]
         if len(same) < 2:
             raise UsageError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
@@ -136,7 +136,7 @@ def plot(
         step = -(-len(same) // _RELEASES)
         same = same[(len(same) - 1) % step :: step]
         times, bases = [one.t for one in same], np.array(aligned([one.subspace.basis for one in same]))
-        return Picture((_motion if kind == "motion" else _loadings_over_time)(times, bases, names, clear))
+        return Picture(over_time[kind](times, bases, names, clear))
 
 
 def _hollow(clear: int, k: int) -> str:
@@ -160,8 +160,8 @@ def _heat_map(basis: FloatArray, names: Sequence[str], clear: int) -> Figure:
         color = "#fefefe" if abs(value) > 0.6 else "#1b2231"  # cells are as light on a dark page: see `darkened`
         axes.text(j, i, f"{value:.2f}".replace("-", "\u2212"), ha="center", va="center", fontsize=8, color=color)
     omitted = len(basis) - len(chosen)
-    axes.set_title("Loadings" + _hollow(clear, basis.shape[1]))
-    axes.set(xlabel="component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
+    x = "component" + (f" ({omitted} lighter features omitted)" if omitted else "")
+    axes.set(title="Loadings" + _hollow(clear, basis.shape[1]), xlabel=x)
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
     bar.ax.tick_params(colors=_SOFT, labelsize=8)
     return figure
@@ -199,12 +199,10 @@ def _scree(release: Release, clear: int) -> Figure:
     if values is None or not len(values):
         raise NoReleaseError("this release holds a subspace only, no eigenvalues; use kind='loadings'")
     figure, (axes,) = _figure()
-    at, shown = np.arange(1, len(values) + 1), values / rows
+    at, shown, bars = np.arange(1, len(values) + 1), values / rows, ""
     colors = [_LINES[0] if i <= k else _SOFT for i in at]
-    drawn = axes.bar(at, shown, width=0.62, color=colors, edgecolor=colors, alpha=0.75)
-    for bar in drawn.patches[clear:k]:
+    for bar in axes.bar(at, shown, width=0.62, color=colors, edgecolor=colors, alpha=0.75).patches[clear:k]:
         bar.set_fill(False)
-    bars = ""
     if release.packed is not None and (noise_std := release.noise_std) is not None:
         # The noise is symmetric Gaussian, with sd s on the diagonal and s / sqrt(2) off it, so v^T N v has sd s for any
         # fixed unit vector v. To first order, if neighboring eigenvalues are further apart than the noise, the error of
@@ -268,8 +266,7 @@ def _motion(times: Sequence[int], bases: FloatArray, names: Sequence[str], clear
     cosines = np.clip(np.linalg.svd(np.swapaxes(bases, 1, 2) @ last, compute_uv=False), 0.0, 1.0)
     degrees = np.degrees(np.arccos(cosines))[:-1, ::-1]
     for j, column in enumerate(degrees.T[: len(_LINES)]):
-        color = _SOFT if j else _TEXT
-        angles.plot(times[:-1], column, color=color, label=f"{j + 1}." if j else "largest")
+        angles.plot(times[:-1], column, color=_SOFT if j else _TEXT, label=f"{j + 1}." if j else "largest")
     angles.set(ylim=(0.0, 93.0), title="Angles to the last subspace", ylabel="degrees")
     title = "How much of each feature the subspace holds"
     share.set(ylim=(0.0, 1.04), title=title, xlabel="rows seen", ylabel="squared length")
@@ -289,11 +286,10 @@ def curves(
     """
     with _styled():
         figure, (axes,) = _figure()
-        t = data["t"]
-        marker = "o" if len(t) < 3 else ""
+        marker = "o" if len(data["t"]) < 3 else ""
         for column, name in series:
             y = np.where(data[column] > 0.0, data[column], np.nan) if log else data[column]
-            axes.plot(t, y, marker=marker, label=name)
+            axes.plot(data["t"], y, marker=marker, label=name)
         if log and any(np.any(data[column] > 0.0) for column, _ in series):
             axes.set_yscale("log")
         axes.set(title=title, xlabel="rows seen", ylabel=unit)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from streampca.errors import NoReleaseError
 from streampca.release.release import Release, rows_summed
@@ -20,8 +20,6 @@ from streampca.views.run_files import RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Kind = Literal["loadings", "biplot", "scree", "over-time", "motion"]
 
 
 def read_run(path: Path, regret: Path | None = None) -> tuple[Page, list[Release]]:
@@ -104,7 +102,7 @@ def subspace_pictures(releases: Sequence[Release], clear: int | None) -> Iterato
         yield "Scree", text, plot(last, "scree", clear=clear).figure
     if not last.subspace.basis.size or clear == 0:
         return
-    pictures: list[tuple[Kind, str, str]] = [
+    pictures = [
         ("loadings", "Loadings", "Blue is positive, red negative. A component and its negative are the same subspace."),
         ("biplot", "Biplot", "Each feature as an arrow in the plane of the first two components. Rows are not drawn: "
          "they are private."),

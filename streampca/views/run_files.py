@@ -27,8 +27,7 @@ class RunFiles:
     """Files of a run that may still grow, read in order. Raises `UsageError` for missing files and other ones.
 
     ``path`` is ``releases.jsonl``, a store (``run.db``: read without its key), or a folder that holds either. Only with
-    ``regret``, the file of the exact regret, is a file of the curator opened. The public ``parameters`` of the run are
-    empty until its header was read.
+    ``regret``, the file of the exact regret, is a file of the curator opened. ``parameters`` are empty before a header.
     """
 
     def __init__(self, path: Path, regret: Path | None = None) -> None:

@@ -76,9 +76,8 @@ class Server:
             app, log_level="warning", access_log=False, server_header=False, headers=HEADERS, lifespan="off",
             ws="none", http="h11", limit_concurrency=_CONNECTIONS, timeout_graceful_shutdown=2,
         ))  # fmt: skip
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="streampca page", daemon=True
-        )
+        run = self._server.run
+        self._thread = threading.Thread(target=run, args=([self._socket],), name="streampca page", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -125,14 +124,10 @@ def _events(page: Page, token: str, closing: threading.Event) -> Callable[[Reque
 
 
 def _listen(port: int) -> socket.socket:
-    # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it, an answer waits 40 ms for the
-    # acknowledgment of its headers.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        listener.listen()
+        listener = socket.create_server(("127.0.0.1", port))
     except (OSError, OverflowError) as problem:
-        listener.close()
         raise UsageError(f"cannot listen on port {port} ({problem}); choose another --port") from problem
+    # Connections inherit it. Without it, an answer waits 40 ms for the acknowledgment of its headers.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

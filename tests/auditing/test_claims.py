@@ -64,7 +64,7 @@ def test_noise_as_it_runs_has_the_matrix_that_is_stated():
 def test_sums_without_noise_cost_everything():
     tree = BinaryTree(8, 1.0)
     object.__setattr__(tree, "node_std", 0.0)
-    assert claims.columns_norm(tree)[0] == math.inf
+    assert claims.of_sums("sums", tree, 1.0, 1.0).found == math.inf
 
 
 #: Planted bugs in a calibration, by name and case, and where they show.

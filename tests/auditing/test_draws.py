@@ -18,7 +18,7 @@ DRAWS = {
 SOURCES = {"random", "secrets", "numpy.random", "scipy.stats"}
 #: Randomness that hides nothing: the public basis of a start.
 PUBLIC = {
-    ("processors/ascent.py", "noise.normal"),
+    ("processors/oja.py", "noise.normal"),
     # Releases that are simulated to choose a map, from a constant seed.
     ("mechanisms/norm_maps.py", "Randomness.from_seed(_SEED).stream('norm maps', name).normal"),
     # The name under which a ledger books a release.

@@ -17,8 +17,7 @@ from streampca.linalg.lattice import GramSum
 from streampca.privacy.discrete_gaussian import LatticeGram
 from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.processors.leader import LeaderProcessor
-from streampca.processors.private_fpl import FPLProcessor
-from streampca.processors.rewards import GramWithRewards, RewardSum
+from streampca.processors.private_fpl import FPLProcessor, GramWithRewards, RewardSum
 from streampca.processors.tumbling import TumblingProcessor
 
 

@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import kstest
 
 from streampca.errors import BadParameterError
-from streampca.papers.laplace import LaplaceCovariance
-from streampca.papers.wishart import WishartCovariance, design, profile
+from streampca.papers.covariance import LaplaceCovariance, WishartCovariance, design, profile
 from streampca.privacy.randomness import Randomness
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import streampca as sp
 from streampca.errors import UsageError
-from streampca.processors.ascent import EXACT_ROWS
+from streampca.processors.oja import EXACT_ROWS
 
 BUDGET = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
 FPL, OJA = partial(sp.PrivateFPL, **BUDGET), partial(sp.PrivateOja, **BUDGET)

@@ -11,7 +11,7 @@ from feeding import Overheard, feed
 
 import streampca as sp
 from streampca.linalg.lattice import onto_ball
-from streampca.processors.ascent import EXACT_ROWS, GRID, orthonormalise
+from streampca.processors.oja import EXACT_ROWS, GRID, orthonormalise
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor
 from streampca.views.card import card
 

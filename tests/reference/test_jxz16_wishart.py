@@ -7,7 +7,7 @@ import pytest
 from printed_mechanisms import true_delta, wishart_gram
 
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
-from streampca.papers.wishart import WishartCovariance
+from streampca.papers.covariance import WishartCovariance
 
 WITHOUT = np.array([[0.0, 0.75, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
 WITH = WITHOUT + np.array([[0.0], [0.0], [1.0]]) * np.array([1.0, 0.0, 0.0])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import wishart
 
-from streampca.mechanisms.mean import SUBSAMPLE, PrivateRange
 from streampca.privacy.gaussian import delta_at, mu_of
+from streampca.processors.dp_pca import SUBSAMPLE, PrivateRange
 
 
 @pytest.mark.parametrize(

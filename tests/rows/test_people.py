@@ -16,7 +16,7 @@ from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.unit import Person
-from streampca.processors.rewards import RewardSum, reward_scale
+from streampca.processors.private_fpl import RewardSum, reward_scale
 from streampca.release.scoring import Scoring
 from streampca.rows import people
 from streampca.rows.people import NOBODY, Budgets, People, commonly_weighted

@@ -13,10 +13,13 @@
     return given || sessionStorage.getItem("token");
   }
 
+  function say(node, text) { // only what changed is read out
+    if (node.textContent !== text) node.textContent = text;
+  }
+
   function status(text, kind) {
-    const line = by("connection");
-    if (line.textContent !== text) line.textContent = text;
-    line.className = kind;
+    say(by("connection"), text);
+    by("connection").className = kind;
   }
 
   function take(next) {
@@ -27,12 +30,10 @@
 
   function show() {
     queued = false;
-    if (by("title").textContent !== state.title) {
-      by("title").textContent = state.title;
-      document.title = state.title;
-    }
+    say(by("title"), state.title);
+    document.title = state.title;
     for (const id of ["notice", "lead"]) {
-      if (by(id).textContent !== state[id]) by(id).textContent = state[id];
+      say(by(id), state[id]);
       by(id).hidden = !state[id];
     }
     by("notice").className = "notice " + (state.publishable ? "public" : "curator");
@@ -51,9 +52,8 @@
     all.forEach((fact, i) => {
       const cell = list.children[i] || list.appendChild(make("div", {}, make("dt"), make("dd")));
       cell.className = (fact.curator ? "curator" : "") + (fact.value.length > 50 ? " wide" : "");
-      const label = fact.label + (fact.curator ? " (curator only)" : "");
-      if (cell.firstChild.textContent !== label) cell.firstChild.textContent = label;
-      if (cell.lastChild.textContent !== fact.value) cell.lastChild.textContent = fact.value;
+      say(cell.firstChild, fact.label + (fact.curator ? " (curator only)" : ""));
+      say(cell.lastChild, fact.value);
     });
   }
 

@@ -32,12 +32,10 @@ from streampca.mechanisms import base as mechanisms_base, histogram
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.mean import ClippedMean
-from streampca.papers import wishart
+from streampca.papers import covariance as jxz16
 from streampca.papers.approximate_subspace import ApproximateSubspace
-from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.covariance import LaplaceCovariance, WishartCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
-from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget, configuration
 from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
@@ -45,11 +43,10 @@ from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, DrawKeys, Draws
 from streampca.processors import private_fpl, private_oja, private_sketch
 from streampca.processors.base import Processor
-from streampca.processors.dp_pca import Plan
+from streampca.processors.dp_pca import ClippedMean, Plan
 from streampca.processors.leader import Leader
-from streampca.processors.private_fpl import FPLProcessor
+from streampca.processors.private_fpl import FPLProcessor, RewardSum
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor
-from streampca.processors.rewards import RewardSum
 from streampca.processors.sliding_window import METHODS, HistogramProcessor, RingProcessor, View
 from streampca.processors.spectral_histogram import SpectralHistogram
 from streampca.rows import admission, owners
@@ -415,7 +412,7 @@ bug("d degrees for d + 1", "MatrixLaplaceCovariance", put(MatrixLaplaceCovarianc
 bug("as printed", "WishartCovariance", put(WishartCovariance, "degrees", lambda self, d: d + 1),
     put(WishartCovariance, "scale", lambda self, d: 1.5 / self.epsilon))
 bug("profile of zero-out under replace", "WishartCovariance-replace", (
-    wishart, "design", lambda honest: lambda epsilon, delta, adjacency, d: honest(epsilon, delta, "zero-out", d)))
+    jxz16, "design", lambda honest: lambda epsilon, delta, adjacency, d: honest(epsilon, delta, "zero-out", d)))
 bug("sensitivity of a single entry for all of them", "LaplaceCovariance",
     put(LaplaceCovariance, "sensitivity", lambda self, d: 0.5))
 bug("the same noise for every data set of a key", "life-mechanism-one-key", known_key)

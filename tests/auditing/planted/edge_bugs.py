@@ -25,7 +25,6 @@ from streampca.matrix_factorization.window import TwinNoise
 from streampca.mechanisms import adaptive, recentering
 from streampca.mechanisms.adaptive import PURE_NORMS_SHARE, AdaptiveCovariance, AdaptiveLaplaceCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.mean import SUBSAMPLE
 from streampca.mechanisms.norm_maps import NormEstimate, Norms, norm_counts
 from streampca.mechanisms.recentering import Recentering
 from streampca.papers.doubling import DoublingProcessor
@@ -34,10 +33,9 @@ from streampca.privacy.accounting import Event
 from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.processors import sliding_window
 from streampca.processors.base import Processor
-from streampca.processors.dp_pca import DPPCAProcessor
-from streampca.processors.private_fpl import FPLProcessor
+from streampca.processors.dp_pca import SUBSAMPLE, DPPCAProcessor
+from streampca.processors.private_fpl import FPLProcessor, RewardSum
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, clipped_gradients, gradient_sensitivity
-from streampca.processors.rewards import RewardSum
 from streampca.processors.sliding_window import ForgettingProcessor, RingProcessor
 from streampca.processors.tumbling import TumblingProcessor
 from streampca.regret.regret import Regret

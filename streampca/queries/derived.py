@@ -1,4 +1,4 @@
-"""The rows between two releases of one run: `between`.
+"""Releases computed from releases: `between`, the rows between two releases of one run, and `completed`.
 
 Release n of `PrivateFPL` holds ``X_n + R_n z`` in every coordinate of svec, with X_n the exact sum up to it, R_n row n
 of the matrix B of the noise (`matrix_factorization.base`), and z standard normal. For releases a < b of one run,
@@ -13,6 +13,7 @@ It is post-processing. The noise of the two releases is correlated: as that of i
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,8 +21,9 @@ from streampca.errors import BadParameterError, NoReleaseError, UsageError, reas
 from streampca.linalg.svec import pack_entries
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.noises import FACTORIZATIONS
-from streampca.release.release import Release, before_centering
+from streampca.release.release import Release, before_centering, rows_summed
 from streampca.release.terms import gram_fields
+from streampca.rows.admission import Shares, shares_of
 
 #: Largest relative difference of the noise that a release states from that of its factorization: rounding.
 _ROUNDING = 1e-9
@@ -112,3 +114,33 @@ def _noise(release: Release) -> tuple[MatrixFactorization, int, int]:
         return FACTORIZATIONS[run["factorization"]](**run["constants"]), a, b
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as problem:
         raise UsageError(f"the terms of the release do not describe its noise ({reason(problem)})") from problem
+
+
+def completed(release: Release, present: Shares) -> Release:
+    """Return the release that ``on_missing="cell"`` with ``missing_rates=present`` would have been.
+
+    For a release with ``correct=False``. Its guarantee is that of the release: post-processing. Error bars are of the
+    noise of privacy, entry by entry and to first order (`linalg.completion`).
+
+    Parameters
+    ----------
+    release : of a Gaussian mechanism or processor.
+    present : public shares of cells present from .05 to 1: a number, one for each feature or a mapping by name.
+
+    Raises
+    ------
+    UsageError, NoReleaseError
+        If the shares do not fit, the release is corrected already, or it has no matrix with a stated noise.
+    """
+    shares = shares_of("cell", present, True, release.features, release.n_features)
+    if release.terms.present is not None or not isinstance(shares, tuple):
+        raise UsageError("present: expected public shares, for a release that is not corrected (correct=False)")
+    details, std = release.details, release.noise_std
+    if release.packed is None or std is None or (release.is_centered and "sums" not in details):
+        raise NoReleaseError("the release has no matrix with a stated noise before the mean was taken out")
+    terms, joint = replace(release.terms, present=shares), float(details.get("joint_noise_std", std))
+    fields = gram_fields(
+        pack_entries(before_centering(release)), joint / release.row_norm**2, terms, details,
+        rows_summed(release) if release.is_centered else None,
+    )  # fmt: skip
+    return Release(t=release.t, n_components=release.n_components, terms=terms, **fields)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from streampca.mechanisms.mean import SUBSAMPLE, ClippedMean, PrivateRange
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
+from streampca.processors.dp_pca import SUBSAMPLE, ClippedMean, PrivateRange
 
 RANGE = PrivateRange(1.0, 1e-6)
 
