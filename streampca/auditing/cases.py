@@ -144,7 +144,7 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[Named]:
         for subject in legal(kind, needs.WARMUP if bounds else 0):
             words, case = dict(subject.words), dict(subject.case)
             # Of the rows of a person, some are in the warm-up and some after it.
-            warmup = case.pop("warmup", needs.WARMUP if subject.made.unit is None else needs.HERS - 2)
+            warmup = case.pop("warmup", needs.WARMUP if subject.made.unit is None else HERS - 2)
             if bounds:
                 words["bounds"] = "bounds"
                 case |= _bounded(subject, warmup)
@@ -160,7 +160,7 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[Named]:
                 case["feed"] = partial(feed_stream, **options)
             if subject.made.unit is not None:
                 # Rows that spend her budget, and are all absent from one of two streams, or replaced.
-                case |= {"span": needs.HERS, "positions": (0,)}
+                case |= {"span": HERS, "positions": (0,)}
                 case["changes"] = partial(needs.her_rows, case["changes"], warmup=warmup if bounds else 0)
             yield words, case
             if streaming and not bounds:
