@@ -248,14 +248,14 @@ class Fleet(AbstractContextManager["Fleet"]):
         return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
 
     @exclusive
-    def push_many(self, keys: Any, rows: Any, position: Position | None = None) -> list[FleetStep]:
+    def push_many(self, keys: Any, rows: Any, position: tuple[str, Any] | None = None) -> list[FleetStep]:
         """Feed rows of tenants, one key a row; return a step for each release, in order.
 
         Parameters
         ----------
         keys : sequence of keys, or a column of a table.
         rows : as for `Stream.push_many`.
-        position : of their source after these rows, kept in the same commit.
+        position : name of their source and its place after these rows, kept in the same commit (`position`).
 
         Raises
         ------
@@ -266,7 +266,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
         return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, rows, position)]
 
-    def _admit(self, names: list[Any], rows: Any, position: Position | None) -> list[Found]:
+    def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> list[Found]:
         """Admit and absorb rows in one commit."""
         values = self._admission.all_values(as_block(rows), 1)
         if len(names) != len(values):
