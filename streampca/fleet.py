@@ -46,7 +46,7 @@ from streampca.release.release import Release
 from streampca.release.subspace import Subspace
 from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
 from streampca.store.config import label_of
-from streampca.store.fleet import FleetStore, opened, packed_for, secret_of
+from streampca.store.fleet import FleetStore, Kept, opened, packed_for, secret_of
 from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
 from streampca.stream.stream import Stream
@@ -474,9 +474,11 @@ class Fleet(AbstractContextManager["Fleet"]):
                     target[place] = value
             self._pending = None
 
-    def _kept(self, found: Sequence[Found]) -> list[tuple[int, bytes]]:
+    def _kept(self, found: Sequence[Found]) -> list[Kept]:
         """Return the records of releases, with their numbers. Publishable."""
-        return [(one.order, encode([self._levels.index(records), key, *one])) for records, key, one in found]
+        parts = [(one.order, [self._levels.index(records), key, *one]) for records, key, one in found]
+        # Bits of a span depend on the kernels, and another machine may replay the log.
+        return [(order, encode(part), encode(part[:-1])) for order, part in parts]
 
     def _fold(self) -> None:
         """Replace the log of the store by the records."""
@@ -505,7 +507,7 @@ class Fleet(AbstractContextManager["Fleet"]):
                 part = np.frombuffer(next(pieces), records.dtype)
                 records.all[start : start + len(part)] = part
 
-    def replay(self, entry: list[Any]) -> list[tuple[int, bytes]]:
+    def replay(self, entry: list[Any]) -> list[Kept]:
         """Make an entry of the log again; return the records of its releases."""
         if entry[0] != "rows":
             self._event(*entry)
