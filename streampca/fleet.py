@@ -237,13 +237,11 @@ class Fleet(AbstractContextManager["Fleet"]):
     def push(self, key: Any, row: Any) -> FleetStep:
         """Feed one row of a tenant. Raises as `push_many`."""
         self._ready()
-        tenants, alone = self._tenants, self._store is None and not self._totals
-        try:
-            place = tenants.places.get(key, -1) if alone else -1
-        except TypeError:  # not hashable: refused below
-            place = -1
-        if place >= 0 and (t := tenants.push(place, row)):
-            return FleetStep(key, t, tenants)
+        tenants = self._tenants
+        if self._store is None and not self._totals and isinstance(key, (str, bytes, int)):
+            place = tenants.places.get(key, -1)
+            if place >= 0 and (t := tenants.push(place, row)):
+                return FleetStep(key, t, tenants)
         own = [one for records, _, one in self._admit([key], [row], None) if records is tenants]
         return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
 
@@ -325,9 +323,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         parts = key if self._depth > 1 or depth == 0 else (key,)
         is_key = isinstance(parts, tuple) and len(parts) == depth
         for part in parts if is_key else ():
-            size = len(part.encode() if isinstance(part, str) else part) if isinstance(part, (str, bytes)) else 1
-            is_key = is_key and type(part) in (str, bytes, int) and 0 < size < 256
-            is_key = is_key and (type(part) is not int or part.bit_length() < 64)
+            data = part.encode() if type(part) is str else part
+            is_key &= 0 < len(data) < 256 if type(data) is bytes else type(data) is int and data.bit_length() < 64
         if not is_key:
             raise BadParameterError("keys", key, f"a tuple of {self._depth}: {_KEYS}" if self._depth > 1 else _KEYS)
 

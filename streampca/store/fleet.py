@@ -167,17 +167,13 @@ class FleetStore(Store):
             if (self._progress.rows, self._progress.digest) != (end.rows, end.digest):
                 raise damaged(f"{self.path}: an entry is missing, or the replay gives other releases")
             self.noted()
-        except StreamPCAError:
+        except BaseException as problem:
             self._let_go()
-            raise
-        except (StopIteration, LookupError, TypeError, ValueError, AttributeError) as problem:
-            self._let_go()
-            raise damaged(
-                f"{self.path}: the stored state does not fit the configuration ({reason(problem)})"
-            ) from problem
-        except BaseException:
-            self._let_go()
-            raise
+            is_damage = isinstance(problem, (StopIteration, LookupError, TypeError, ValueError, AttributeError))
+            if isinstance(problem, StreamPCAError) or not is_damage:
+                raise
+            text = f"{self.path}: the stored state does not fit the configuration ({reason(problem)})"
+            raise damaged(text) from problem
 
     def _digest(self, entry: bytes, kept: Sequence[Kept]) -> str:
         """Return the digest after another commit."""
