@@ -46,7 +46,7 @@ from streampca.release.release import Release
 from streampca.release.subspace import Subspace
 from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
 from streampca.store.config import label_of
-from streampca.store.fleet import FleetStore, opened, packed_for, secret_of
+from streampca.store.fleet import FleetStore, Kept, opened, packed_for, secret_of
 from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
 from streampca.stream.stream import Stream
@@ -237,25 +237,23 @@ class Fleet(AbstractContextManager["Fleet"]):
     def push(self, key: Any, row: Any) -> FleetStep:
         """Feed one row of a tenant. Raises as `push_many`."""
         self._ready()
-        tenants, alone = self._tenants, self._store is None and not self._totals
-        try:
-            place = tenants.places.get(key, -1) if alone else -1
-        except TypeError:  # not hashable: refused below
-            place = -1
-        if place >= 0 and (t := tenants.push(place, row)):
-            return FleetStep(key, t, tenants)
+        tenants = self._tenants
+        if self._store is None and not self._totals and isinstance(key, (str, bytes, int)):
+            place = tenants.places.get(key, -1)
+            if place >= 0 and (t := tenants.push(place, row)):
+                return FleetStep(key, t, tenants)
         own = [one for records, _, one in self._admit([key], [row], None) if records is tenants]
         return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
 
     @exclusive
-    def push_many(self, keys: Any, rows: Any, position: Position | None = None) -> list[FleetStep]:
+    def push_many(self, keys: Any, rows: Any, position: tuple[str, Any] | None = None) -> list[FleetStep]:
         """Feed rows of tenants, one key a row; return a step for each release, in order.
 
         Parameters
         ----------
         keys : sequence of keys, or a column of a table.
         rows : as for `Stream.push_many`.
-        position : of their source after these rows, kept in the same commit.
+        position : name of their source and its place after these rows, kept in the same commit (`position`).
 
         Raises
         ------
@@ -266,7 +264,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
         return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, rows, position)]
 
-    def _admit(self, names: list[Any], rows: Any, position: Position | None) -> list[Found]:
+    def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> list[Found]:
         """Admit and absorb rows in one commit."""
         values = self._admission.all_values(as_block(rows), 1)
         if len(names) != len(values):
@@ -325,9 +323,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         parts = key if self._depth > 1 or depth == 0 else (key,)
         is_key = isinstance(parts, tuple) and len(parts) == depth
         for part in parts if is_key else ():
-            size = len(part.encode() if isinstance(part, str) else part) if isinstance(part, (str, bytes)) else 1
-            is_key = is_key and type(part) in (str, bytes, int) and 0 < size < 256
-            is_key = is_key and (type(part) is not int or part.bit_length() < 64)
+            data = part.encode() if type(part) is str else part
+            is_key &= 0 < len(data) < 256 if type(data) is bytes else type(data) is int and data.bit_length() < 64
         if not is_key:
             raise BadParameterError("keys", key, f"a tuple of {self._depth}: {_KEYS}" if self._depth > 1 else _KEYS)
 
@@ -474,9 +471,11 @@ class Fleet(AbstractContextManager["Fleet"]):
                     target[place] = value
             self._pending = None
 
-    def _kept(self, found: Sequence[Found]) -> list[tuple[int, bytes]]:
+    def _kept(self, found: Sequence[Found]) -> list[Kept]:
         """Return the records of releases, with their numbers. Publishable."""
-        return [(one.order, encode([self._levels.index(records), key, *one])) for records, key, one in found]
+        parts = [(one.order, [self._levels.index(records), key, *one]) for records, key, one in found]
+        # Bits of a span depend on the kernels, and another machine may replay the log.
+        return [(order, encode(part), encode(part[:-1])) for order, part in parts]
 
     def _fold(self) -> None:
         """Replace the log of the store by the records."""
@@ -505,7 +504,7 @@ class Fleet(AbstractContextManager["Fleet"]):
                 part = np.frombuffer(next(pieces), records.dtype)
                 records.all[start : start + len(part)] = part
 
-    def replay(self, entry: list[Any]) -> list[tuple[int, bytes]]:
+    def replay(self, entry: list[Any]) -> list[Kept]:
         """Make an entry of the log again; return the records of its releases."""
         if entry[0] != "rows":
             self._event(*entry)

@@ -29,8 +29,8 @@ from streampca.store.witness import Point
 from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
-#: Number of a release in the fleet, and its record.
-Kept = tuple[int, bytes]
+#: Number of a release in the fleet, its record, and what a replay gives again to the bit.
+Kept = tuple[int, bytes, bytes]
 
 
 class FleetDatabase(Database):
@@ -77,7 +77,7 @@ class FleetStore(Store):
         def work(db: sqlite3.Connection) -> None:
             db.execute("INSERT INTO log VALUES (?, ?)", (number, sealed))
             db.executemany(
-                "INSERT INTO releases VALUES (?, ?, ?)", [(n, one, checksum(str(n), one)) for n, one in kept]
+                "INSERT INTO releases VALUES (?, ?, ?)", [(n, one, checksum(str(n), one)) for n, one, _ in kept]
             )
             db.execute("INSERT INTO points VALUES (?, ?, ?)", (number, number, digest))
             db.execute("DELETE FROM points WHERE number <= ?", (number - POINTS,))
@@ -167,23 +167,19 @@ class FleetStore(Store):
             if (self._progress.rows, self._progress.digest) != (end.rows, end.digest):
                 raise damaged(f"{self.path}: an entry is missing, or the replay gives other releases")
             self.noted()
-        except StreamPCAError:
+        except BaseException as problem:
             self._let_go()
-            raise
-        except (StopIteration, LookupError, TypeError, ValueError, AttributeError) as problem:
-            self._let_go()
-            raise damaged(
-                f"{self.path}: the stored state does not fit the configuration ({reason(problem)})"
-            ) from problem
-        except BaseException:
-            self._let_go()
-            raise
+            is_damage = isinstance(problem, (StopIteration, LookupError, TypeError, ValueError, AttributeError))
+            if isinstance(problem, StreamPCAError) or not is_damage:
+                raise
+            text = f"{self.path}: the stored state does not fit the configuration ({reason(problem)})"
+            raise damaged(text) from problem
 
     def _digest(self, entry: bytes, kept: Sequence[Kept]) -> str:
         """Return the digest after another commit."""
         assert self._key is not None
         keyed = blake2b(key=self._key.derive(b"streampca fleet"), digest_size=16)
-        for part in (self._progress.digest.encode(), entry, *(one for _, one in kept)):
+        for part in (self._progress.digest.encode(), entry, *(same for *_, same in kept)):
             keyed.update(len(part).to_bytes(8, "little") + part)
         return keyed.hexdigest()
 

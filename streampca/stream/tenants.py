@@ -1,4 +1,7 @@
-"""Records of the tenants of a fleet: exact sums, noise and latest releases in one array (`streampca.fleet`)."""
+"""Records of the tenants of a fleet: exact sums, noise and latest releases in one array (`streampca.fleet`).
+
+Compiled kernels (`_native/plan.h`) and numpy have the same bits. The auditor's tape sees releases with numpy.
+"""
 
 from __future__ import annotations
 

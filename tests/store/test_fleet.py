@@ -93,6 +93,17 @@ def test_a_resumed_fleet_draws_the_noise_of_one_that_went_through(tmp_path):
     assert [step.release.packed.tobytes() for step in steps] == [step.release.packed.tobytes() for step in expected]
 
 
+def test_a_fleet_moves_to_a_machine_with_other_kernels(tmp_path, monkeypatch):
+    with fleet(tmp_path / "fleet.db", replace(FPL, solver="tracking")) as one:
+        one.push_many(KEYS, ROWS)
+    monkeypatch.setattr("streampca._native.compiled", None)
+    with sp.Fleet.resume(tmp_path / "fleet.db") as again:
+        for key in one:
+            first, second = one[key].release, again[key].release
+            assert np.array_equal(first.packed, second.packed)
+            assert np.allclose(first.subspace.basis, second.subspace.basis, rtol=0.0, atol=1e-9)
+
+
 def test_records_replace_the_log_when_its_replay_takes_long(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_REPLAY", 1e-3)
     with fleet(tmp_path / "fleet.db") as one:
