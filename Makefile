@@ -42,11 +42,11 @@ UNIT_TESTS := $(addprefix tests/,native linalg privacy matrix_factorization mech
 test-numpy: $(STAMP)
 	STREAMPCA_KERNELS=numpy $(BIN)/python -m pytest -n auto $(UNIT_TESTS) tests/stream tests/regret
 
-# What may differ in another Python: the unit tests, interrupts and threads, and the ways of rows into a stream. The
-# rest is that of numpy, of SQLite, or of pages.
-DOORS := $(addprefix tests/,core cli facade integrations neighbours rows sources stream)
+# What may differ in another Python: conformance, interrupts and threads, and the ways of rows into a stream. The rest
+# is arithmetic, which two sets of versions compute already, or that of stores, pages and the auditor.
+PYTHON_TESTS := $(addprefix tests/,native privacy conformance core cli facade integrations neighbours rows sources stream)
 test-python: $(STAMP)
-	$(BIN)/python -m pytest -n auto $(UNIT_TESTS) $(DOORS) tests/test_*.py
+	$(BIN)/python -m pytest -n auto $(PYTHON_TESTS) tests/test_*.py
 
 # The compiled kernels under AddressSanitizer and UndefinedBehaviorSanitizer: their tests, and CALLS random calls.
 CALLS ?= 50000

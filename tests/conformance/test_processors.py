@@ -110,9 +110,9 @@ def test_continuations_share_no_noise(make: Any, drawn: Any, in_child: Any, tmp_
     one, other = (sp.Stream(make(), row_norm=1.0, key=key) for _ in range(2))
     before = [drawn(stream, ROWS[:70]) for stream in (one, other)]
     text = pickle.dumps(one)
-    assert in_child(lambda: told.write_bytes(pickle.dumps(drawn(one, ROWS[70:])))) == 0
+    assert in_child(lambda: told.write_bytes(pickle.dumps(drawn(one, ROWS[70:130])))) == 0
     streams = one, other, copy.deepcopy(one), pickle.loads(text), pickle.loads(text)
-    after = [pickle.loads(told.read_bytes()), *(drawn(stream, ROWS[70:]) for stream in streams)]
+    after = [pickle.loads(told.read_bytes()), *(drawn(stream, ROWS[70:130]) for stream in streams)]
     assert all(after) != isinstance(one.algorithm, sp.Oja)
     for some, others in combinations([*before, *after], 2):
         assert set(some).isdisjoint(others)
@@ -123,12 +123,12 @@ def test_noise_is_bound_to_the_rows_it_hides(make: Any, drawn: Any, monkeypatch:
     monkeypatch.setattr(os, "urandom", bytes)
     monkeypatch.setattr(secrets, "token_bytes", bytes)
     monkeypatch.setattr(Engine, "mark_copied", lambda self: None)
-    changed, in_votes = ROWS.copy(), isinstance(make(), sp.DPPCA)
+    changed, in_votes = ROWS[:130].copy(), isinstance(make(), sp.DPPCA)
     changed[70 : None if in_votes else 71] = 0.0
 
     def both() -> tuple[list[bytes], list[bytes]]:
         first, again, other = (
-            drawn(sp.Stream(make(), row_norm=1.0, key=bytes(32)), rows) for rows in (ROWS, ROWS, changed)
+            drawn(sp.Stream(make(), row_norm=1.0, key=bytes(32)), rows) for rows in (ROWS[:130], ROWS[:130], changed)
         )
         assert first == again  # nothing is fresh
         return first, other
