@@ -40,10 +40,7 @@ _FLOOR = 1e-10
 def audit_outside(
     subject: Algorithm | Mechanism, pair: tuple[FloatArray, FloatArray], *, runs: int, error: float, seed: int | None
 ) -> Audit:
-    """Try to refute a claim from releases of two neighboring data sets, (n, d) arrays, with probability ``error``.
-
-    At 3000 runs of each of them, a claim with mu near 2.5 is met to within a tenth.
-    """
+    """Try to refute a claim from releases of two neighboring data sets, (n, d) arrays, with probability ``error``."""
 
     def run(changed: bool, one: int | None) -> Transcript:
         rows = pair[int(changed)]

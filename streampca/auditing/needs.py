@@ -271,10 +271,7 @@ Pair = tuple[dict[str, Any], dict[str, Any]]
 
 
 def needs(kind: type, options: Mapping[str, Any], warmup: int = 0) -> Pair:
-    """Return numbers of parameters, and attributes of `Case`, for a class with some of its parameters in ``options``.
-
-    ``warmup`` is the number of rows that find private bounds, before the others.
-    """
+    """Return numbers beside ``options``, and attributes of `Case`, after ``warmup`` rows that find private bounds."""
     rows = 12 + warmup
     numbers: dict[str, Any] = {"n_components": 1, **BUDGET}
     case: dict[str, Any] = {"d": 6, "rows": rows, "changes": changes}

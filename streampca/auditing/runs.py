@@ -113,10 +113,7 @@ def fresh_tape(seed: int | None, *label: object) -> Tape:
 def run(
     case: Case, subject: Any, rows: Iterable[Row], how: str, tape: Tape, *, look: bool = True, most: float = math.inf
 ) -> Run:
-    """Run a case on a tape and, if ``look``, record everything that can be seen: outputs and messages.
-
-    Decisions are recorded in the first ``most`` runs of equal public circumstances.
-    """
+    """Run a case on a tape; record what can be seen if ``look``, and decisions in the first ``most`` such runs."""
     values, problem, rows = list[Any](), "", list(rows)
     chosen = tuple(i for i, row in enumerate(rows) if callable(row))  # pushed singly, which is public
     with tape.recording(), listening() as messages, watched(how, chosen, look, most=most):

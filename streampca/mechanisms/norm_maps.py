@@ -67,10 +67,7 @@ class Norms(NamedTuple):
         return float(self.upper[np.flatnonzero(below >= 0.5 * below[0])[-1]])
 
     def lost_energy(self, radius: float, std: float = 0.0) -> tuple[float, float]:
-        """Return the part of the sum of squared norms that clipping to a radius removes, and the sd of its noise.
-
-        ``std`` is the standard deviation of the noise in each count of 1/8 octave.
-        """
+        """Return the energy that clipping to a radius removes, and its sd for noise ``std`` in counts of 1/8 octave."""
         # The squared norm that clipping removes from a row at the geometric middle of each bin.
         lost = np.maximum((self.upper * 2.0 ** (-0.5 * self.octaves)) ** 2 - radius**2, 0.0)
         spread = std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(lost))

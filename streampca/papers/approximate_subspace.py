@@ -132,16 +132,14 @@ class ApproximateSubspace(SubspaceFinder):
 
 
 def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return singular values and right singular vectors of each block, fixed ones if the solver fails.
-
-    A failure of the solver on one block must not stop the release: it would depend on the rows.
-    """
+    """Return singular values and right singular vectors of each block, fixed ones if the solver fails."""
     # Powers of two change no direction, and keep squares of tiny or huge numbers from underflow and overflow.
     peaks = np.abs(blocks).max(axis=(1, 2), initial=0.0)
     scaled = np.ldexp(blocks, -np.frexp(peaks)[1][:, None, None])
     shape = min(blocks.shape[1:]), blocks.shape[2]
     singular, directions = np.ones((len(blocks), shape[0])), np.tile(np.eye(*shape), (len(blocks), 1, 1))
     for j, block in enumerate(scaled):
+        # Privacy: a failure on one block must not stop the release, because it depends on the rows.
         with suppress(np.linalg.LinAlgError):
             singular[j], directions[j] = np.linalg.svd(block, full_matrices=False)[1:]
     return singular, directions

@@ -132,10 +132,7 @@ class _Computed:
 
 
 def projector_shift(bound: float, adjacency: Adjacency = "zero-out") -> float:
-    """Sensitivity of the top-k projector to one row, in Frobenius norm.
-
-    ``bound`` is a lower bound on the gap of eigenvalues k and k + 1, above 1 (2 under replace).
-    """
+    """Sensitivity of the top-k projector to one row, in Frobenius norm, for a gap of at least ``bound``."""
     moves = _MOVES[adjacency]
     if not bound > moves:
         raise BadParameterError("bound", bound, f"more than {moves:g}, because a row may close the gap")

@@ -98,10 +98,7 @@ def basic_epsilon(events: Iterable[Event], delta: float) -> float:
 
 
 def library_epsilon(events: Iterable[Event], delta: float, interval: float = 1e-3) -> float:
-    """Return `epsilon_of` computed by ``dp-accounting`` only, event by event: an upper bound.
-
-    A smaller ``interval``, the grid of the privacy loss distributions, is slower and tighter.
-    """
+    """Return `epsilon_of` by ``dp-accounting`` only: an upper bound, tighter on a finer grid ``interval``."""
     # Imported late: it takes seconds, and few callers need it.
     from dp_accounting.pld import common, privacy_loss_distribution as pld
 

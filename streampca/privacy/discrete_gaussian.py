@@ -128,10 +128,7 @@ class DiscreteGaussian:
         self._sparse = np.uint64(int(several.argmax(axis=1).min()) << (_V_BITS - _GUIDE_BITS))
 
     def draw(self, draws: Draws) -> IntArray:
-        """Draw each coordinate once, as int64.
-
-        A coordinate that needs more than its two words takes further ones from its own sequence (`Draws.more`).
-        """
+        """Draw each coordinate once, as int64; one that needs more than two words has its own (`Draws.more`)."""
         count = self._kinds.size
         words = draws.words(2 * count)
         first, second = words[:count], words[count:].view(np.int64)
@@ -242,12 +239,9 @@ def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 
 
 def is_below(whole: int, scale: int, numerator: int, denominator: int, word: Word) -> bool:
-    """Return whether U < scale * exp(-numerator/denominator), for U uniform in [whole, whole + 1).
-
-    Binary digits of U are drawn from ``word`` until the answer is certain, so it is exact.
-    """
-    bits, fraction = 0, 0
-    shift = scale.bit_length()
+    """Return whether U < scale * exp(-numerator/denominator), for U uniform in [whole, whole + 1). Exact."""
+    bits, fraction, shift = 0, 0, scale.bit_length()
+    # Binary digits of U are drawn until the answer is certain.
     while True:
         bits += 64
         fraction = fraction << 64 | word()

@@ -210,10 +210,7 @@ class Outlet:
         return self.release(kind, exact, lambda draws: std * draws.normal(size), std)
 
     def release(self, kind: str, exact: Exact[Value], draw: Callable[[Draws], Any], std: float = 0.0) -> Value:
-        """Release exact values with noise of any distribution, which ``draw`` computes from the fresh vector.
-
-        ``std`` is its standard deviation, for the grid of the release, where `Exact.noisy` needs it.
-        """
+        """Release exact values with noise that ``draw`` computes from the fresh vector, of ``std`` where needed."""
         draws, tape = self.hide(kind, *exact.hidden), self._source.tape
         noise = draw(draws)
         value = exact.noisy(noise, std)

@@ -272,10 +272,7 @@ class Processor(State, ABC):
         """
 
     def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """Absorb rows of which only the exact packed Gram matrix is known. The release has the bits of `step`'s.
-
-        Called only where ``algorithm.absorbs_grams``.
-        """
+        """Absorb rows by their exact packed Gram matrix, to the bits of `step`; only if ``algorithm.absorbs_grams``."""
         raise NotImplementedError
 
     def finish(self, outlet: Outlet) -> tuple[Processor, Release | None]:

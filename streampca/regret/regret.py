@@ -152,10 +152,7 @@ class RegretSums(State):
     center: bool  # rows end with the constant of `linalg.centering`
 
     def observe(self, rows: FloatArray, scoring: Scoring) -> tuple[RegretSums, FloatArray]:
-        """Return the regret after admitted rows, up to row `next` at most, and their rewards.
-
-        ``scoring`` is that of the subspace before them.
-        """
+        """Return the regret after admitted rows, up to row `next` at most, and their rewards on ``scoring``."""
         rewards, reward = rewarded(rows, scoring, self.reward)
         own = None if self.own is None else self.own.add(rows)
         after = RegretSums(self.log, self.t + rewards.size, reward, self.history, self.next, own, self.center)

@@ -48,10 +48,7 @@ COLUMNS = ("t", *_EIGENVALUES, "noise", *_ANGLES)
 
 
 def release_row(release: Release, before: Release | None) -> list[Cell]:
-    """Return the figures of a release that are drawn over time, by `COLUMNS`: per row, None if absent.
-
-    Angles are in degrees, to the release ``before``.
-    """
+    """Return the figures of a release by `COLUMNS`: per row, None if absent, and angles in degrees to ``before``."""
     subspace, rows = release.subspace, rows_summed(release)
     cells: dict[str, Cell] = {"t": release.t}
     if release.eigenvalues is not None:

@@ -89,10 +89,7 @@ def _figure(title: str, text: str, figure: Figure) -> str:
 
 
 def subspace_pictures(releases: Sequence[Release], clear: int | None) -> Iterator[tuple[str, str, Figure]]:
-    """Yield title, description and drawing of pictures of the last release and of the loadings over time.
-
-    ``clear`` is the number of its components that stand out from the noise; None if it is unknown.
-    """
+    """Yield title, description and drawing of pictures, where ``clear`` components stand out (None if unknown)."""
     last, values = releases[-1], spectrum(releases[-1])
     past = [one for one in releases[:-1] if one.subspace.basis.shape == last.subspace.basis.shape]
     if values is not None and len(values):
