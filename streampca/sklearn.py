@@ -43,6 +43,7 @@ from streampca.release.clear import IN_RUN, ONE
 from streampca.release.release import Release
 from streampca.rows.admission import Shares
 from streampca.rows.names import refuse_values
+from streampca.rows.owners import one_each
 from streampca.rows.protocol import sparse_blocks
 from streampca.rows.report import AdmissionReport, tell_curator
 from streampca.store.ledger import Account
@@ -238,10 +239,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise UsageError(f"{given}: expected both unit=Person() and the names of the rows, fit(X, person=names)")
         if self.unit is not None and self.unit.column is not None:
             raise BadParameterError("unit.column", self.unit.column, "None", advice="Pass fit(X, person=X[column])")
-        names = None if person is None else list(person)
-        if names is not None and len(names) != X.shape[0]:
-            raise UsageError(f"person: {len(names)} names for {X.shape[0]} rows. Name one for each row")
-        return names
+        return None if person is None else one_each(person, X.shape[0])
 
     def _configuration(self) -> str:
         return str(joblib.hash([self.get_params(), self.n_features_in_, getattr(self, "feature_names_in_", None)]))

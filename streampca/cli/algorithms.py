@@ -152,6 +152,8 @@ def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> st
         full = type(inner).__name__
         words += ["--set", f"mechanism={short.get(full, full)}"]
         settings |= _settings(inner)
+    if settings.pop("unit", None) is not None:
+        words += ["--unit", "COLUMN"]
     # The default depends on another parameter.
     center = settings.pop("center", None)
     if center is not None and center == getattr(inner, "publish_regret", False):

@@ -50,12 +50,13 @@ def check(
     if columns is None and isinstance(bounds, dict):
         columns = list(bounds)
     is_gaussian = options.mechanism in (None, "gaussian", "GaussianCovariance")  # only its noise is predicted
-    table = open_cells(file, columns, reading, kind)
+    unit = None if options.unit is None else tuple(name.strip() for name in options.unit.split(","))
+    table = open_cells(file, None if columns is None else [*columns, *(unit or ())], reading, kind)
     report = check_table(
         table, columns=columns, bounds=bounds, row_norm=options.row_norm, n_components=k, limit=options.limit,
         epsilon=options.epsilon if is_gaussian else None, adjacency=options.adjacency or "zero-out",
         delta=options.delta if is_gaussian and options.delta is not None else DELTA,
-        center=options.center is not False,
+        center=options.center is not False, unit=unit,
     )  # fmt: skip
     if options.write_bounds is not None and report.used:
         refuse_inputs(file, options.write_bounds)
@@ -87,9 +88,12 @@ def _command(file: Path, options: CheckOptions, used: Sequence[str], header: Seq
         scale = ["--bounds", "ranges.json"]
         first = shlex.join(["streampca", "check", str(file), *chosen, "--write-bounds", scale[1]]) + "\n"
     repeated = {"-k": options.n_components, "--mechanism": options.mechanism, "--epsilon": options.epsilon or 1}
+    if options.unit is not None:  # the command for people
+        repeated |= {"--mechanism": None, "--unit": options.unit}
     repeated |= {"--delta": options.delta, "--adjacency": options.adjacency}
     words = [str(word) for flag, value in repeated.items() if value is not None for word in (flag, value)]
     words += [word for text in options.read for word in ("--read", text)]
     words += [word for text in options.set_ for word in ("--set", text)]
     words += [] if options.center is None else ["--center" if options.center else "--no-center"]
-    return f"{first}{shlex.join(['streampca', 'pca', str(file), *words])} \\\n  {shlex.join(scale)}"
+    command = "pca" if options.unit is None else "run"
+    return f"{first}{shlex.join(['streampca', command, str(file), *words])} \\\n  {shlex.join(scale)}"

@@ -298,6 +298,9 @@ class CheckOptions(PcaOptions):
     """Options of ``check``: those of ``pca``, none of which is required."""
 
     limit: Annotated[int | None, about("Number of first rows to read. All by default.")] = None
+    unit: Annotated[
+        str | None, about("Column with the person of each row, or several, separated by commas, to count people.")
+    ] = None
     write_bounds: Path | None = None
     """JSON file to write, with the names of the columns and empty ranges to be filled in, for --bounds."""
 

@@ -39,6 +39,9 @@ def plan(
     ] = None,
     row_norm: Annotated[float, about("Longer rows will be scaled onto the ball of this radius.")] = 1.0,
     typical_norm: Annotated[float | None, about("Guess of the norm of a typical row.")] = None,
+    rows_per_person: Annotated[
+        float | None, about("Guess of the mean number of rows of a person, to protect people instead of rows.")
+    ] = None,
     all_: Annotated[bool, about("Show algorithms for other purposes, too.", "--all", negative="")] = False,
 ) -> int:
     """Predict noise, captured variance and regret; recommend an algorithm.
@@ -55,7 +58,7 @@ def plan(
     plan = planning.plan(
         n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
         adjacency=adjacency, window=window, release_every=release_every, center=center, spectrum=guess,
-        row_norm=row_norm, typical_norm=typical_norm,
+        row_norm=row_norm, typical_norm=typical_norm, rows_per_person=rows_per_person,
     )  # fmt: skip
     out = console(sys.stdout)
     shown = [p for p in plan.predictions if all_ or p.serves in (plan.best.serves, plan.question.purpose)]

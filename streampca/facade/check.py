@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.scale import Bounds, check_row_norm, check_scale, column_bounds
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.plan import over_guesses
 from streampca.planning.predictions import covariances
-from streampca.planning.question import Question
+from streampca.planning.question import Question, rows_in_full
 from streampca.privacy.budget import DELTA, Adjacency
+from streampca.privacy.unit import Person
 from streampca.rows.advice import settings_warnings, size_warnings
 from streampca.rows.bounds import PrivateBounds
 from streampca.sources.profile import Profile
@@ -32,7 +36,7 @@ def check(
     data: Any, *, bounds: Bounds | Literal["private"] | None = None, row_norm: float | None = None,
     columns: Sequence[str | int] | None = None, n_components: int = 2, epsilon: float | None = None,
     delta: float = DELTA, adjacency: Adjacency = "zero-out", center: bool = True, limit: int | None = None,
-    read: Reading | None = None,
+    read: Reading | None = None, unit: Person | str | tuple[str, ...] | None = None,
 ) -> Check:  # fmt: skip
     """Report what a release of a table would meet. Spends nothing; curator only.
 
@@ -49,6 +53,9 @@ def check(
         Adds the noise, and the prediction of the planner from the public numbers n and d alone.
     limit : int, default=None
         Number of first rows to read; all by default.
+    unit : Person, str or tuple of str, default=None
+        Column of the person of each row, or several: adds the number of people, their rows, and the weight with which
+        a release would count them, in memory that grows with the people.
 
     Examples
     --------
@@ -67,24 +74,49 @@ def check(
         "adjacency": adjacency, "center": center,
     }  # fmt: skip
     mechanism = GaussianCovariance(**settings)
+    person = Person(column=unit) if isinstance(unit, (str, tuple)) else unit
+    if person is not None and not person.columns:
+        raise BadParameterError("unit.column", None, "the name of a column")
+    owners = () if person is None else person.columns
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
-    table = data if isinstance(data, CellTable) else open_cells(data, columns, read)
+    table = data
+    if not isinstance(data, CellTable):
+        table = open_cells(data, None if columns is None else [*columns, *owners], read)
     names, is_private = table.names, isinstance(bounds, str) and bounds == "private"
-    check_components(n_components, None if columns is None else len(names))
-    ranges = None if bounds is None or is_private else column_bounds(bounds, len(names), names)  # type: ignore[arg-type]
-    profile = Profile(table, ranges, row_norm, None if columns is None else range(len(names)))
+    if absent := [name for name in owners if name not in names]:
+        raise UsageError(f"unit: the table lacks the columns {absent}")
+    places = [at for at, name in enumerate(names) if name not in owners]
+    check_components(n_components, None if columns is None else len(places))
+    ranges = None
+    if bounds is not None and not is_private:
+        ranges = np.full(len(names), -np.inf), np.full(len(names), np.inf)
+        ranges[0][places], ranges[1][places] = column_bounds(bounds, len(places), [names[at] for at in places])  # type: ignore[arg-type]
+    profile = Profile(table, ranges, row_norm, None if columns is None else places, [*map(names.index, owners)])
     notes, figures = profile.read(limit), profile.columns()
     used = tuple(names[at] for at in profile.used or ())
     n, d, noise, captured = profile.rows, len(used), None, None
     notes += _warnings(profile, 0.0 if ranges is None or not used else figures.loc[[*used], "outside"].max())
+    counts = np.array([*profile.people.values()])
+    each, weight = float(counts.mean()) if counts.size else None, None
+    if person is not None and each is not None:
+        guess = Question(**settings, n_rows=n, n_features=d)
+        full = rows_in_full(guess.spectrum, guess.mean_square, center=center, at_once=True, budget=person.budget)
+        weight = float(np.minimum(counts, full).sum() / counts.sum())
+        notes.append(
+            f"{len(counts):,} people have complete rows, {np.median(counts):g} in the median and {counts.max():,} at "
+            f"most. By these numbers, about {weight:.0%} of the weight of their rows would count, and "
+            f"{np.count_nonzero(counts > full):,} people would spend their budget."
+        )
+    if profile.nobody:
+        notes.append(f"{profile.nobody:,} rows name nobody in {', '.join(owners)} and would count for nothing.")
     if d < n_components:
         notes.append(f"There are fewer columns of numbers, {d}, than components, {n_components}.")
     elif epsilon is not None and n:
         noise = mechanism.sigma * norm**2
         text = f"One release at ({epsilon:g}, {delta:g}): noise of standard deviation {noise:.4g}"
         if d <= _PREDICTED:
-            question = Question(**settings, n_rows=n, n_features=d, release_every=n)
+            question = Question(**settings, n_rows=n, n_features=d, release_every=n, rows_per_person=each)
             curve = Curve(question.spectrum, n_components)
             (predicted,) = over_guesses(question, curve, [next(covariances(question, curve))])
             captured = predicted.captured_interval or (predicted.captured, predicted.captured)
@@ -96,7 +128,7 @@ def check(
             wanted = PrivateBounds.of(mechanism.guarantee, None, n)
             notes.append(f"Private bounds would use {wanted.rows(d):,} of the {n:,} rows to find the ranges.")
             notes += wanted.warnings(d, n)
-    for name in figures.index[figures["kind"] == "identifier"][:1]:
+    for name in figures.index[figures["kind"] == "identifier"][: person is None]:
         notes.append(
             f"The guarantee is for one row: where {name} repeats, a person with m rows has m times its mu. Keep one "
             "row of each, or divide the budget."
@@ -107,7 +139,8 @@ def check(
         proposal = "".join(["bounds = {\n", *(f"    {name!r}: (LOW, HIGH),\n" for name in used), "}"])
     long = None if row_norm is None or not profile.complete else profile.long / profile.complete
     return Check(
-        n, profile.complete, profile.unreadable, figures, used, long, noise, captured, tuple(notes), proposal
+        n, profile.complete, profile.unreadable, figures, used, long, noise, captured, tuple(notes), proposal,
+        None if person is None else len(counts), weight,
     )  # fmt: skip
 
 

@@ -18,8 +18,10 @@ from streampca.planning.curve import Curve
 from streampca.planning.predictions import ONCE, STREAM, WINDOW, Prediction, covariances, oja, sketch
 from streampca.planning.question import GUESSES, NORMS, Question
 from streampca.privacy.budget import DELTA, Adjacency
+from streampca.privacy.unit import Person
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.tumbling import Tumbling
 from streampca.rows.advice import settings_warnings
 from streampca.tables import html_table
 
@@ -106,6 +108,7 @@ def plan(
     spectrum: str | Sequence[float] | FloatArray | None = None,
     row_norm: float = 1.0,
     typical_norm: float | None = None,
+    rows_per_person: float | None = None,
 ) -> Plan:
     """Predict noise, captured variance and regret of every algorithm that applies.
 
@@ -120,7 +123,7 @@ def plan(
     question = Question(
         n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
         adjacency=adjacency, window=window, release_every=release_every, center=center, guess=spectrum,
-        row_norm=row_norm, typical_norm=typical_norm,
+        row_norm=row_norm, typical_norm=typical_norm, rows_per_person=rows_per_person,
     )  # fmt: skip
     unit, matrices = question.row_norm**2, _SQUARE_BYTES * n_features**2
     is_wide, curve = matrices > _MATRICES, None
@@ -138,18 +141,37 @@ def plan(
     for p in predicted:  # in units of row_norm = 1
         std, regret = (value and value * unit for value in (p.noise_std, p.regret_per_row))
         found.append(replace(p, noise_std=std, regret_per_row=regret))
+    if rows_per_person is not None:
+        found = [made for p in found if (made := _of_people(p)) is not None]
     order = sorted(found, key=lambda p: (p.serves != question.purpose, not p.is_certain, -p.captured))
     if is_wide:
         recommended = found[0] if found[0].releases <= _SKETCHED else order[0]
+        which = (
+            f"PrivateSketch captures the most up to {_SKETCHED} releases, and beyond, the larger of two predictions "
+            "counts" if rows_per_person is None else "only PrivateOja protects people"
+        )  # fmt: skip
         reason = (
             f"matrices of all pairs of {n_features} features take about {matrices / 1e9:.2g} GB; without them, "
-            f"PrivateSketch captures the most up to {_SKETCHED} releases, and beyond, the larger of two predictions "
-            f"counts; the last release captures {recommended.share_text}"
+            f"{which}; the last release captures {recommended.share_text}"
         )
     else:
         recommended, reason = _recommend(order, question)
     warnings, advice = _warnings(question, recommended, curve), _advice(question, recommended, found)
     return Plan(question, tuple(order), recommended, reason, tuple(warnings), tuple(advice))
+
+
+def _of_people(prediction: Prediction) -> Prediction | None:
+    """Return the prediction for an algorithm that protects people; None if there is none."""
+    algorithm: Any = prediction.algorithm
+    try:
+        if isinstance(algorithm, Tumbling):
+            inner: Any = algorithm.mechanism
+            algorithm = replace(algorithm, mechanism=replace(inner, unit=Person()))
+        else:
+            algorithm = replace(algorithm, unit=Person())
+    except (TypeError, UsageError):  # it has no such parameter, or refuses it
+        return None
+    return replace(prediction, algorithm=algorithm, settings={**prediction.settings, "unit": Person()})
 
 
 def _cell(prediction: Prediction) -> str:
@@ -166,7 +188,7 @@ def over_guesses(question: Question, curve: Curve | None, predicted: Sequence[Pr
     for guess in GUESSES:  # one curve each, which the norms only scale
         asked = [replace(question, guess=guess, typical_norm=norm * question.row_norm) for norm in norms]
         first = None if curve is None else Curve(asked[0].spectrum, question.n_components)
-        cases += [(q, first and first.scaled((norm / norms[0]) ** 2)) for q, norm in zip(asked, norms, strict=True)]
+        cases += [(q, first and first.scaled(float(q.spectrum[0] / asked[0].spectrum[0]))) for q in asked]
 
     def share(p: Prediction, other: Question, of: Curve | None) -> float:
         if of is None or curve is None or p.name == "PrivateOja":
@@ -297,7 +319,15 @@ def _rows_needed(question: Question, curve: Curve | None, best: Prediction) -> i
 def _advice(q: Question, best: Prediction, found: Sequence[Prediction]) -> list[str]:
     """Return advice on choices that the planner cannot make."""
     texts, norm, typical = [], q.row_norm, q.typical_norm
-    square = q.typical_square if q.guess is None or isinstance(q.guess, str) else float(q.spectrum.sum())
+    square = q.typical_square if q.guess is None or isinstance(q.guess, str) else float(q.spectrum.sum()) / q.weight
+    if q.rows_per_person is not None:
+        text = (
+            f"of {q.rows_per_person:g} rows a person, {q.weight:.0%} of the weight counts by this guess; keep "
+            "Person(budget=1), which is close to the best budget for people with 3 to 2000 rows"
+        )
+        if typical is not None and (budget := 2.0 * (typical / norm) ** 2) < 1.0:
+            text += f". Rows are short here: budget={budget:.2g} has {1.0 / budget:.2g} times less noise"
+        texts.append(text)
     if typical is not None and _LONGER * typical < norm:
         texts.append(
             f"rows are of typical norm {typical:g}: row_norm={_LONGER * typical:g}, {_LONGER:g} times it, would have "

@@ -23,6 +23,7 @@ from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.planning.curve import Curve
 from streampca.planning.question import Question
 from streampca.privacy.randomness import Randomness
+from streampca.privacy.unit import Person
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.oja import orthonormalise, random_basis
 from streampca.processors.private_fpl import PrivateFPL
@@ -246,7 +247,7 @@ def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray, 
         return first / n
     losses = 1.0 - np.interp(np.log(played), np.log(ends), shares)
     if square > 0.0:  # the error of the shrunk mean outside the subspace
-        std = np.interp(np.log(played), np.log(ends), stds) / (MEAN_WEIGHT * played * every)
+        std = np.interp(np.log(played), np.log(ends), stds) / (MEAN_WEIGHT * played * every * question.weight**0.5)
         losses += (1.0 - k / d) * square * d * std**2 / (square + d * std**2) / best
     total = losses.sum() if leaves <= 4096 else float(np.trapezoid(losses, played))
     return float(first + best * every * total) / n
@@ -284,7 +285,8 @@ def oja(question: Question, curve: Curve | None = None) -> Iterator[Prediction]:
     """Yield `PrivateOja` with steps for the number of rows, by its own recursion on mean gradients plus noise."""
     n, d, k = question.n_rows, question.n_features, question.n_components
     settings: dict[str, Any] = {**question.settings, "horizon": n}
-    algorithm = PrivateOja(**settings).resolved(d)
+    # Of people, it does not clip below 1.
+    algorithm = PrivateOja(**settings, unit=None if question.rows_per_person is None else Person()).resolved(d)
     steps, std = [algorithm.step_end(0)], algorithm.noise_std(d)
     while steps[-1] < n:
         steps.append(algorithm.step_end(steps[-1]))

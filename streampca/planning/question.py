@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg.centering import MEAN_WEIGHT
+from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import DELTA, Adjacency, Budget
@@ -22,6 +22,8 @@ SHAPES = ("decaying", "steep", "flat", "spiked")
 TYPICAL_SQUARE = 0.5
 #: Without a guess, the spectra and the norms of typical rows that predictions cover. The middle norm is the default.
 GUESSES, NORMS = ("flat", "decaying", "steep"), (0.3, 0.6, 1.0)
+#: Product of the columns of two releases that are far apart, of `BLT` over 64 to 1024 of them: .24 on average.
+_APART = 0.25
 _SEED = 20240607
 
 
@@ -52,6 +54,9 @@ class Question:
     typical_norm : float or None, default=None
         Public guess of the norm of a typical row. It is used for advice on `row_norm` and for the scale of a named
         spectrum. If eigenvalues are given, it determines the length of the mean; None means row_norm / sqrt(2).
+    rows_per_person : float or None, default=None
+        Public guess of the mean number of rows of a person: plan for ``unit=Person(...)`` with a budget of one row, and
+        multiply the energy of rows by the share of their weight that counts. None protects rows.
     """
 
     n_rows: int
@@ -66,7 +71,9 @@ class Question:
     guess: str | Sequence[float] | FloatArray | None = None
     row_norm: float = 1.0
     typical_norm: float | None = None
-    spectrum: FloatArray = field(init=False)  #: (d,) guessed eigenvalues of the mean of a a^T, descending
+    rows_per_person: float | None = None
+    #: (d,) guessed eigenvalues of the mean of a a^T, descending; of people, times `weight`
+    spectrum: FloatArray = field(init=False)
     assumed: str = field(init=False)  #: origin of the spectrum, in words
     #: A subspace of all rows after each release, of the last rows, or of all rows once.
     purpose: Literal["stream", "window", "once"] = field(init=False)
@@ -75,6 +82,7 @@ class Question:
     #: Squared norm of the subtracted mean, in the same units: the energy that the spectrum lacks. 0 if not `center`.
     mean_square: float = field(init=False)
     typical_square: float = field(init=False)  #: mean squared norm of a row, in the same units
+    weight: float = field(init=False)  #: mean weight of a row, 1 without people
     settings: dict[str, Any] = field(init=False)  #: keywords of every private algorithm
     centered_settings: dict[str, Any] = field(init=False)  #: and of those that can subtract a mean
 
@@ -85,9 +93,12 @@ class Question:
         for name in ("window", "release_every"):
             check_count(name, getattr(self, name), optional=True)
         _ = Budget(self.epsilon, self.delta, self.adjacency).mu  # checked
-        for name, value in (("row_norm", self.row_norm), ("typical_norm", self.typical_norm)):
+        for name in ("row_norm", "typical_norm", "rows_per_person"):
+            value = getattr(self, name)
             if value is not None and not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
                 raise BadParameterError(name, value, "a positive number")
+        if self.rows_per_person is not None and self.rows_per_person < 1.0:
+            raise BadParameterError("rows_per_person", self.rows_per_person, "a number from 1 on")
         typical = None if self.typical_norm is None else min(1.0, self.typical_norm / self.row_norm) ** 2
         square = (NORMS[1] ** 2 if self.guess is None else TYPICAL_SQUARE) if typical is None else typical
         guess = GUESSES[1] if self.guess is None else self.guess
@@ -99,12 +110,18 @@ class Question:
             assumed = f"nothing: {'/'.join(GUESSES)} spectra of rows of norm {norms} row_norm; give spectrum="
         every = None if self.release_every is None else min(self.release_every, self.n_rows)
         settings = {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
+        mean_square, purpose = max(0.0, square - float(spectrum.sum())) if self.center else 0.0, "stream"
+        if self.window is not None or every == self.n_rows:
+            purpose = "once" if self.window is None else "window"
+        weight = 1.0
+        if self.rows_per_person is not None:
+            full = rows_in_full(spectrum, mean_square, center=self.center, at_once=purpose == "once")
+            weight = min(1.0, full / self.rows_per_person)
         # The fields of a frozen class are entries of its dictionary.
         vars(self).update(
-            spectrum=spectrum, assumed=assumed, release_every=every, rows=min(self.window or self.n_rows, self.n_rows),
-            purpose="window" if self.window is not None else "once" if every == self.n_rows else "stream",
-            best=float(spectrum[: self.n_components].sum()), settings=settings,
-            mean_square=max(0.0, square - float(spectrum.sum())) if self.center else 0.0,
+            spectrum=weight * spectrum, assumed=assumed, release_every=every, purpose=purpose, weight=weight,
+            rows=min(self.window or self.n_rows, self.n_rows), mean_square=weight * mean_square,
+            best=weight * float(spectrum[: self.n_components].sum()), settings=settings,
             typical_square=max(square, float(spectrum.sum())),
             centered_settings={**settings, "center": self.center},
         )  # fmt: skip
@@ -120,10 +137,27 @@ class Question:
             return np.asarray(std, dtype=np.float64)
         # `linalg.centering.MeanNoise` has that of an entry for orthonormal x, y. Over directions of them the mean of
         # (u . x)**2 is |u|**2 / d, and that of (u . x)**2 (u . y)**2 is |u|**4 / (d (d + 2)).
-        own = np.square(std) / (MEAN_WEIGHT**2 * np.asarray(count))  # variance of an entry of the mean, times the rows
-        d, ratio = self.n_features, self.mean_square / MEAN_WEIGHT**2
+        count = np.asarray(count) * self.weight
+        own = np.square(std) / (MEAN_WEIGHT**2 * count)  # variance of an entry of the mean, times the rows
+        d, ratio = self.n_features, self.mean_square / self.weight / MEAN_WEIGHT**2
         of_mean = 4.0 * ratio / d + 8.0 * ratio**2 / (d * (d + 2.0))
         return np.asarray(np.sqrt(np.square(std) * (1.0 + of_mean) + 2.0 * own**2), dtype=np.float64)
+
+
+def rows_in_full(
+    spectrum: FloatArray, mean_square: float, *, center: bool, at_once: bool, budget: float = 1.0
+) -> float:  # fmt: skip
+    """Return the number of rows of a person whose joint effect is expected to be her budget.
+
+    M rows of weight 1 cost ``M own + M (M - 1) pair`` in `streampca.rows.people`, of a budget of ``(budget u)**2``.
+    """
+    energy, c = float(spectrum.sum()) + mean_square, CONSTANT**2 if center else 0.0
+    # Means of (y . y)**2 and (y . y')**2 for rows y of one distribution, with the constant if centered.
+    own = (energy + c) ** 2
+    squares = float(spectrum @ spectrum) + mean_square * (mean_square + 2.0 * float(spectrum.mean()))
+    pair = (squares + 2.0 * c * mean_square + c * c) * (1.0 if at_once else _APART)
+    linear = own - pair
+    return (math.sqrt(linear * linear + 4.0 * pair * (budget * (1.0 + c)) ** 2) - linear) / (2.0 * pair)
 
 
 def _spectrum(guess: str | Sequence[float] | FloatArray, d: int, k: int, square: float) -> tuple[FloatArray, str]:

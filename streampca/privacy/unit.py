@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -112,7 +113,9 @@ def name_of(value: Any) -> bytes | None:
 
     Names that might be one person are one: a whole number is its decimal digits, as an integer, a float of a type that
     holds it exactly, or a text of ASCII digits with leading zeros or outer blanks. Other texts are compared in Unicode
-    normal form C. None, nan, an empty text, and values of other types name nobody. The parts of a tuple are joined.
+    normal form C. A date is its ISO text, as is a time to the microsecond: in UTC if it has a zone, and without one as
+    the date at midnight, because pandas has no dates. None, nan, an empty text, and values of other types name nobody.
+    The parts of a tuple are joined.
     """
     if type(value) is str:  # the common case
         text = value.strip()
@@ -140,6 +143,13 @@ def _text(value: Any) -> str:
         size, value = value.dtype.itemsize if isinstance(value, np.floating) else 8, float(value)
         # Other numbers are nobody, because rounding may have made two people equal.
         return str(int(value)) if abs(value) < _EXACT.get(size, 0.0) and value == math.floor(value) else ""
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()  # an int beyond the years of Python
+    if isinstance(value, datetime) and value == value:  # NaT is a datetime
+        plain = value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value
+        return (plain if plain.tzinfo is None else plain.astimezone(UTC)).isoformat().removesuffix("T00:00:00")
+    if type(value) is date:
+        return value.isoformat()
     if isinstance(value, Decimal) and value.is_finite() and value.adjusted() < _DIGITS:
         return str(int(value)) if value == value.to_integral_value() else ""
     return ""

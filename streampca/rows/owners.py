@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,7 @@ def owned(unit: Person | None, rows: Any, person: Any = ...) -> tuple[Any, Names
         return rows, None
     columns = unit.columns
     if person is not ...:
-        if isinstance(person, (str, bytes)) or not isinstance(person, Iterable) or getattr(person, "ndim", 1) == 0:
-            raise UsageError("person: expected a name for each row")
-        names = [name_of(value) for value in person]
-        if len(names) != len(rows):
-            raise UsageError(f"person: {len(names)} names for {len(rows)} rows. Name one for each row")
-        return rows, names
+        return rows, [name_of(value) for value in one_each(person, len(rows))]
     if not columns:
         raise UsageError(
             f"unit: the stream does not know whose rows these are. Use {_NOT_NAMED}, or Person(column=...)"
@@ -57,6 +52,18 @@ def owned(unit: Person | None, rows: Any, person: Any = ...) -> tuple[Any, Names
         names.append(name_of(values[0] if len(values) == 1 else tuple(values)))
         found.append({name: value for name, value in fields.items() if name not in columns})
     return found, names
+
+
+def one_each(person: Any, count: int) -> list[Any]:
+    """Return the values of ``person=`` in a list; raise `UsageError` unless it has one for each row, in their order."""
+    # The elements of sets and the keys of mappings are in no order, and those of a table are its columns.
+    unordered = isinstance(person, (str, bytes, Set, Mapping)) or is_frame(person)
+    if unordered or not isinstance(person, Iterable) or getattr(person, "ndim", 1) != 1:
+        raise UsageError("person: expected a name for each row, in a list, an array or a column")
+    names = list(person)
+    if len(names) != count:
+        raise UsageError(f"person: {len(names)} names for {count} rows. Name one for each row")
+    return names
 
 
 def named_values(values: FloatArray, names: Names | None) -> FloatArray:

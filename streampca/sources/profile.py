@@ -21,6 +21,7 @@ import pandas as pd
 from streampca.conversion import as_floats
 from streampca.errors import SourceError
 from streampca.linalg.types import FloatArray
+from streampca.privacy.unit import names_of
 from streampca.rows.names import MISSING
 from streampca.sources.csv_cells import number, numbers
 from streampca.sources.tables import CellTable
@@ -84,12 +85,14 @@ class Profile:
 
     # ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
     # ``complete`` rows have a finite number in each of these; ``long`` ones of them are longer than ``row_norm``, and
-    # ``short`` ones at most a third as long.
+    # ``short`` ones at most a third as long. ``people`` has the number of complete rows of each person, whose name is in
+    # the columns ``owners``, and ``nobody`` is the number of readable rows without one.
 
     def __init__(
         self, table: CellTable, bounds: tuple[FloatArray, FloatArray] | None, row_norm: float | None,
-        used: Sequence[int] | None,
+        used: Sequence[int] | None, owners: Sequence[int] = (),
     ) -> None:  # fmt: skip
+        self._owners, self.people, self.nobody = owners, Counter[bytes](), 0
         self._table, self._bounds, self.row_norm, self.used = table, bounds, row_norm, used
         self.rows = self.unreadable = self.complete = self.long = self.short = 0
         self._kinds = ["empty"] * len(table.names)
@@ -111,13 +114,14 @@ class Profile:
 
     def _add(self, columns: Sequence[Any], unreadable: int) -> None:
         """Count a block: the cells of its columns, and the number of unreadable rows beside them."""
-        names, missing = self._table.names, self._table.missing
+        missing = self._table.missing
         cells = [cells_of(column, missing) for column in columns]
         values = np.stack([floats for floats, _ in cells], axis=1)
         if len(values) and self.rows == self.unreadable:  # the first readable rows
-            self._kinds = [_kind(name, *column) for name, column in zip(names, cells, strict=True)]
+            self._kinds = [_kind(name, *column) for name, column in zip(self._table.names, cells, strict=True)]
             if self.used is None:
-                self.used = [at for at, kind in enumerate(self._kinds) if kind == "number"]
+                numbers = [at for at, kind in enumerate(self._kinds) if kind == "number"]
+                self.used = [at for at in numbers if at not in self._owners]
         self.rows, self.unreadable = self.rows + len(values) + unreadable, self.unreadable + unreadable
         finite, infinite = np.isfinite(values), np.isinf(values).sum(axis=0)
         self._finite += finite.sum(axis=0)
@@ -128,7 +132,14 @@ class Profile:
             lower, upper = self._bounds
             self._outside += (finite & ((values < lower) | (values > upper))).sum(axis=0)
         if self.used:
-            rows = values[:, self.used][finite[:, self.used].all(axis=1)]
+            complete: Any = finite[:, self.used].all(axis=1)
+            if self._owners:
+                names = names_of([list(columns[at]) for at in self._owners])
+                self.nobody += names.count(None)
+                self.people.update(
+                    name for name, counts in zip(names, complete.tolist(), strict=True) if name and counts
+                )
+            rows = values[:, self.used][complete]
             self.complete += len(rows)
             with np.errstate(over="ignore"):
                 norms = np.linalg.norm(rows, axis=1)

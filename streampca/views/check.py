@@ -32,10 +32,12 @@ class Check:
     share_long: float | None  #: share of the complete rows that are longer than ``row_norm``
     noise_std: float | None  #: with ``epsilon``, of a diagonal entry of the noise, in units of row_norm**2
     #: With ``epsilon``, least and largest share of the best subspace's variance that the planner expects, over spectra
-    #: and lengths of rows; from the public numbers n and d alone.
+    #: and lengths of rows; from the public numbers n and d alone, and with a unit from the mean rows of a person.
     captured: tuple[float, float] | None
     notes: tuple[str, ...]
     proposal: str  #: a command, or in Python the bounds, with placeholders for ranges; empty if these were given
+    people: int | None = None  #: with a unit, people with a complete row
+    mean_weight: float | None = None  #: with a unit, expected weight of their rows
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"

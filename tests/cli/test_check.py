@@ -178,3 +178,17 @@ def test_other_mechanisms_have_no_prediction(folder, table, command):
     assert said.status == 0
     assert "noise of standard deviation" not in said.out
     assert "--delta" not in said.out
+
+
+def test_people_are_counted_and_the_command_protects_them(folder, command):
+    rows = np.random.default_rng(0).normal(size=(60, 2)).round(3).tolist()
+    path = folder / "visits.csv"
+    path.write_text("a,b,who,ward\n" + "".join(f"{a},{b},{i % 5},w{i % 2}\n" for i, (a, b) in enumerate(rows)))
+    said = command("check", path, "--unit", "who,ward", "--columns", "a,b", "--bounds", "-4:4")
+    assert said.status == 0
+    assert "10 people have complete rows, 6 in the median and 6 at most" in " ".join(said.out.split())
+    _, *words = shlex.split(said.out[said.out.index("streampca run") :].replace("\\\n", ""))
+    out = folder / "out.jsonl"
+    assert command(*words, "--delta", "1e-6", "--release-every", 60, "--out", out).status == 0
+    (release,) = sp.read_releases(out)
+    assert release.terms.guarantee.unit == "one person"

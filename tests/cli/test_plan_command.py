@@ -16,6 +16,7 @@ ASKED = ["plan", "--n-rows", "20000", "-d", "10", "-k", "2", "--epsilon", "1", "
         (["--all", "--spectrum", "0.3,0.2,0.1"], ["GaussianCovariance", "the given spectrum"]),
         (["--window", "100"], ["SlidingWindowPCA", "warning", "Tumbling"]),
         (["--window", "5000"], ["SlidingWindowPCA", "advice "]),
+        (["--rows-per-person", "13"], ["PrivateFPL blt", "of 13 rows a person", "--unit COLUMN", "unit=Person("]),
     ],
 )
 def test_a_plan_is_printed(command, more, there):

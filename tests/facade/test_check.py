@@ -389,3 +389,51 @@ def test_files_that_are_refused_and_what_can_be_read_only_once(tmp_path, table):
     ):  # fmt: skip
         with pytest.raises((BadParameterError, SourceError), match=message):
             sp.check(data, **options)
+
+
+def visits(folder: Path, kind: str) -> pd.DataFrame | Path:
+    """300 rows of 30 people by number: 10 rows each, of which one has no name and one of person 3 is incomplete."""
+    rows = np.random.default_rng(2).normal(size=(300, 3))
+    rows[33, 0] = np.nan
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"]).assign(who=[None, *(np.arange(1, 300) % 30)])
+    if kind == "frame":
+        return frame
+    path = folder / f"visits.{kind}"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.astype({"who": float}).to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
+@pytest.mark.parametrize("columns", [None, ["a", "b", "c"]])
+def test_people_and_their_rows(kind: str, columns: list[str] | None, tmp_path: Path) -> None:
+    table = visits(tmp_path, kind)
+    report = sp.check(table, columns=columns, unit="who", epsilon=1.0)
+    assert report.used == ("a", "b", "c")
+    assert (report.rows, report.complete_rows, report.people) == (300, 299, 30)
+    text = " ".join(str(report).split())
+    assert "30 people have complete rows, 10 in the median and 10 at most" in text
+    assert "1 rows name nobody in who and would count for nothing." in text
+    assert "30 people would spend their budget" in text
+    # The planner's guess, and that of a larger budget; the share that it expects is lower than for rows.
+    assert report.mean_weight == pytest.approx(sp.plan(
+        n_rows=300, n_features=3, n_components=2, epsilon=1.0, release_every=300, rows_per_person=298 / 30
+    ).question.weight)  # fmt: skip
+    wide = sp.check(table, columns=columns, unit=sp.Person(column=("who",), budget=1e3))
+    assert wide.mean_weight == 1.0
+    assert "0 people would spend" in " ".join(wide.notes)
+    assert report.captured is not None
+    assert report.captured[0] < sp.check(table, columns=["a", "b", "c"], epsilon=1.0).captured[0]  # type: ignore[index]
+
+
+def test_the_column_of_people_needs_no_range(tmp_path: Path) -> None:
+    table = visits(tmp_path, "frame")
+    report = sp.check(table, bounds=dict.fromkeys("abc", (-1, 1)), unit="who")
+    assert report.used == ("a", "b", "c")
+    assert 0.2 < report.columns.outside["a"] < 0.4
+    assert report.columns.outside["who"] == 0.0
+    for unit, message in (("id", r"unit: the table lacks the columns \['id'\]"), (sp.Person(), "unit.column=None")):
+        with pytest.raises(UsageError, match=message):
+            sp.check(table, unit=unit)

@@ -101,6 +101,49 @@ def test_the_recommended_one_runs_and_is_explained() -> None:
     assert isinstance(plan(**ASKED, release_every=3000).algorithm, Mechanism)
 
 
+@pytest.mark.parametrize(("center", "every"), [(False, 25), (True, 25), (False, 3000)])
+def test_people_count_with_the_guessed_share_of_their_weight(center: bool, every: int) -> None:
+    asked = {**ASKED, "center": center, "release_every": every}
+    found = plan(**asked, rows_per_person=10)
+    algorithm = {p.label: p for p in found.predictions}["PrivateFPL blt"]
+    assert algorithm.algorithm.unit == sp.Person()
+    weights, shares = [], []
+    for run in range(3):
+        rows, names = rows_of(3000, run), np.random.default_rng(run).integers(300, size=3000).tolist()
+        stream = sp.Stream(algorithm.algorithm, row_norm=1.0, features=8, seed=run, regret=None)
+        stream.push_many(rows, person=names)
+        weights.append(stream.admission.mean_weight)
+        gram = rows.T @ rows
+        shares.append(stream.engine.subspace().captured(gram) / np.linalg.eigvalsh(gram)[-2:].sum())
+    assert 0.1 < found.question.weight < 0.5
+    assert found.question.weight == pytest.approx(np.mean(weights), rel=0.25)
+    assert algorithm.captured == pytest.approx(np.mean(shares), abs=0.03)
+    assert algorithm.captured < {p.label: p for p in plan(**asked).predictions}["PrivateFPL blt"].captured - 1e-4
+
+
+def test_a_plan_for_people() -> None:
+    found, rows = plan(**ASKED, rows_per_person=1), plan(**ASKED)
+    # One row each counts in full.
+    assert found.question.weight == 1.0
+    captured = {p.label: p.captured for p in rows.predictions}
+    for p in found.predictions:
+        assert p.algorithm.guarantee.unit == "one person"
+        assert p.name == "PrivateOja" or p.captured == captured[p.label]
+    assert {p.name for p in found.predictions} == {"PrivateFPL", "PrivateOja", "GaussianCovariance"}
+    assert found.best.code.endswith("unit=Person(column=None, budget=1.0, max_rows=64, name='person'))")
+    short = ASKED | {"spectrum": "steep", "typical_norm": 0.5}
+    assert "keep Person(budget=1), which is close" in found.advice[0]
+    assert "budget=" not in found.advice[0].replace("budget=1)", "")
+    assert "budget=0.5 has 2 times less noise" in plan(**short, rows_per_person=20).advice[0]
+    weights = [plan(**ASKED | {"release_every": 3000}, rows_per_person=m).question.weight for m in (1, 2, 5, 20, 1000)]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[-1] < 0.01
+    wide = plan(n_rows=10**5, n_features=5000, n_components=2, epsilon=1.0, rows_per_person=3)
+    assert "only PrivateOja protects people" in wide.reason
+    windows = plan(**ASKED, window=1000, rows_per_person=3)
+    assert {p.name for p in windows.predictions} == {"SlidingWindowPCA", "Tumbling[GaussianCovariance]"}
+
+
 def test_waiting_and_noise_are_weighed() -> None:
     # With few rows, rare releases waste them; the chosen one is no worse than its neighbours.
     chosen = plan(**ASKED).best

@@ -2,9 +2,11 @@
 
 import math
 import uuid
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import streampca as sp
@@ -17,7 +19,6 @@ ONE = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
 def test_whole_numbers_of_any_type_are_one_person():
     pa = pytest.importorskip("pyarrow")
-    pd = pytest.importorskip("pandas")
     with_nan = pd.Series([12, None])  # a missing value makes the column float
     same = [
         12, 12.0, "12", " 012 ", "0012\n", np.int64(12), np.uint8(12), np.float64(12), np.float32(12),
@@ -32,11 +33,31 @@ def test_whole_numbers_of_any_type_are_one_person():
 @pytest.mark.parametrize(
     "value",
     [None, float("nan"), "", "  ", 2.0**53, np.float32(2**24), np.float16(2**11), 1.5, float("inf"),
-     np.datetime64("NaT", "s"),
+     np.datetime64("NaT", "s"), pd.NaT, np.datetime64(10**12, "s"), timedelta(1), time(12),
      Decimal("NaN"), Decimal("1.5"), object(), [1], {"a": 1}, b"", (None, "a"), ("a", "")],
 )  # fmt: skip
 def test_other_values_name_nobody(value):
     assert name_of(value) is None
+
+
+def test_dates_and_times_are_their_iso_texts():
+    pa = pytest.importorskip("pyarrow")
+    day, noon = date(1990, 2, 3), datetime(1990, 2, 3, 12, 30)
+    same = [
+        day, datetime(1990, 2, 3), "1990-02-03", np.datetime64("1990-02-03"), np.datetime64("1990-02-03", "ns"),
+        pd.Timestamp(day), pd.Series([day, None], dtype="datetime64[ns]")[0], pa.scalar(day),
+        pa.scalar(datetime(1990, 2, 3)),
+    ]  # fmt: skip
+    assert {name_of(value) for value in same} == {b"1990-02-03"}
+    assert {name_of(value) for value in (noon, pd.Timestamp(noon), np.datetime64(noon), "1990-02-03T12:30:00")} == {
+        b"1990-02-03T12:30:00"
+    }
+    # One instant is one name in all zones, and another one than the same text without a zone.
+    aware = datetime(1990, 2, 3, 13, 30, tzinfo=timezone(timedelta(hours=1)))
+    assert name_of(aware) == name_of(pd.Timestamp(aware)) == b"1990-02-03T12:30:00+00:00"
+    assert name_of(datetime(1990, 2, 3, tzinfo=UTC)) != name_of(day)
+    # Nanoseconds would split a name between doors that keep them and doors that do not.
+    assert name_of(pd.Timestamp("1990-02-03T00:00:00.000000001")) == name_of(day)
 
 
 def test_texts_are_compared_in_one_normal_form():
