@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
 from streampca.errors import UsageError
 from streampca.linalg.scale import check_scale
-from streampca.privacy.unit import Person
+from streampca.privacy.unit import Person, columns_of
 from streampca.processors.base import Algorithm
 from streampca.rows.bounds import Ranges, read_bounds
 from streampca.rows.protocol import RowSource
@@ -34,7 +34,7 @@ def open_source(
     ``features`` are default columns. The columns of the ``unit`` and of times are none of them.
     """
     given, chosen = text_options(reading), chosen_columns(columns, reading)
-    beside = [*(() if unit is None else unit.columns), *(() if reading.time is None else (reading.time,))]
+    beside = [*columns_of(unit), *(() if reading.time is None else (reading.time,))]
     if not isinstance(source, Address):
         given = {name: value for name, value in given.items() if name not in ("time", "end")}
     if columns is None and features is not None and has_names(reading):

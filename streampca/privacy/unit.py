@@ -80,6 +80,15 @@ class Person:
         if not isinstance(self.name, str) or not self.name.strip():
             raise BadParameterError("unit.name", self.name, "a word such as 'person'")
 
+    @classmethod
+    def of(cls, unit: Any) -> Person | None:
+        """Return a unit: a text, or a tuple of texts, is short for its column; None is a row."""
+        if isinstance(unit, (str, tuple)):
+            return cls(column=unit)
+        if not isinstance(unit, Person | None):
+            raise BadParameterError("unit", unit, "a Person, such as Person(column='patient')")
+        return unit
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that hold the name of the person."""
@@ -105,6 +114,11 @@ def in_words(period: str) -> str:
     """Return a duration in words: ``"one day"`` for ``"1d"``."""
     count, unit = re.fullmatch(r"(\d+)(\D+)", period).groups()  # type: ignore[union-attr]
     return f"one {_WORDS[unit]}" if count == "1" else f"{count} {_WORDS[unit]}s"
+
+
+def columns_of(unit: Person | None) -> tuple[str, ...]:
+    """Return the columns that hold the names of people; none if the unit is a row."""
+    return () if unit is None else unit.columns
 
 
 def name_of(value: Any) -> bytes | None:

@@ -27,6 +27,7 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
+from streampca.privacy.unit import columns_of
 from streampca.processors.base import Algorithm, Processor, Setting, run_name
 from streampca.regret.private_regret import PrivateRegret
 from streampca.regret.regret import Moment, RegretLog, RegretSums
@@ -248,8 +249,7 @@ class Engine:
     @exclusive
     def adopt(self, source: RowSource, beside: Sequence[str] = ()) -> None:
         """Use the feature names of a source if the stream has none. The columns ``beside`` and of people are none."""
-        now, unit = self.now, self.algorithm.unit
-        others = [*beside, *(() if unit is None else unit.columns)]
+        now, others = self.now, [*beside, *columns_of(self.algorithm.unit)]
         if both := [name for name in others if name in source.features]:
             raise UsageError(
                 f"columns: {', '.join(both)} holds people or times, and is no feature. Choose the features with "
