@@ -311,15 +311,13 @@ class Engine:
         algorithm, d = self.algorithm, admission.n_features
         guarantee = algorithm.guarantee if d is None else algorithm.guarantee_for(d)
         if isinstance(admission.bounds, PrivateBounds):
-            rows, are = "rows" if d is None else f"{admission.warmup} rows", "rows, which enter"
+            rows, who, kind = "rows" if d is None else f"{admission.warmup} rows", "which enter", "rows"
             if algorithm.unit is not None:
-                are = f"rows, in which every {algorithm.unit.name} has one vote and then enters"
+                who, kind = f"in which every {algorithm.unit.name} has one vote and then enters", "people"
             guarantee = replace(
                 guarantee,
-                scope=f"{guarantee.scope}, and bounds of the columns from the first "
-                f"{rows.removesuffix('rows')}{are} nothing else",
-                theorem=f"{guarantee.theorem}; parallel composition over disjoint "
-                f"{'rows' if algorithm.unit is None else 'people'}",
+                scope=f"{guarantee.scope}, and bounds of the columns from the first {rows}, {who} nothing else",
+                theorem=f"{guarantee.theorem}; parallel composition over disjoint {kind}",
             )
         return guarantee.seeded() if self.randomness.is_seeded else guarantee
 
