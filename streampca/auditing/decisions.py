@@ -113,15 +113,16 @@ _REASONS = {
         rows/people.py Budgets.voted: identity in changes
         rows/people.py Budgets.voted: identity in self._spent
         rows/people.py Budgets._charged: self._own[0] != n
-        rows/people.py Budgets._charged: weight >= _LEAST_WEIGHT
-        rows/people.py Budgets._charged: 2.0 * cross + own > room
-        rows/people.py Budgets._charged: root > 0.0
+        rows/people.py Budgets._charged: total > room
+        rows/people.py Budgets._charged: cost(one)[2] <= room
         rows/people.py Budgets._charged: counts.any()
         rows/people.py Budgets._charged: self._square - used < _NOTHING_LEFT * self._square
         rows/people.py Budgets._charged: count + 1 >= self._unit.max_rows
-        rows/people.py commonly_weighted: root > 0.0
-        rows/people.py commonly_weighted: _norm_of_sum(counts) > most
         rows/people.py commonly_weighted: norm > most
+        rows/people.py commonly_weighted: _norm_of_sum(part) <= most
+        rows/people.py _fitting: root * root >= _LEAST_WEIGHT
+        rows/people.py _fitting: root > 0.0
+        rows/people.py _fitting: fits(counts)
         rows/people.py _norm_of_sum: len(rows) < rows.shape[1]
         processors/base.py Algorithm.products: inputs == n
     """,

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
 from streampca.errors import UsageError
 from streampca.linalg.scale import check_scale
-from streampca.privacy.unit import Person
+from streampca.privacy.unit import Person, columns_of
 from streampca.processors.base import Algorithm
 from streampca.rows.bounds import Ranges, read_bounds
 from streampca.rows.protocol import RowSource
@@ -32,7 +32,7 @@ def open_source(
     """Open a file, a pattern of files, - for standard input, a topic or a query."""
     # ``features`` are default columns. The columns of the ``unit`` and of times are none of them.
     given, chosen = text_options(reading), chosen_columns(columns, reading)
-    beside = [*(unit.columns if unit else ()), *((reading.time,) if reading.time else ())]
+    beside = [*columns_of(unit), *((reading.time,) if reading.time else ())]
     if not isinstance(source, Address):
         given = {name: value for name, value in given.items() if name not in ("time", "end")}
     if columns is None and features is not None and has_names(reading):

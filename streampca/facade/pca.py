@@ -102,7 +102,7 @@ def pca(
     k, share = components_or_share(n_components)
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
-    person = Person(column=unit) if isinstance(unit, (str, tuple)) else unit
+    person = Person.of(unit)
     names: Names | None = None
     if (options := options_of(data, read)) is None:
         data, names = (data, None) if person is None else owned(person, as_block(data))

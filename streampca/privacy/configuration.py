@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from copy import copy
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from streampca.errors import BadParameterError, UsageError, refuse_guess
+from streampca.errors import UsageError, refuse_guess
 from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import check_memory
 from streampca.linalg.svec import PRESENCE
@@ -33,7 +33,7 @@ def for_missing(algorithm: Kind, present: tuple[float, ...] | Literal["private"]
             f"missing_rates='private', {algorithm!r}: the numbers of cells present cannot be part of its noise. Pass "
             "public shares as missing_rates=, or correct=False"
         )
-    if present == "private" and (algorithm.unit is not None or isinstance(getattr(algorithm, "release_every", 1), str)):
+    if present == "private" and (algorithm.unit is not None or algorithm.has_calendar):
         # A row that is shrunk, or absent, would need the weight of its cells, and the number of rows is private.
         other = "unit" if algorithm.unit is not None else f"release_every={algorithm.release_every!r}"  # type: ignore[attr-defined]
         raise UsageError(
@@ -89,16 +89,19 @@ class Configuration(ABC):
         if vars(self).get("center", False) is None:  # of a class that can center
             # Sums of rewards are released about 0 by default: intervals of a centered regret are wider.
             object.__setattr__(self, "center", not getattr(self, "publish_regret", False))
-        if isinstance(unit := vars(self).get("unit"), (str, tuple)):
-            object.__setattr__(self, "unit", Person(column=unit))
-        elif not isinstance(unit, Person | None):
-            raise BadParameterError("unit", unit, "a Person, such as Person(column='patient')")
+        if "unit" in vars(self):  # of a class that can weight rows
+            object.__setattr__(self, "unit", Person.of(self.unit))
         use_plain_numbers(self)
         check_components(self.n_components, optional=self.finds_components)
         if hasattr(self, "epsilon"):
             object.__setattr__(self, "budget", Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency))
         if self.is_gaussian:
             object.__setattr__(self, "mu", self.budget.mu)
+
+    @property
+    def has_calendar(self) -> bool:
+        """Whether inputs are the periods of a calendar, not rows."""
+        return isinstance(getattr(self, "release_every", None), str)
 
     @property
     def unit_sensitivity(self) -> float:

@@ -56,7 +56,8 @@ class Person:
     with no others, so that all releases are mu-GDP for the pair. Let C D^(q) be what the rows of one person in period q
     add to all releases (`streampca.rows.people`), of norm at most B u on every path. Her rows in p periods add their
     sum, of norm at most p B u on every path, so that all releases are p mu-GDP for her in p periods: rho is p**2 times
-    as large. The norms add up, not their squares, because later releases may hold the rows of earlier periods.
+    as large. The norms add up, not their squares, because later releases may hold the rows of earlier periods. Two runs
+    compose as those of one unit only if their periods begin together.
     """
 
     column: str | tuple[str, ...] | None = None
@@ -80,6 +81,15 @@ class Person:
             length_of("unit.period", self.period)
         if not isinstance(self.name, str) or not self.name.strip():
             raise BadParameterError("unit.name", self.name, "a word such as 'person'")
+
+    @classmethod
+    def of(cls, unit: Any) -> Person | None:
+        """Return a unit: a text, or a tuple of texts, is short for its column; None is a row."""
+        if isinstance(unit, (str, tuple)):
+            return cls(column=unit)
+        if not isinstance(unit, Person | None):
+            raise BadParameterError("unit", unit, "a Person, such as Person(column='patient')")
+        return unit
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -106,6 +116,11 @@ def in_words(period: str) -> str:
     """Return a duration in words: ``"one day"`` for ``"1d"``."""
     count, unit = re.fullmatch(r"(\d+)(\D+)", period).groups()  # type: ignore[union-attr]
     return f"one {_WORDS[unit]}" if count == "1" else f"{count} {_WORDS[unit]}s"
+
+
+def columns_of(unit: Person | None) -> tuple[str, ...]:
+    """Return the columns that hold the names of people; none if the unit is a row."""
+    return () if unit is None else unit.columns
 
 
 def name_of(value: Any) -> bytes | None:

@@ -100,11 +100,6 @@ class Algorithm(Configuration):
             if isinstance(value := vars(self).get(option), str):
                 object.__setattr__(self, option, periods_of(option, value, every))
 
-    @property
-    def has_calendar(self) -> bool:
-        """Whether inputs are the periods of a calendar, not rows."""
-        return isinstance(getattr(self, "release_every", None), str)
-
     def _unit_periods(self, period: str) -> int:
         """Return the number of inputs in a period of the unit. Raise unless it is a multiple of that of a calendar."""
         every = getattr(self, "release_every", None)

@@ -256,8 +256,8 @@ class Budgets:
         if self._own[0] != n:
             self._own = n, float(self._products(np.array([n]), n)[0])
 
-        def cost(one: FloatArray) -> tuple[float, float]:
-            """Return X and Y of the row."""
+        def cost(one: FloatArray) -> tuple[float, float, float]:
+            """Return X and Y of the row, and 2 X + Y."""
             # Products of two rows are exact: sums of multiples of 2**-40 below 2**13.
             both, cross, reward = float(one @ one) ** 2, 0.0, 0.0
             if self._reward:
@@ -269,22 +269,17 @@ class Budgets:
                 if rewards is not None:
                     pairs += rewards * reward
                 cross = float(products @ pairs)
-            return cross, self._own[1] * both
+            own = self._own[1] * both
+            return cross, own, 2.0 * cross + own
 
-        (cross, own), room, root, counts = cost(row), self._square - used, 1.0, row
-        if 2.0 * cross + own > room:
+        (cross, own, total), room, root, counts = cost(row), self._square - used, 1.0, row
+        if total > room:
             weight = max(0.0, room) / (cross + math.sqrt(cross * cross + own * max(0.0, room)))
-            root, less = math.sqrt(weight) if weight >= _LEAST_WEIGHT else 0.0, 2.0**-20
-            counts = _shrunk(row, root)
-            cross, own = cost(counts)
-            # Truncation shortens each entry, but may enlarge a product of rows with entries of both signs.
-            while 2.0 * cross + own > room and root > 0.0:
-                root, less = max(0.0, root - less), 2.0 * less
-                counts = _shrunk(row, root)
-                cross, own = cost(counts)
+            root, counts = _fitting(row, math.sqrt(weight), lambda one: cost(one)[2] <= room)
             if not counts.any():
                 return 0.0, state
-        used += 2.0 * cross + own
+            total = cost(counts)[2]
+        used += total
         if self._square - used < _NOTHING_LEFT * self._square or count + 1 >= self._unit.max_rows:
             return root, SPENT
         after = counts.astype(np.float32).tobytes()  # exact: multiples of 2**-20 up to 1
@@ -305,17 +300,9 @@ def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: f
         places.setdefault(name, []).append(i)
     most = budget * (1.0 - 2.0**-30)
     for own in places.values():
-        part = rows[own]
-        counts, root, less = part, 1.0, 2.0**-20
-        norm = _norm_of_sum(part)
+        norm = _norm_of_sum(rows[own])
         if norm > most:
-            root = math.sqrt(most / norm)
-            counts = _shrunk(part, root)
-            # As for single rows: truncation may enlarge products.
-            while root > 0.0 and _norm_of_sum(counts) > most:
-                root, less = max(0.0, root - less), 2.0 * less
-                counts = _shrunk(part, root)
-            out[own] = counts
+            out[own] = _fitting(rows[own], math.sqrt(most / norm), lambda part: _norm_of_sum(part) <= most)[1]
     return out
 
 
@@ -323,6 +310,17 @@ def _norm_of_sum(rows: FloatArray) -> float:
     """Return the Frobenius norm of the sum of ``y y^T`` over rows y."""
     small = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows
     return float(np.linalg.norm(small))
+
+
+def _fitting(rows: FloatArray, root: float, fits: Callable[[FloatArray], bool]) -> tuple[float, FloatArray]:
+    """Return the root of a weight, and rows of this weight that fit: a lower one while they do not, at last 0."""
+    root, less = root if root * root >= _LEAST_WEIGHT else 0.0, 2.0**-20
+    counts = _shrunk(rows, root)
+    # Truncation shortens each entry, but may enlarge a product of rows with entries of both signs.
+    while root > 0.0 and not fits(counts):
+        root, less = max(0.0, root - less), 2.0 * less
+        counts = _shrunk(rows, root)
+    return root, counts
 
 
 def _shrunk(row: FloatArray, root: float) -> FloatArray:

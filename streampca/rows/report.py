@@ -43,8 +43,8 @@ class AdmissionReport:
     row_norm : the norm, which is public.
     share_missing : share of the cells of each feature that were missing, by name, over the rows that could be read.
     on_missing : what became of them.
-    people, people_spent : number of people with a row that counts, and of those whose budget is spent. None without a
-        unit, as the following ones.
+    people, people_spent : number of people with a row that counts, or a vote, and of those whose budget is spent; with
+        `Person.period`, of pairs of a person and a period. None without a unit, as the following ones.
     rows_full, rows_shrunk, rows_refused : number of rows that count in full, with a smaller weight, and not at all.
     mean_weight : mean weight of these rows; nan before the first.
     bad_rows : number of bad rows.

@@ -27,6 +27,7 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
+from streampca.privacy.unit import columns_of
 from streampca.processors.base import Algorithm, Processor, Setting, run_name
 from streampca.regret.private_regret import PrivateRegret
 from streampca.regret.regret import Moment, RegretLog, RegretSums
@@ -248,8 +249,7 @@ class Engine:
     @exclusive
     def adopt(self, source: RowSource, beside: Sequence[str] = ()) -> None:
         """Use the feature names of a source if the stream has none. The columns ``beside`` and of people are none."""
-        now, unit = self.now, self.algorithm.unit
-        others = [*beside, *(() if unit is None else unit.columns)]
+        now, others = self.now, [*beside, *columns_of(self.algorithm.unit)]
         if both := [name for name in others if name in source.features]:
             raise UsageError(
                 f"columns: {', '.join(both)} holds people or times, and is no feature. Choose the features with "
@@ -311,15 +311,13 @@ class Engine:
         algorithm, d = self.algorithm, admission.n_features
         guarantee = algorithm.guarantee if d is None else algorithm.guarantee_for(d)
         if isinstance(admission.bounds, PrivateBounds):
-            rows, are = "rows" if d is None else f"{admission.warmup} rows", "rows, which enter"
+            rows, who, kind = "rows" if d is None else f"{admission.warmup} rows", "which enter", "rows"
             if algorithm.unit is not None:
-                are = f"rows, in which every {algorithm.unit.name} has one vote and then enters"
+                who, kind = f"in which every {algorithm.unit.name} has one vote and then enters", "people"
             guarantee = replace(
                 guarantee,
-                scope=f"{guarantee.scope}, and bounds of the columns from the first "
-                f"{rows.removesuffix('rows')}{are} nothing else",
-                theorem=f"{guarantee.theorem}; parallel composition over disjoint "
-                f"{'rows' if algorithm.unit is None else 'people'}",
+                scope=f"{guarantee.scope}, and bounds of the columns from the first {rows}, {who} nothing else",
+                theorem=f"{guarantee.theorem}; parallel composition over disjoint {kind}",
             )
         return guarantee.seeded() if self.randomness.is_seeded else guarantee
 

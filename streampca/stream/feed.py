@@ -12,7 +12,7 @@ import numpy as np
 from streampca.calendar import Calendar, instant
 from streampca.errors import BadParameterError, HorizonReachedError, SourceError, UsageError
 from streampca.linalg.types import FloatArray
-from streampca.privacy.unit import names_of
+from streampca.privacy.unit import columns_of, names_of
 from streampca.rows.owners import Names
 from streampca.rows.protocol import NumberedRows, Position, PositionedBlock, PositionedSource, RowSource
 from streampca.stream import periods
@@ -125,7 +125,7 @@ def feed_timed(
     number = _last(engine, end)
     engine.adopt(source, (time,))
     name, latest, calendar = getattr(source, "name", None), None, periods.grid(engine)
-    columns = () if engine.algorithm.unit is None else engine.algorithm.unit.columns
+    columns = columns_of(engine.algorithm.unit)
     for rows, after, (cells, *others) in numbered(engine, source, (time, *columns), new_source=new_source):
         at = [instant(cell, naive=True) for cell in cells]
         # Absent: without a readable time, before the start, or from the end on.

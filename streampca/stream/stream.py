@@ -19,6 +19,7 @@ from streampca.linalg.scale import Bounds, check_scale
 from streampca.privacy.configuration import for_missing
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
+from streampca.privacy.unit import columns_of
 from streampca.processors.base import Algorithm
 from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.regret.regret import Regret, RegretLog
@@ -354,8 +355,9 @@ class Stream(Answered):
             If the previous rows came from another source and ``new_source`` is False.
         """
         rows = framed(rows)
-        unit = self.algorithm.unit
-        source = as_source(rows, self.features, (*(() if time is None else (time,)), *(unit.columns if unit else ())))
+        source = as_source(
+            rows, self.features, (*(() if time is None else (time,)), *columns_of(self.algorithm.unit))
+        )  # fmt: skip
         if time is not None or end is not None:
             if source is None or time is None:
                 raise UsageError("time, end: expected both, and a source or a table with the column")
@@ -400,8 +402,7 @@ class Stream(Answered):
             return (self.push(row),)
         if isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict):
             return (self.push(row[0]),)
-        unit = self.algorithm.unit
-        source = as_source(row, self.features, () if unit is None else unit.columns)
+        source = as_source(row, self.features, columns_of(self.algorithm.unit))
         return (self.push(row),) if source is None else chain.from_iterable(feed(self.engine, source))
 
     def finish(self) -> Release | None:
