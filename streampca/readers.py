@@ -6,7 +6,6 @@ A block is an exact sum of raw rows and as secret as the rows: encrypt the trans
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,8 +27,6 @@ from streampca.store.records import decode, encode
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
-
-_POLL = 1.0  # seconds between two looks at a folder that is followed
 
 
 class PartSource(Protocol):
@@ -91,7 +88,7 @@ def write_blocks(folder: str | os.PathLike[str], name: str, packed: Sequence[byt
     path = Path(folder) / f"{name}.parquet"
     part = path.with_suffix(".part")
     pq.write_table(pa.table({"block": pa.array(packed, pa.binary())}), part, compression="zstd")
-    # A rename is atomic: a curator that follows the folder never reads half a file.
+    # A rename is atomic: a curator never reads half a file.
     part.replace(path)
     return path
 
@@ -101,42 +98,35 @@ class BlockFolder:
 
     A position holds the names, times and sizes of the files that were read and still exist, so that a restart reads
     only files with blocks of an open round. A file that is replaced is read again. Remove files whose rounds are
-    durable. With ``follow``, it looks for more files every second.
+    durable. For files that appear later, call `collect` again.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, follow: bool = False) -> None:
-        self._folder, self._follow = Path(folder), follow
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
         self.name = f"blocks in {self._folder.name}"
 
     def parts_from(self, at: Any = None) -> Iterator[Part]:
         """Yield the blocks of each file, in the order of their names."""
         import pyarrow.parquet as pq
 
-        read: list[str] = list(at or [])
         files: dict[str, Path] = {}
+        for path in self._folder.glob("*.parquet"):
+            with suppress(FileNotFoundError):  # removed since the listing
+                stat = path.stat()
+                # Time and size distinguish a file from another one with its name.
+                files[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
+        read = [stamp for stamp in at or [] if stamp in files]
 
         def after(count: int, blocks: int, m: int) -> list[str]:
             # A file counts as read once all its blocks are.
-            return [stamp for stamp in read[: count if m == blocks else count - 1] if stamp in files]
+            return read[: count if m == blocks else count - 1]
 
-        while True:
-            files.clear()
-            for path in self._folder.glob("*.parquet"):
-                with suppress(FileNotFoundError):  # removed since the listing
-                    stat = path.stat()
-                    # Time and size distinguish a file from another one with its name.
-                    files[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
-            new = sorted(files.keys() - set(read))
-            for stamp in new:
-                path = files[stamp]
-                blocks = pq.read_table(path)["block"].to_pylist()
-                read.append(stamp)
-                yield Part(blocks, partial(after, len(read), len(blocks)), partial("{}, entry {}".format, path.name))
-            # After the last file, look again: others may have appeared meanwhile.
-            if not new:
-                if not self._follow:
-                    return
-                time.sleep(_POLL)
+        for stamp in sorted(files.keys() - set(read)):
+            blocks = pq.read_table(files[stamp])["block"].to_pylist()
+            read.append(stamp)
+            yield Part(
+                blocks, partial(after, len(read), len(blocks)), partial("{}, entry {}".format, files[stamp].name)
+            )
 
 
 @dataclass

@@ -37,7 +37,6 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
 from streampca.linalg.threads import one_blas_thread
 from streampca.processors.base import Algorithm
-from streampca.readers import pack, unpack
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
 from streampca.rows.protocol import arrow_rows
@@ -244,7 +243,7 @@ def _blocks(
         joined = joined.orderBy("release", "part")
     # One partition at a time is in the driver's memory.
     for row in joined.select("block").toLocalIterator(prefetchPartitions=True):
-        yield _unpacked(cutter, row.block)
+        yield pickle.loads(row.block)  # noqa: S301  from one's own workers
 
 
 @dataclass(frozen=True)
@@ -266,6 +265,7 @@ class _PartitionSums:
         # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
         for block in self.cutter.blocks(rows, (self.starts or {}).get(partition, 0)):
             release = ((block.first or 1) - 1) // self.cutter.release_every
+            block = block if self.starts is not None else replace(block, first=None)
             yield _packed(release, partition // self.joins, block)
 
 
@@ -273,7 +273,7 @@ def _join(cutter: BlockCutter, table: Any) -> Any:
     """Join the blocks of a release. Runs in a worker."""
     import pyarrow as pa
 
-    blocks = [_unpacked(cutter, packed) for packed in table.column("block").to_pylist()]
+    blocks = [pickle.loads(packed) for packed in table.column("block").to_pylist()]  # noqa: S301  of other workers
     if blocks[0].first is None:
         blocks = [reduce(BlockGram.then, blocks)]
     else:
@@ -285,15 +285,10 @@ def _join(cutter: BlockCutter, table: Any) -> Any:
     return pa.Table.from_batches([_packed(release, part, block) for block in blocks])
 
 
-def _unpacked(cutter: BlockCutter, packed: bytes) -> BlockGram:
-    block = unpack(packed)[1]
-    return replace(block, first=None) if cutter.release_every == _ENDLESS else block
-
-
 def _packed(release: int, part: int, block: BlockGram) -> Any:
     import pyarrow as pa
 
-    packed = pa.array([pack(0, replace(block, first=block.first or 1))], pa.binary())
+    packed = pa.array([pickle.dumps(block)], pa.binary())
     return pa.RecordBatch.from_pydict({"release": [release], "part": [part], "block": packed})
 
 

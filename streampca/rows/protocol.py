@@ -261,11 +261,11 @@ def is_number(kind: Any) -> bool:
 
 
 def arrow_blocks_with(
-    batch: Any, columns: Sequence[str], names: Sequence[str]
+    batch: Any, columns: Sequence[str], names: Sequence[str], size: int = _BLOCK
 ) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
     """Yield the columns of an Arrow batch as numbers, with the values of the columns ``names``."""
     start = 0
-    for rows in arrow_rows(batch, columns):
+    for rows in arrow_rows(batch, columns, size):
         yield rows, [batch.column(name).slice(start, len(rows)).to_pylist() for name in names]
         start += len(rows)
 

@@ -11,7 +11,7 @@ from typing import Any
 from streampca.errors import BadParameterError, SourceError, UsageError, listed
 from streampca.linalg.types import FloatArray
 from streampca.rows.parquet import damage, read_batches
-from streampca.rows.protocol import RowSource, arrow_blocks_with, arrow_rows, is_number
+from streampca.rows.protocol import RowSource, arrow_blocks_with, is_number
 from streampca.sources.base import NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
 from streampca.sources.reading import Reading
 
@@ -89,22 +89,20 @@ class ParquetRows(RowSource):
             yield from read_batches(file, self.columns)
 
     def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
-        with self.open() as file, damage(self.path, "is damaged"):
-            for batch in read_batches(file, [*self.columns, *names], small=self._chunk_rows):
-                yield from arrow_blocks_with(batch, self.columns, names)
-
-    def blocks(self) -> Iterator[FloatArray]:
-        start = 0
+        start, size = 0, self._chunk_rows
         with self.open() as file:
-            batches = read_batches(file, self.columns, small=self._chunk_rows)
-            blocks = chain.from_iterable(arrow_rows(batch, self.columns, self._chunk_rows) for batch in batches)
+            batches = read_batches(file, [*self.columns, *names], small=size)
+            blocks = chain.from_iterable(arrow_blocks_with(batch, self.columns, names, size) for batch in batches)
             while True:
                 with damage(self.path, f"damaged after row {start}"):
-                    rows = next(blocks, None)
-                if rows is None:
+                    block = next(blocks, None)
+                if block is None:
                     return
-                yield rows
-                start += len(rows)
+                yield block
+                start += len(block[0])
+
+    def blocks(self) -> Iterator[FloatArray]:
+        return (rows for rows, _ in self.blocks_with(()))
 
 
 from_parquet = ParquetRows

@@ -414,8 +414,8 @@ def sums(
         share = result.share_outside()
         if usual is not None and share > _CHANGED > _USUAL > usual:
             logger.warning(
-                "%.0f %% of the rows in and near %s exceed their bounds or row_norm, unlike those before: another unit of "
-                "measure?", 100.0 * share, result.path,
+                "%.0f %% of the rows in and near %s exceed their bounds or row_norm, unlike those before: another "
+                "unit of measure?", 100.0 * share, result.path,
             )  # fmt: skip
         usual = max(usual or 0.0, share)
         if result.refusal is not None:
@@ -529,14 +529,10 @@ def located(texts: Sequence[str]) -> tuple[list[str], Any]:
             paths += [os.path.abspath(path) for path in found]
         return paths, fs.LocalFileSystem()
     parts = [urlsplit(text.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)) for text in texts]
-    if len({(part.scheme, part.username, part.port) for part in parts}) > 1:
-        raise BadParameterError("dataset", listed(texts[:2]), "files of one file system")
+    if len({(part.scheme, part.netloc) for part in parts}) > 1:
+        raise BadParameterError("dataset", listed(texts[:2]), "files of one bucket, or paths and storage=")
     with damage(None, "the address of the dataset cannot be used"):
         storage, first = fs.FileSystem.from_uri(parts[0].geturl())
     # The file system of the first one serves all: to find it may take a round trip.
-    has_bucket = not first.startswith("/")
     root = first[: len(first) - len(unquote(parts[0].path))]
-    buckets = {part.netloc for part in parts}
-    if len(buckets) > 1 and not (has_bucket and root == parts[0].netloc):
-        raise BadParameterError("dataset", listed(sorted(buckets)[:2]), "files of one file system")
-    return [(part.netloc if len(buckets) > 1 else root) + unquote(part.path) for part in parts], storage
+    return [root + unquote(part.path) for part in parts], storage
