@@ -50,8 +50,8 @@ from streampca.stream.stream import Stream
 
 #: Tasks of one Spark job at most, and seconds that a job waits for more of them.
 _JOB_TASKS, _GATHER = 16, 0.02
-#: Bytes of blocks that one worker joins at a time.
-_JOIN_BYTES = 2**28
+#: Bytes of blocks that one worker joins at a time, and that the driver fetches at a time.
+_JOIN_BYTES, _FETCH_BYTES = 2**28, 2**24
 #: For ``release_every`` where rows are only summed.
 _ENDLESS = 2**62
 
@@ -240,8 +240,10 @@ def _blocks(
         )
     )
     if starts is not None:
-        joined = joined.orderBy("release", "part")
-    # One partition at a time is in the driver's memory.
+        releases = (max(starts.values(), default=0) - min(starts.values(), default=0)) // cutter.release_every
+        count = -(-(releases + len(starts)) * size // _FETCH_BYTES)
+        joined = joined.repartitionByRange(count, "release", "part").sortWithinPartitions("release", "part")
+    # One partition at a time is in the driver's memory, and counts for ``spark.driver.maxResultSize``.
     for row in joined.select("block").toLocalIterator(prefetchPartitions=True):
         yield pickle.loads(row.block)  # noqa: S301  from one's own workers
 

@@ -338,6 +338,8 @@ def arrow_lists(column: Any, width: int) -> FloatArray:
     import pyarrow.compute as pc
 
     column = getattr(column, "storage", column)  # of a tensor
+    if not column.null_count and getattr(column.type, "list_size", None) == width:
+        return arrow_floats(column.flatten()).reshape(-1, width)
     good = pc.fill_null(pc.equal(pc.list_value_length(column), width), False).to_numpy(zero_copy_only=False)
     # `flatten` respects the offsets of a slice and leaves out missing lists, unlike `values`.
     if good.all():
