@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,21 +20,12 @@ from streampca.conversion import as_block
 from streampca.errors import BadRowError, SourceError, StreamPCAError, UsageError, reason
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
-from streampca.linalg.types import FloatArray
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.protocol import Part, Position
 from streampca.store.records import decode, encode
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
-
-
-class PartSource(Protocol):
-    """A source of packed blocks: a topic with ``value="block"``, or a `BlockFolder`."""
-
-    name: str
-
-    def parts_from(self, at: Any = None) -> Iterator[Part]: ...
 
 
 def pack(origin: int, block: BlockGram) -> bytes:
@@ -66,15 +57,8 @@ def reader_blocks(
     rows : rows in a block, the same for all readers.
     number : number of the first block. After a restart, continue with any block that was sent, from its first row.
     """
-
-    def values() -> Iterator[FloatArray]:
-        at = number * rows  # rows are numbered by their place in the reader's own stream
-        for chunk in chunks:
-            found = cutter.admission.all_values(as_block(chunk), at + 1)
-            at += len(found)
-            yield found
-
-    for block in replace(cutter, release_every=rows, horizon=None).blocks(values(), number * rows):
+    values = (cutter.admission.all_values(as_block(chunk), 1) for chunk in chunks)
+    for block in replace(cutter, release_every=rows, horizon=None).blocks(values, number * rows):
         # A shorter last block is dropped: the round would wait for its other rows.
         if block.count == rows:
             yield pack(int(reader), block)
@@ -138,7 +122,7 @@ class _Round:
     sum: BlockGram | None = None
 
 
-def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, close: int = 0) -> Iterator[Step]:
+def collect(stream: Stream, source: Any, *, readers: int, rows: int, close: int = 0) -> Iterator[Step]:
     """Absorb the blocks of all readers, a round at a time; yield a `Step` a round.
 
     Block n of reader r holds its rows n·m + 1 to (n + 1)·m. The rows of the stream are those of round 0, of all readers
@@ -149,22 +133,16 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     ----------
     stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known. No release may
         be due within a round: ``readers * rows`` divides its ``release_every``.
-    source : source of the blocks.
+    source : source of the blocks: a topic with ``value="block"``, or a `BlockFolder`.
     readers : number of readers, which are numbered from 0.
     rows : rows in a block.
     close : rounds before this one are absorbed at the end of the source even if blocks are missing. Their rows are
         absent, and the blocks are dropped if they arrive later. When to close must not depend on rows.
 
-    Raises
-    ------
-    UsageError, SourceError
-        If a parameter or a block does not fit, or two blocks of one id differ. Earlier rounds are absorbed.
-
-    Notes
-    -----
     Sums are exact: the releases are those of one process that absorbs all rows in the order of the rounds. A durable
     stream keeps, in the transaction of a round, the number of the next round and the position of the source before the
-    first block of any later round. After a crash, reading resumes there.
+    first block of any later round. After a crash, reading resumes there. Raises `UsageError` or `SourceError` if a
+    block does not fit, or two blocks of one id differ; earlier rounds are absorbed.
     """
     check_count("readers", readers)
     check_count("rows", rows)

@@ -338,12 +338,11 @@ def arrow_lists(column: Any, width: int) -> FloatArray:
     import pyarrow.compute as pc
 
     column = getattr(column, "storage", column)  # of a tensor
-    if not column.null_count and getattr(column.type, "list_size", None) == width:
-        return arrow_floats(column.flatten()).reshape(-1, width)
-    good = pc.fill_null(pc.equal(pc.list_value_length(column), width), False).to_numpy(zero_copy_only=False)
+    if column.null_count or getattr(column.type, "list_size", None) != width:
+        good = pc.fill_null(pc.equal(pc.list_value_length(column), width), False).to_numpy(zero_copy_only=False)
+        if not good.all():
+            rows = np.full((len(column), width), np.nan)
+            rows[good] = arrow_floats(column.filter(good).flatten()).reshape(-1, width)
+            return rows
     # `flatten` respects the offsets of a slice and leaves out missing lists, unlike `values`.
-    if good.all():
-        return arrow_floats(column.flatten()).reshape(-1, width)
-    rows = np.full((len(column), width), np.nan)
-    rows[good] = arrow_floats(column.filter(good).flatten()).reshape(-1, width)
-    return rows
+    return arrow_floats(column.flatten()).reshape(-1, width)

@@ -31,13 +31,10 @@ class ParquetRows(RowSource):
 
     Attributes
     ----------
-    n_rows, group_rows : number of rows in the file and in each of its row groups, from its footer.
+    n_rows : number of rows in the file, from its footer.
 
-    Raises
-    ------
-    SourceError
-        By the constructor, if the file cannot be read, has no rows or lacks a column, or a column does not hold
-        numbers. While reading, where the file is damaged, after every row before that.
+    Raises `SourceError` if the file cannot be read, has no rows or lacks a column, or a column does not hold numbers;
+    and where it is damaged, after every row before that.
     """
 
     def __init__(
@@ -54,8 +51,6 @@ class ParquetRows(RowSource):
         with self.open() as file, damage(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
             names = list(schema.names)  # may fail, at a name that is not UTF-8
-            groups = file.metadata.num_row_groups
-            self.group_rows: list[int] = [file.metadata.row_group(number).num_rows for number in range(groups)]
             self.n_rows: int = file.metadata.num_rows
         if self.n_rows == 0 or not names:
             raise SourceError(path, f"no {'columns' if self.n_rows else 'rows'}; check the path")

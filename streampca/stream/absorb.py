@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from hashlib import blake2b
 from importlib import import_module
 from itertools import chain, repeat, takewhile
@@ -42,6 +43,7 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import encoded
+from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.parquet import damage, read_batches
 from streampca.rows.protocol import Position, arrow_rows, holds
 from streampca.stream.blocks import BlockCutter, BlockGram, chunk_rows
@@ -94,9 +96,9 @@ class Task(NamedTuple):
         at = row - self.before
         for piece in self.pieces:
             if at <= piece.kept:
-                return f"row {row}, row {piece.before + at} of {piece.path},"
+                break
             at -= piece.kept
-        return f"row {row}"
+        return f"row {row}, row {piece.before + at} of {piece.path},"
 
 
 class Result(NamedTuple):
@@ -109,9 +111,8 @@ class Result(NamedTuple):
 
     def share_outside(self) -> float:
         """Return the share of the rows that exceed the norm, or the bounds of one feature. Curator only."""
-        counts = [block.counts for block in self.blocks]
-        clamped = sum((one.clamped for one in counts if one.clamped is not None), np.zeros(1))
-        outside = max(sum(one.scaled for one in counts), clamped.max())
+        counts = reduce(Counts.plus, (block.counts for block in self.blocks), NO_COUNTS)
+        outside = counts.scaled if counts.clamped is None else counts.clamped.max()
         return float(outside / max(1, sum(block.count for block in self.blocks)))
 
 
@@ -147,8 +148,7 @@ class FooterReader:
             return SourceError(path, f"no column for the feature {problem}; choose with columns=")
         for name, width in runs.items():
             if names.count(name) > 1 or not holds(schema.field(name).type, width):
-                wanted = f"lists of {width} numbers" if width else "numbers"
-                said = "shares its name with another" if names.count(name) > 1 else f"does not hold {wanted}"
+                said = (f"does not hold lists of {width}" if width else "does not hold") + " numbers, or is there twice"
                 return SourceError(path, f"column {name!r} {said}; choose with columns=")
         accepted.append(found.schema)
         return footer

@@ -32,8 +32,6 @@ class Executor(Protocol):
 class Here:
     """Executor that calls at once."""
 
-    workers = 1
-
     def submit(self, fn: Callable[[T], R], item: T, /) -> Future[R]:
         future: Future[R] = Future()
         future.set_result(fn(item))
@@ -51,8 +49,11 @@ class Pool(ProcessPoolExecutor):
 
 def begin() -> None:
     """Prepare a process of a pool: one BLAS thread, and exit when the parent ends, for any reason."""
+    import pyarrow as pa
+
     one_blas_thread()
-    keep_memory()
+    # The pools of pyarrow return freed memory to the system: a fifth of the CPU time of 64 columns of float64.
+    pa.set_memory_pool(pa.system_memory_pool())
 
     def exit_with_parent() -> None:
         parent = multiprocessing.parent_process()
@@ -61,14 +62,6 @@ def begin() -> None:
         os._exit(1)
 
     threading.Thread(target=exit_with_parent, daemon=True).start()
-
-
-def keep_memory() -> None:
-    """Keep freed memory in this process: its next task needs as much, and new pages cost time."""
-    import pyarrow as pa
-
-    # The pools of pyarrow return it to the system: a fifth of the CPU time of 64 columns of float64.
-    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def finished(

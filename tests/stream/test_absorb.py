@@ -263,9 +263,8 @@ def test_the_curator_is_told_which_row_lacks_a_number(files: list[Path], caplog,
             out = stream()
             list(out.absorb(files, executor, rows_per_task=100))
         assert (out.t, out.admission.bad_rows) == (N, 1)
-        assert [record.getMessage() for record in caplog.records] == [
-            f"row {number}, row {row + 1} of {files[file]}, could not be used, as it lacks a number (others may follow)."
-        ]
+        (said,) = (record.getMessage() for record in caplog.records)
+        assert said.startswith(f"row {number}, row {row + 1} of {files[file]}, could not be used, as it lacks a number")
 
 
 def test_a_null_in_row_7_of_a_million_is_named_after_one_task(tmp_path: Path, caplog) -> None:
