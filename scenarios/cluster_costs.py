@@ -42,16 +42,16 @@ def simulate(
     A share ``again`` of the tasks fails and runs again; a share ``slow`` takes ``factor`` times as long. ``in_order``
     lets the curator wait for the oldest task instead of the next.
     """
-    draw, count, most = random.Random(1), math.ceil(rows / task), 2 * workers
+    draw, count, most = random.Random(1), math.ceil(rows / task), 2 * workers  # noqa: S311
     busy = LOT * FOOTER / 16 * files / LOT
     now = serial = files / LOT * SUBMIT  # all footers come first, which takes the workers this long
     now += busy / workers
     free = [now] * workers  # when each worker ends
     ended: list[tuple[float, int]] = []  # of the unfinished tasks
     late: dict[int, float] = {}
-    sent = arrived = released = 0
+    sent = released = 0
     sums = max(1.0, task / every)  # of a task
-    for _ in range(count):
+    for arrived in range(count):
         while sent < count and len(ended) + len(late) < most:
             now, serial = now + SUBMIT, serial + SUBMIT
             seconds = START + task * ROW * draw.uniform(0.9, 1.1) * (factor if draw.random() < slow else 1.0)
@@ -64,8 +64,7 @@ def simulate(
                 heapq.heappush(ended, (end, sent))
             busy, sent = busy + seconds, sent + 1
         now = max(now, late.pop(arrived) if in_order else heapq.heappop(ended)[0])
-        arrived += 1
-        due = arrived * task // every - released
+        due = (arrived + 1) * task // every - released
         released += due
         cost = JOIN * sums + RELEASE * due
         now, serial = now + cost, serial + cost

@@ -74,7 +74,7 @@ def table_columns(
     if len(named) != len(labels):
         raise error(None, "two columns of the table have one name. Rename one of them")
     try:
-        wanted = column_runs(named if features is None else features, named)
+        wanted = column_runs([*named] if features is None else features, named)
     except KeyError:
         wanted = dict.fromkeys(features or (), 0)
     if wanted.keys() != named.keys():
@@ -94,7 +94,9 @@ def frame_values(
     returned unchanged, and complex numbers become nan.
     """
     arrays = []
-    for (name, label), width in zip(columns.items(), column_runs(features or [*columns], columns).values(), strict=True):
+    for (name, label), width in zip(
+        columns.items(), column_runs(features or [*columns], columns).values(), strict=True
+    ):
         column = frame[label]
         if width:
             arrays.append(list_cells(column, width))

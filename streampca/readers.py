@@ -6,14 +6,13 @@ A block is an exact sum of raw rows and as secret as the rows: encrypt the trans
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,23 +20,12 @@ from streampca.conversion import as_block
 from streampca.errors import BadRowError, SourceError, StreamPCAError, UsageError, reason
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
-from streampca.linalg.types import FloatArray
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.protocol import Part, Position
 from streampca.store.records import decode, encode
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
-
-_POLL = 1.0  # seconds between two looks at a folder that is followed
-
-
-class PartSource(Protocol):
-    """A source of packed blocks: a topic with ``value="block"``, or a `BlockFolder`."""
-
-    name: str
-
-    def parts_from(self, at: Any = None) -> Iterator[Part]: ...
 
 
 def pack(origin: int, block: BlockGram) -> bytes:
@@ -69,15 +57,8 @@ def reader_blocks(
     rows : rows in a block, the same for all readers.
     number : number of the first block. After a restart, continue with any block that was sent, from its first row.
     """
-
-    def values() -> Iterator[FloatArray]:
-        at = number * rows  # rows are numbered by their place in the reader's own stream
-        for chunk in chunks:
-            found = cutter.admission.all_values(as_block(chunk), at + 1)
-            at += len(found)
-            yield found
-
-    for block in replace(cutter, release_every=rows, horizon=None).blocks(values(), number * rows):
+    values = (cutter.admission.all_values(as_block(chunk), 1) for chunk in chunks)
+    for block in replace(cutter, release_every=rows, horizon=None).blocks(values, number * rows):
         # A shorter last block is dropped: the round would wait for its other rows.
         if block.count == rows:
             yield pack(int(reader), block)
@@ -91,7 +72,7 @@ def write_blocks(folder: str | os.PathLike[str], name: str, packed: Sequence[byt
     path = Path(folder) / f"{name}.parquet"
     part = path.with_suffix(".part")
     pq.write_table(pa.table({"block": pa.array(packed, pa.binary())}), part, compression="zstd")
-    # A rename is atomic: a curator that follows the folder never reads half a file.
+    # A rename is atomic: a curator never reads half a file.
     part.replace(path)
     return path
 
@@ -101,42 +82,35 @@ class BlockFolder:
 
     A position holds the names, times and sizes of the files that were read and still exist, so that a restart reads
     only files with blocks of an open round. A file that is replaced is read again. Remove files whose rounds are
-    durable. With ``follow``, it looks for more files every second.
+    durable. For files that appear later, call `collect` again.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, follow: bool = False) -> None:
-        self._folder, self._follow = Path(folder), follow
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
         self.name = f"blocks in {self._folder.name}"
 
     def parts_from(self, at: Any = None) -> Iterator[Part]:
         """Yield the blocks of each file, in the order of their names."""
         import pyarrow.parquet as pq
 
-        read: list[str] = list(at or [])
         files: dict[str, Path] = {}
+        for path in self._folder.glob("*.parquet"):
+            with suppress(FileNotFoundError):  # removed since the listing
+                stat = path.stat()
+                # Time and size distinguish a file from another one with its name.
+                files[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
+        read = [stamp for stamp in at or [] if stamp in files]
 
         def after(count: int, blocks: int, m: int) -> list[str]:
             # A file counts as read once all its blocks are.
-            return [stamp for stamp in read[: count if m == blocks else count - 1] if stamp in files]
+            return read[: count if m == blocks else count - 1]
 
-        while True:
-            files.clear()
-            for path in self._folder.glob("*.parquet"):
-                with suppress(FileNotFoundError):  # removed since the listing
-                    stat = path.stat()
-                    # Time and size distinguish a file from another one with its name.
-                    files[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
-            new = sorted(files.keys() - set(read))
-            for stamp in new:
-                path = files[stamp]
-                blocks = pq.read_table(path)["block"].to_pylist()
-                read.append(stamp)
-                yield Part(blocks, partial(after, len(read), len(blocks)), partial("{}, entry {}".format, path.name))
-            # After the last file, look again: others may have appeared meanwhile.
-            if not new:
-                if not self._follow:
-                    return
-                time.sleep(_POLL)
+        for stamp in sorted(files.keys() - set(read)):
+            blocks = pq.read_table(files[stamp])["block"].to_pylist()
+            read.append(stamp)
+            yield Part(
+                blocks, partial(after, len(read), len(blocks)), partial("{}, entry {}".format, files[stamp].name)
+            )
 
 
 @dataclass
@@ -148,7 +122,7 @@ class _Round:
     sum: BlockGram | None = None
 
 
-def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, close: int = 0) -> Iterator[Step]:
+def collect(stream: Stream, source: Any, *, readers: int, rows: int, close: int = 0) -> Iterator[Step]:
     """Absorb the blocks of all readers, a round at a time; yield a `Step` a round.
 
     Block n of reader r holds its rows n·m + 1 to (n + 1)·m. The rows of the stream are those of round 0, of all readers
@@ -159,22 +133,16 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     ----------
     stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known. No release may
         be due within a round: ``readers * rows`` divides its ``release_every``.
-    source : source of the blocks.
+    source : source of the blocks: a topic with ``value="block"``, or a `BlockFolder`.
     readers : number of readers, which are numbered from 0.
     rows : rows in a block.
     close : rounds before this one are absorbed at the end of the source even if blocks are missing. Their rows are
         absent, and the blocks are dropped if they arrive later. When to close must not depend on rows.
 
-    Raises
-    ------
-    UsageError, SourceError
-        If a parameter or a block does not fit, or two blocks of one id differ. Earlier rounds are absorbed.
-
-    Notes
-    -----
     Sums are exact: the releases are those of one process that absorbs all rows in the order of the rounds. A durable
     stream keeps, in the transaction of a round, the number of the next round and the position of the source before the
-    first block of any later round. After a crash, reading resumes there.
+    first block of any later round. After a crash, reading resumes there. Raises `UsageError` or `SourceError` if a
+    block does not fit, or two blocks of one id differ; earlier rounds are absorbed.
     """
     check_count("readers", readers)
     check_count("rows", rows)

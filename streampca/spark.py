@@ -8,10 +8,9 @@ A streaming query, each epoch exactly once, also after the driver was killed:
     sink = EpochSink("run.db", name="readings", algorithm=algorithm, bounds=bounds, features=names)
     query = frames.writeStream.foreachBatch(sink).option("checkpointLocation", folder).start()
 
-Workers need the driver's version of streampca, in the Python that ``PYSPARK_PYTHON`` names. Exact sums of rows travel
-between them and the driver. They are as secret as the rows: turn on ``spark.network.crypto.enabled`` and
-``spark.io.encryption.enabled``. Workers are trusted as the curator is. The releases are those of one process whose
-`Stream` absorbs the same rows, bit for bit.
+Workers need the driver's version of streampca, in the Python that ``PYSPARK_PYTHON`` names. Exact sums, as secret as
+the rows, travel between them: turn on ``spark.network.crypto.enabled`` and ``spark.io.encryption.enabled``. Workers are
+trusted as the curator is.
 """
 
 from __future__ import annotations
@@ -37,22 +36,20 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
 from streampca.linalg.threads import one_blas_thread
 from streampca.processors.base import Algorithm
-from streampca.readers import pack, unpack
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
 from streampca.rows.protocol import arrow_rows
 from streampca.store.records import encode
 from streampca.store.store import Store
 from streampca.stream.absorb import Open, gathered
-from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark, chunk_rows
-from streampca.stream.executors import keep_memory
+from streampca.stream.blocks import BlockCutter, BlockGram, chunk_rows
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
 
 #: Tasks of one Spark job at most, and seconds that a job waits for more of them.
 _JOB_TASKS, _GATHER = 16, 0.02
-#: Bytes of blocks that one worker joins at a time.
-_JOIN_BYTES = 2**28
+#: Bytes of blocks that one worker joins at a time, and that the driver fetches at a time.
+_JOIN_BYTES, _FETCH_BYTES = 2**28, 2**24
 #: For ``release_every`` where rows are only summed.
 _ENDLESS = 2**62
 
@@ -60,10 +57,7 @@ _ENDLESS = 2**62
 class SparkExecutor:
     """Executor for `Stream.absorb` whose workers are those of a Spark session.
 
-    Parameters
-    ----------
-    spark : the session, classic or of Spark Connect.
-    workers : number of tasks that the cluster runs at a time.
+    ``spark`` is the session, classic or of Spark Connect; ``workers``, the number of tasks that it runs at a time.
     """
 
     def __init__(self, spark: Any, *, workers: int) -> None:
@@ -134,10 +128,7 @@ def absorb_frame(
     order : column of public row numbers, which sorts the rows. Without it, all rows must be part of one release, since
         Spark's own order depends on sizes of files and partitions, hence on the rows.
 
-    Raises
-    ------
-    UsageError, HorizonReachedError
-        If the frame does not fit. No row was absorbed.
+    Raises `UsageError` or `HorizonReachedError` if the frame does not fit. No row was absorbed.
     """
     cutter = stream.leaves()
     if order is None:
@@ -159,7 +150,7 @@ def _selected(
 ) -> tuple[Any, tuple[str, ...]]:
     """Return a frame of the columns of features, behind ``order``, and the names of the features in it."""
     import pyspark.sql.functions as f
-    from pyspark.sql.types import ArrayType, BooleanType, NumericType
+    from pyspark.sql.types import BooleanType, NumericType
 
     names = list(columns or cutter.admission.features or frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
@@ -174,9 +165,7 @@ def _selected(
             from pyspark.ml.functions import vector_to_array
 
             column = vector_to_array(column)
-        elif width and isinstance(kind, ArrayType):
-            kind = kind.elementType
-        if kind.simpleString() != "vector" and not isinstance(kind, (BooleanType, NumericType)):
+        elif not isinstance(getattr(kind, "elementType", kind) if width else kind, (BooleanType, NumericType)):
             raise UsageError(f"column {name!r} of the frame does not hold numbers. Choose with columns=")
         chosen.append((column if width else column.cast("double")).alias(f"f{i}"))
         features += [f"f{i}[{j}]" for j in range(width)] or [f"f{i}"]
@@ -241,10 +230,12 @@ def _blocks(
         )
     )
     if starts is not None:
-        joined = joined.orderBy("release", "part")
-    # One partition at a time is in the driver's memory.
+        releases = (max(starts.values(), default=0) - min(starts.values(), default=0)) // cutter.release_every
+        count = -(-(releases + len(starts)) * size // _FETCH_BYTES)
+        joined = joined.repartitionByRange(count, "release", "part").sortWithinPartitions("release", "part")
+    # One partition at a time is in the driver's memory, and counts for ``spark.driver.maxResultSize``.
     for row in joined.select("block").toLocalIterator(prefetchPartitions=True):
-        yield _unpacked(cutter, row.block)
+        yield pickle.loads(row.block)  # noqa: S301  from one's own workers
 
 
 @dataclass(frozen=True)
@@ -266,6 +257,7 @@ class _PartitionSums:
         # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
         for block in self.cutter.blocks(rows, (self.starts or {}).get(partition, 0)):
             release = ((block.first or 1) - 1) // self.cutter.release_every
+            block = block if self.starts is not None else replace(block, first=None)
             yield _packed(release, partition // self.joins, block)
 
 
@@ -273,7 +265,7 @@ def _join(cutter: BlockCutter, table: Any) -> Any:
     """Join the blocks of a release. Runs in a worker."""
     import pyarrow as pa
 
-    blocks = [_unpacked(cutter, packed) for packed in table.column("block").to_pylist()]
+    blocks = [pickle.loads(packed) for packed in table.column("block").to_pylist()]  # noqa: S301  of other workers
     if blocks[0].first is None:
         blocks = [reduce(BlockGram.then, blocks)]
     else:
@@ -285,15 +277,10 @@ def _join(cutter: BlockCutter, table: Any) -> Any:
     return pa.Table.from_batches([_packed(release, part, block) for block in blocks])
 
 
-def _unpacked(cutter: BlockCutter, packed: bytes) -> BlockGram:
-    block = unpack(packed)[1]
-    return replace(block, first=None) if cutter.release_every == _ENDLESS else block
-
-
 def _packed(release: int, part: int, block: BlockGram) -> Any:
     import pyarrow as pa
 
-    packed = pa.array([pack(0, replace(block, first=block.first or 1))], pa.binary())
+    packed = pa.array([pickle.dumps(block)], pa.binary())
     return pa.RecordBatch.from_pydict({"release": [release], "part": [part], "block": packed})
 
 
@@ -314,12 +301,8 @@ class EpochSink:
     on_release : function of each release, called at most once each, after its epoch is durable.
     accept_changed : skip an epoch that is delivered again with other rows, e.g. of a topic that was compacted.
 
-    Notes
-    -----
-    Spark delivers an epoch at least once: after a crash, it repeats the last one under the same number. The rows of an
-    epoch, its number and a keyed digest of its sum become durable in one commit of the store. A repeated epoch is
-    summed again, and skipped if the digest is the same. Rows of an interrupted epoch were part of no release that left
-    the process.
+    Spark repeats the last epoch after a crash. The rows of an epoch, its number and a keyed digest of its sum are one
+    commit of the store, so that a repeated epoch is summed again, and skipped if the digest is the same.
     """
 
     store: str | os.PathLike[str]
@@ -384,7 +367,8 @@ class EpochSink:
                         f"order=None, release_every={cutter.release_every}: an epoch of {block.count} rows. Limit the "
                         "rows of an epoch, or give a column of public row numbers as order="
                     )
-                blocks = [_absent(cutter, room), block]
+                zeros = np.zeros_like(block.high)  # absent rows
+                blocks = [replace(block, high=zeros, low=zeros, count=room, counts=NO_COUNTS), block]
         else:
             blocks = list(_in_order(cutter, _selected(cutter, frame, self.columns, self.order), stream.t))
             block = reduce(BlockGram.then, (replace(one, first=None) for one in blocks)) if blocks else None
@@ -403,18 +387,12 @@ class EpochSink:
         return {"name": self.name, "epoch": epoch, "digest": store.mark(sums)}
 
 
-def _absent(cutter: BlockCutter, rows: int) -> BlockGram:
-    """Return the block of absent rows."""
-    zeros = np.zeros(svec_size(cutter.admission.admitted_features or 0), dtype=np.int64)
-    return BlockGram(zeros, zeros, rows, NO_COUNTS, None, admission_mark(cutter.admission))
-
-
 @cache
 def _begin() -> None:
     """Prepare a worker's process, once: one BLAS thread (Spark runs a process a core), freed memory kept."""
-    import pyarrow.parquet  # noqa: F401
+    import pyarrow.parquet
 
     one_blas_thread()
-    keep_memory()
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
     # Spark collects garbage after each task, which takes 0.1 s if it examines all these modules.
     gc.freeze()

@@ -261,11 +261,11 @@ def is_number(kind: Any) -> bool:
 
 
 def arrow_blocks_with(
-    batch: Any, columns: Sequence[str], names: Sequence[str]
+    batch: Any, columns: Sequence[str], names: Sequence[str], size: int = _BLOCK
 ) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
     """Yield the columns of an Arrow batch as numbers, with the values of the columns ``names``."""
     start = 0
-    for rows in arrow_rows(batch, columns):
+    for rows in arrow_rows(batch, columns, size):
         yield rows, [batch.column(name).slice(start, len(rows)).to_pylist() for name in names]
         start += len(rows)
 
@@ -338,10 +338,11 @@ def arrow_lists(column: Any, width: int) -> FloatArray:
     import pyarrow.compute as pc
 
     column = getattr(column, "storage", column)  # of a tensor
-    good = pc.fill_null(pc.equal(pc.list_value_length(column), width), False).to_numpy(zero_copy_only=False)
+    if column.null_count or getattr(column.type, "list_size", None) != width:
+        good = pc.fill_null(pc.equal(pc.list_value_length(column), width), False).to_numpy(zero_copy_only=False)
+        if not good.all():
+            rows = np.full((len(column), width), np.nan)
+            rows[good] = arrow_floats(column.filter(good).flatten()).reshape(-1, width)
+            return rows
     # `flatten` respects the offsets of a slice and leaves out missing lists, unlike `values`.
-    if good.all():
-        return arrow_floats(column.flatten()).reshape(-1, width)
-    rows = np.full((len(column), width), np.nan)
-    rows[good] = arrow_floats(column.filter(good).flatten()).reshape(-1, width)
-    return rows
+    return arrow_floats(column.flatten()).reshape(-1, width)

@@ -11,7 +11,7 @@ from typing import Any
 from streampca.errors import BadParameterError, SourceError, UsageError, listed
 from streampca.linalg.types import FloatArray
 from streampca.rows.parquet import damage, read_batches
-from streampca.rows.protocol import RowSource, arrow_blocks_with, arrow_rows, is_number
+from streampca.rows.protocol import RowSource, arrow_blocks_with, is_number
 from streampca.sources.base import NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
 from streampca.sources.reading import Reading
 
@@ -31,13 +31,10 @@ class ParquetRows(RowSource):
 
     Attributes
     ----------
-    n_rows, group_rows : number of rows in the file and in each of its row groups, from its footer.
+    n_rows : number of rows in the file, from its footer.
 
-    Raises
-    ------
-    SourceError
-        By the constructor, if the file cannot be read, has no rows or lacks a column, or a column does not hold
-        numbers. While reading, where the file is damaged, after every row before that.
+    Raises `SourceError` if the file cannot be read, has no rows or lacks a column, or a column does not hold numbers;
+    and where it is damaged, after every row before that.
     """
 
     def __init__(
@@ -54,8 +51,6 @@ class ParquetRows(RowSource):
         with self.open() as file, damage(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
             names = list(schema.names)  # may fail, at a name that is not UTF-8
-            groups = file.metadata.num_row_groups
-            self.group_rows: list[int] = [file.metadata.row_group(number).num_rows for number in range(groups)]
             self.n_rows: int = file.metadata.num_rows
         if self.n_rows == 0 or not names:
             raise SourceError(path, f"no {'columns' if self.n_rows else 'rows'}; check the path")
@@ -89,22 +84,20 @@ class ParquetRows(RowSource):
             yield from read_batches(file, self.columns)
 
     def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
-        with self.open() as file, damage(self.path, "is damaged"):
-            for batch in read_batches(file, [*self.columns, *names], small=self._chunk_rows):
-                yield from arrow_blocks_with(batch, self.columns, names)
-
-    def blocks(self) -> Iterator[FloatArray]:
-        start = 0
+        start, size = 0, self._chunk_rows
         with self.open() as file:
-            batches = read_batches(file, self.columns, small=self._chunk_rows)
-            blocks = chain.from_iterable(arrow_rows(batch, self.columns, self._chunk_rows) for batch in batches)
+            batches = read_batches(file, [*self.columns, *names], small=size)
+            blocks = chain.from_iterable(arrow_blocks_with(batch, self.columns, names, size) for batch in batches)
             while True:
                 with damage(self.path, f"damaged after row {start}"):
-                    rows = next(blocks, None)
-                if rows is None:
+                    block = next(blocks, None)
+                if block is None:
                     return
-                yield rows
-                start += len(rows)
+                yield block
+                start += len(block[0])
+
+    def blocks(self) -> Iterator[FloatArray]:
+        return (rows for rows, _ in self.blocks_with(()))
 
 
 from_parquet = ParquetRows

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from hashlib import blake2b
 from importlib import import_module
 from itertools import chain, repeat, takewhile
@@ -42,6 +43,7 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import encoded
+from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.parquet import damage, read_batches
 from streampca.rows.protocol import Position, arrow_rows, holds
 from streampca.stream.blocks import BlockCutter, BlockGram, chunk_rows
@@ -94,9 +96,9 @@ class Task(NamedTuple):
         at = row - self.before
         for piece in self.pieces:
             if at <= piece.kept:
-                return f"row {row}, row {piece.before + at} of {piece.path},"
+                break
             at -= piece.kept
-        return f"row {row}"
+        return f"row {row}, row {piece.before + at} of {piece.path},"
 
 
 class Result(NamedTuple):
@@ -109,9 +111,8 @@ class Result(NamedTuple):
 
     def share_outside(self) -> float:
         """Return the share of the rows that exceed the norm, or the bounds of one feature. Curator only."""
-        counts = [block.counts for block in self.blocks]
-        clamped = sum((one.clamped for one in counts if one.clamped is not None), np.zeros(1))
-        outside = max(sum(one.scaled for one in counts), clamped.max())
+        counts = reduce(Counts.plus, (block.counts for block in self.blocks), NO_COUNTS)
+        outside = counts.scaled if counts.clamped is None else counts.clamped.max()
         return float(outside / max(1, sum(block.count for block in self.blocks)))
 
 
@@ -147,8 +148,7 @@ class FooterReader:
             return SourceError(path, f"no column for the feature {problem}; choose with columns=")
         for name, width in runs.items():
             if names.count(name) > 1 or not holds(schema.field(name).type, width):
-                wanted = f"lists of {width} numbers" if width else "numbers"
-                said = "shares its name with another" if names.count(name) > 1 else f"does not hold {wanted}"
+                said = (f"does not hold lists of {width}" if width else "does not hold") + " numbers, or is there twice"
                 return SourceError(path, f"column {name!r} {said}; choose with columns=")
         accepted.append(found.schema)
         return footer
@@ -414,8 +414,8 @@ def sums(
         share = result.share_outside()
         if usual is not None and share > _CHANGED > _USUAL > usual:
             logger.warning(
-                "%.0f %% of the rows in and near %s exceed their bounds or row_norm, unlike those before: another unit of "
-                "measure?", 100.0 * share, result.path,
+                "%.0f %% of the rows in and near %s exceed their bounds or row_norm, unlike those before: another "
+                "unit of measure?", 100.0 * share, result.path,
             )  # fmt: skip
         usual = max(usual or 0.0, share)
         if result.refusal is not None:
@@ -529,14 +529,10 @@ def located(texts: Sequence[str]) -> tuple[list[str], Any]:
             paths += [os.path.abspath(path) for path in found]
         return paths, fs.LocalFileSystem()
     parts = [urlsplit(text.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)) for text in texts]
-    if len({(part.scheme, part.username, part.port) for part in parts}) > 1:
-        raise BadParameterError("dataset", listed(texts[:2]), "files of one file system")
+    if len({(part.scheme, part.netloc) for part in parts}) > 1:
+        raise BadParameterError("dataset", listed(texts[:2]), "files of one bucket, or paths and storage=")
     with damage(None, "the address of the dataset cannot be used"):
         storage, first = fs.FileSystem.from_uri(parts[0].geturl())
     # The file system of the first one serves all: to find it may take a round trip.
-    has_bucket = not first.startswith("/")
     root = first[: len(first) - len(unquote(parts[0].path))]
-    buckets = {part.netloc for part in parts}
-    if len(buckets) > 1 and not (has_bucket and root == parts[0].netloc):
-        raise BadParameterError("dataset", listed(sorted(buckets)[:2]), "files of one file system")
-    return [(part.netloc if len(buckets) > 1 else root) + unquote(part.path) for part in parts], storage
+    return [root + unquote(part.path) for part in parts], storage

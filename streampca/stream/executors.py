@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import multiprocessing
 import os
-import sys
 import threading
 import time
 import warnings
@@ -22,8 +20,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 # Successive looks that find no worker at work, and seconds from the first task, until that is worth a warning.
 _LOOKS, _PATIENCE = 32, 10.0
-# From glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 class Executor(Protocol):
@@ -35,8 +31,6 @@ class Executor(Protocol):
 
 class Here:
     """Executor that calls at once."""
-
-    workers = 1
 
     def submit(self, fn: Callable[[T], R], item: T, /) -> Future[R]:
         future: Future[R] = Future()
@@ -55,8 +49,11 @@ class Pool(ProcessPoolExecutor):
 
 def begin() -> None:
     """Prepare a process of a pool: one BLAS thread, and exit when the parent ends, for any reason."""
+    import pyarrow as pa
+
     one_blas_thread()
-    keep_memory()
+    # The pools of pyarrow return freed memory to the system: a fifth of the CPU time of 64 columns of float64.
+    pa.set_memory_pool(pa.system_memory_pool())
 
     def exit_with_parent() -> None:
         parent = multiprocessing.parent_process()
@@ -67,25 +64,12 @@ def begin() -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def keep_memory() -> None:
-    """Keep freed memory in this process: its next task needs as much, and new pages cost time."""
-    import pyarrow as pa
-
-    # Of the pools of pyarrow, only that of the system obeys `mallopt`.
-    pa.set_memory_pool(pa.system_memory_pool())
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
-        if mallopt is not None:
-            for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-                mallopt(option, 2**30)
-
-
 def finished(
     executor: Executor, fn: Callable[[T], R], items: Iterable[T], room: Callable[[int], bool]
 ) -> Iterator[tuple[int, R]]:
     """Yield numbers of items and their results as they are finished. Submit while there is ``room`` for the unfinished.
 
-    Raises `AbsorbInterruptedError` if a worker fails, and warns if workers wait for tasks. Closing the iterator cancels what has not begun.
+    Raises `AbsorbInterruptedError` if a worker fails. Closing the iterator cancels what has not begun.
     """
     waiting, unfinished = enumerate(items), dict[Future[R], int]()
     done: SimpleQueue[Future[R]] = SimpleQueue()

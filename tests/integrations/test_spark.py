@@ -41,12 +41,13 @@ N, D = 3300, 6
 NAMES = [f"x{j}" for j in range(D)]
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PLAIN = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.adaptive.enabled=false"
+LIMIT = "--conf spark.driver.maxResultSize=64m"
 
 
 @pytest.fixture(scope="module")
 def spark():
     with pytest.MonkeyPatch.context() as patch:  # much of a short session is the compilation of Java code
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{JAVA}' {PLAIN} pyspark-shell")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{JAVA}' {PLAIN} {LIMIT} pyspark-shell")
         with session() as opened:
             yield opened
 
@@ -120,6 +121,22 @@ def test_arrays_and_vectors_are_features(spark) -> None:
     assert out.admission.bad_rows == 2
     vectors = frame.withColumn("e", array_to_vector("e"))
     assert of_steps(absorb_frame(stream(100, **options), vectors)) == expected
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_blocks_of_more_bytes_than_a_result_may_have(spark) -> None:
+    """4000 blocks are 133 MB. Without a limit of what is fetched at a time, Spark ends at ``maxResultSize``."""
+    n, names = 4000, [f"x{j}" for j in range(64)]
+    frame = spark.range(n).selectExpr("id", *(f"id * {j + 1} % 7 / 50D as x{j}" for j in range(64)))
+    rows = np.arange(n)[:, None] * (np.arange(64) + 1) % 7 / 50.0
+    out, before, most = stream(1, n, features=names), _resident(), 0
+    for _ in absorb_frame(out, frame, order="id"):
+        most = max(most, _resident() - before)
+    assert out.release.to_json() == stream(1, n, features=names).push_many(rows).releases[-1].to_json()
+    assert most <= 200e6
 
 
 class StopError(Exception):
