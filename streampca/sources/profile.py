@@ -85,8 +85,8 @@ class Profile:
 
     # ``used`` are the positions of the columns that a row consists of; None for those of numbers in the first block.
     # ``complete`` rows have a finite number in each of these; ``long`` ones of them are longer than ``row_norm``, and
-    # ``short`` ones at most a third as long. ``people`` has the number of complete rows of each person, whose name is in
-    # the columns ``owners``, and ``nobody`` is the number of readable rows without one.
+    # ``short`` ones at most a third as long. ``people`` has the number of complete rows of each person, whose name is
+    # in the columns ``owners``, and ``nobody`` is the number of readable rows without one.
 
     def __init__(
         self, table: CellTable, bounds: tuple[FloatArray, FloatArray] | None, row_norm: float | None,

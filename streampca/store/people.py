@@ -2,7 +2,7 @@
 
 The seal of a record shows that the run wrote it, and not that it is the latest one of its person: an older one has more
 of the budget left. The head holds a digest of the set of records, the sum of a keyed hash of each modulo 2**256
-(MSet-Add-Hash, Clarke, Devadas, van Dijk, Gassend and Suh 2003), which a commit updates from the records that it
+(MSet-Add-Hash, Clarke et al. 2003), which a commit updates from the records that it
 replaces. Its seal names the commit. Without the key, nobody can exchange, add or remove records and keep the sum.
 """
 
