@@ -229,12 +229,12 @@ def percent(share: float, digits: int = 3) -> str:
 #: By adjacency: the difference of neighboring inputs, the public facts, and the neighbor of a row.
 _ADJACENCY = {
     "zero-out": (
-        "two inputs are compared that differ in one row: it holds its values in one, and zeros or nothing in the other",
+        "two inputs are compared that differ in it: one holds its values, the other zeros or nothing in their place",
         "The number of rows and their positions are treated as public.",
         "zeros in their place",
     ),
     "replace": (
-        "two inputs are compared that differ in one row: it holds one set of values in one and any other in the other",
+        "two inputs are compared that differ in it: one holds its values, the other any others in their place",
         "The number of rows is treated as public.",
         "any other values in their place",
     ),
