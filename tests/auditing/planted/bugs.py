@@ -28,7 +28,7 @@ from streampca.linalg.svec import entry_weights, svec
 from streampca.matrix_factorization.base import next_sum
 from streampca.matrix_factorization.blt import BufferedNoise, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
-from streampca.mechanisms import base as mechanisms_base, histogram
+from streampca.mechanisms import histogram
 from streampca.mechanisms.covariance import MatrixLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
@@ -438,7 +438,7 @@ bug("noise for one bin where two change", "StabilityHistogram-moves ApproximateS
     const(StabilityHistogram, "scale", lambda self: 1.0 / self.epsilon),
     const(StabilityHistogram, "threshold", lambda self: 1.0 + self.scale * math.log(0.5 / self.delta)))
 bug("label ignores t and rows", "Tumbling Tumbling-ExactSubspace", same_noise)
-bug("rows not clipped", "GaussianCovariance LaplaceCovariance", put(mechanisms_base, "onto_ball", _truncated))
+bug("rows not clipped", "GaussianCovariance LaplaceCovariance", unclipped(lambda rows: True))
 
 # the core
 bug("fresh bytes and rows not hashed", _CONTINUED, stale)
