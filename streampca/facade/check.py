@@ -20,7 +20,7 @@ from streampca.planning.plan import over_guesses
 from streampca.planning.predictions import covariances
 from streampca.planning.question import Question, rows_in_full
 from streampca.privacy.budget import DELTA, Adjacency
-from streampca.privacy.unit import Person
+from streampca.privacy.unit import Person, columns_of
 from streampca.rows.advice import settings_warnings, size_warnings
 from streampca.rows.bounds import PrivateBounds
 from streampca.sources.profile import Profile
@@ -74,15 +74,15 @@ def check(
         "adjacency": adjacency, "center": center,
     }  # fmt: skip
     mechanism = GaussianCovariance(**settings)
-    person = Person(column=unit) if isinstance(unit, (str, tuple)) else unit
+    person = Person.of(unit)
     if person is not None and not person.columns:
         raise BadParameterError("unit.column", None, "the name of a column")
-    owners = () if person is None else person.columns
+    owners = columns_of(person)
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
     table = data
     if not isinstance(data, CellTable):
-        table = open_cells(data, None if columns is None else [*columns, *owners], read)
+        table = open_cells(data, [*columns, *owners] if columns and owners else columns, read)
     names, is_private = table.names, isinstance(bounds, str) and bounds == "private"
     if absent := [name for name in owners if name not in names]:
         raise UsageError(f"unit: the table lacks the columns {absent}")

@@ -123,7 +123,7 @@ def test_private_bounds_come_from_some_of_the_rows(tmp_path, command, terminal):
     assert "bounds of the columns from the first" in made.guarantee.scope
     said = command(*given, "--mechanism", "matrix-laplace", "--force")
     assert said.status == 2
-    assert "--bounds private: expected a guarantee for single rows with delta > 0" in said.words
+    assert "--bounds private: expected a guarantee with delta > 0" in said.words
 
 
 def test_what_is_public_is_warned_of_before_anything_is_released(release):

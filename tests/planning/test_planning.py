@@ -130,7 +130,7 @@ def test_a_plan_for_people() -> None:
         assert p.algorithm.guarantee.unit == "one person"
         assert p.name == "PrivateOja" or p.captured == captured[p.label]
     assert {p.name for p in found.predictions} == {"PrivateFPL", "PrivateOja", "GaussianCovariance"}
-    assert found.best.code.endswith("unit=Person(column=None, budget=1.0, max_rows=64, name='person'))")
+    assert found.best.code.endswith("unit=Person(column=None, budget=1.0, max_rows=64, period=None, name='person'))")
     short = ASKED | {"spectrum": "steep", "typical_norm": 0.5}
     assert "keep Person(budget=1), which is close" in found.advice[0]
     assert "budget=" not in found.advice[0].replace("budget=1)", "")
