@@ -212,7 +212,7 @@ def test_masked_rows_of_scikit_learn_and_records_and_frames_of_river():
     "named",
     ["ann", b"ann", 7, None, np.array(7), {"a", "b", "c"}, frozenset("abc"), {"a": 1, "b": 2, "c": 3}.keys(),
      {"a": 1, "b": 2, "c": 3}, np.eye(3), pd.DataFrame(np.eye(3))],
-    ids=str,
+    ids=lambda named: type(named).__name__,
 )  # fmt: skip
 def test_people_are_named_row_by_row(named):
     with pytest.raises(StreamPCAError, match=r"person: expected a name for each row"):
