@@ -22,7 +22,7 @@ from streampca.linalg.centering import (
     with_constant,
 )
 from streampca.linalg.lattice import STEP, GramSum, onto_ball
-from streampca.linalg.svec import pack_entries, svec_size, unpack_entries, unsvec
+from streampca.linalg.svec import pack_entries, svec, svec_size, unpack_entries, unsvec
 from streampca.privacy.budget import Budget
 from streampca.processors.private_fpl import RewardSum, reward_scale
 from streampca.release.scoring import Scoring, score
@@ -38,7 +38,29 @@ def some_rows(n: int, d: int = 5) -> np.ndarray:
     return np.random.default_rng(3).normal(size=(n, d)) * np.array([0.3, 0.2, 0.1, 0.05, 0.05])[:d] + shift
 
 
+def outer(row: np.ndarray | None, c: float = CONSTANT) -> np.ndarray:
+    """svec of the outer product of a longer row; zeros for an absent one."""
+    longer = np.zeros(4) if row is None else np.append(row, c)
+    return svec(np.outer(longer, longer))
+
+
 # -- sensitivity ------------------------------------------------------------------------
+
+
+def test_the_sensitivity_is_met_and_never_exceeded() -> None:
+    """By search over pairs of rows: absent, inside the ball and on it."""
+    rng, worst = np.random.default_rng(0), np.zeros(3)
+    for pair in rng.normal(size=(3000, 2, 3)):
+        x, y = (row / np.linalg.norm(row) * rng.uniform() ** 0.1 for row in pair)
+        moves = outer(x), outer(x) - outer(np.zeros(3)), outer(x) - outer(y)
+        worst = np.maximum(worst, [np.linalg.norm(move) for move in moves])
+    bounds = JOINT_FACTOR, (1.0 + 2.0 * CONSTANT**2) ** 0.5, 2.0**0.5 * JOINT_FACTOR
+    assert (worst <= np.array(bounds) + 1e-12).all()
+    first, other = np.array([1.0, 0.0, 0.0]), np.array([-(CONSTANT**2), (1.0 - CONSTANT**4) ** 0.5, 0.0])
+    met = outer(first), outer(first) - outer(np.zeros(3)), outer(first) - outer(other)
+    assert [np.linalg.norm(move) for move in met] == pytest.approx(bounds, rel=1e-12)
+    # A sensitivity without the share of the count is refuted: 1.118 for 1.125.
+    assert np.linalg.norm(outer(first)) > 1.006 * bounds[1]
 
 
 def test_algorithms_calibrate_for_it() -> None:

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.linalg.lattice import onto_ball
+from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.svec import entry_weights
 from streampca.mechanisms.norm_maps import energy_outside
-from streampca.privacy.outlet import Outlet
+from streampca.privacy.outlet import LatticeSum, Outlet
 
 BUDGET = {"epsilon": 0.3, "delta": 1e-6}
 PURE = {"n_components": 2, "epsilon": 1.0}
@@ -65,7 +66,60 @@ def transcript(monkeypatch):
     return listed
 
 
+def entries(exact):
+    """What an outlet hides as a vector whose Euclidean norm is that of the sensitivity."""
+    if isinstance(exact, LatticeSum):
+        return exact.values
+    assert isinstance(exact, GramSum)
+    return exact.packed() / entry_weights(exact.n_features)
+
+
+def neighbours(rows, adjacency):
+    """The rows with one of them changed: long, short, zero and outside the ball."""
+    rng = np.random.default_rng(1)
+    for place, scale in ((0, 1.0), (1, 0.3), (2, 0.05), (3, 50.0)):
+        before, after = rows.copy(), rows.copy()
+        before[place] = scale * rng.normal(size=rows.shape[1]) / math.sqrt(rows.shape[1])
+        after[place] = 0.0 if adjacency == "zero-out" else np.roll(before[place], 1) * rng.choice([0.2, 1.0, 5.0])
+        yield before, after
+    long = np.zeros_like(rows[0])
+    long[0] = 1.0
+    before, after = rows.copy(), rows.copy()
+    before[0], after[0] = long, 0.0 if adjacency == "zero-out" else np.roll(long, 1) * 0.9
+    yield before, after
+
+    if adjacency == "zero-out":  # the row opposite to the mean is the longest about it, and a zero row is no row there
+        before, after = rows.copy(), rows.copy()
+        before[0], after[0] = -rows.mean(axis=0) / np.linalg.norm(rows.mean(axis=0)), 0.0
+        yield before, after
+
+
 MOVED = 0.2 * spikes(3000, 6, 2) + 0.6 * np.eye(6)[2]
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+@pytest.mark.parametrize(
+    ("rows", "center"),
+    [(spikes(3000, 6, 2), False), (0.2 * spikes(3000, 6, 2), False), (outliers(3000, 6, 2), False), (MOVED, True)],
+)
+def test_no_row_moves_all_vectors_together_by_more_than_mu(adjacency, rows, center, transcript):
+    # Gaussian mechanisms compose adaptively: given equal outputs so far, the squared distances over sds add up.
+    mechanism = sp.AdaptiveCovariance(n_components=2, epsilon=1.0, adjacency=adjacency, center=center)
+    *mean, norms, lost, first, second, alone = mechanism.constants(6)
+    grams, left, most = [first, second, alone], 0.9 if center else 1.0, 0.0
+    for before, after in neighbours(rows, adjacency):
+        hidden, released, _ = transcript(mechanism, before)
+        other, _, _ = transcript(mechanism, after, released)
+        asked = any(kind == "lost" for kind, _, _ in hidden)
+        stds = [*mean, *([norms, lost, *grams[:2]] if asked else [norms, grams[0], grams[2]])]
+        assert [std for _, _, std in hidden] == [std for _, _, std in other] == stds
+        apart = [entries(one[1]) - entries(two[1]) for one, two in zip(hidden, other, strict=True)]
+        parts = [np.linalg.norm(moved) / std for moved, std in zip(apart, stds, strict=True)]
+        shares = (np.array(parts) / mechanism.mu) ** 2
+        stated = left * np.array([0.02, 0.04, 0.30, 0.64] if asked else [0.02, 0.30, 0.68])
+        assert (shares <= np.append([0.1] * center, stated) + 1e-9).all()
+        most = max(most, float(shares.sum()))
+    assert most > 0.5  # the noise is not much more than privacy needs
 
 
 @pytest.mark.parametrize("mechanism", [
@@ -172,6 +226,59 @@ def long_rows(n=5000, d=5):
     rows = short(n, d, 0.05)[:, ::-1].copy()
     rows[:70] = np.eye(d)[np.arange(70) % 2]
     return rows
+
+
+def spent(mechanism, before, after):
+    """Epsilon that two neighbors spend on each vector, given equal outputs."""
+    for (kind, one, _), (_, other, _) in zip(before, after, strict=True):
+        if isinstance(one, GramSum):
+            d = one.n_features
+            apart = np.zeros((d, d))
+            apart[np.triu_indices(d)] = one.packed() - other.packed()
+            apart += np.triu(apart, 1).T
+            # The density of the noise changes by at most the trace norm over 2c.
+            yield (
+                kind,
+                float(np.abs(np.linalg.eigvalsh(apart)).sum())
+                / (2.0 * mechanism.on_gram(len(before) - 1 - mechanism.center).scale(d)),
+            )
+        elif kind == "mean":  # the density changes by at most the Euclidean distance over the scale
+            yield kind, float(np.linalg.norm(one.values - other.values)) / mechanism.mean_scale
+        else:
+            scale = mechanism.norms_scale if kind == "norms" else mechanism.lost_scale
+            yield kind, float(np.abs(one.values - other.values).sum()) / scale
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+@pytest.mark.parametrize(
+    ("rows", "shares"),
+    [
+        (short(), {"norms": 0.03, "lost": 0.08, "gram": 0.89}),
+        (short(norm=1.0), {"norms": 0.03, "gram": 0.97}),
+        (short(499), {"gram": 1.0}),
+        (short() + 0.6 * np.eye(5)[0], {"mean": 0.1, "norms": 0.027, "lost": 0.072, "gram": 0.801}),
+        (short(499) + 0.6 * np.eye(5)[0], {"mean": 0.1, "gram": 0.9}),
+    ],
+)
+def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows, shares, transcript):
+    mechanism = sp.AdaptiveLaplaceCovariance(adjacency=adjacency, center="mean" in shares, **PURE)
+    most = 0.0
+    for first in (np.eye(5)[0], 0.1 * np.eye(5)[1], 40.0 * np.ones(5), -np.eye(5)[0]):
+        # The last one is far from the others about a mean along the first axis.
+        others = (np.eye(5)[2], 0.6 * np.eye(5)[3], 0.6 * np.eye(5)[0] + 0.8 * np.eye(5)[1])
+        for second in others if adjacency == "replace" else (np.zeros(5),):
+            before, after = rows.copy(), rows.copy()
+            before[7], after[7] = first, second
+            hidden, released, _ = transcript(mechanism, before)
+            other, _, _ = transcript(mechanism, after, released)
+            parts = dict(spent(mechanism, hidden, other))
+            assert list(parts) == list(shares)
+            assert all(parts[kind] <= share * mechanism.epsilon * (1.0 + 1e-9) for kind, share in shares.items())
+            most = max(most, sum(parts.values()))
+    # The noise is not more than privacy needs. About a mean, without a radius, two orthogonal rows are not both long.
+    unclipped = "mean" in shares and "norms" not in shares and adjacency == "replace"
+    assert most > (0.6 if unclipped else 0.95) * mechanism.epsilon
+    assert (mechanism.guarantee.epsilon, mechanism.guarantee.delta, mechanism.guarantee.mu) == (1.0, 0.0, None)
 
 
 def test_short_rows_get_less_noise_and_long_ones_hardly_more():

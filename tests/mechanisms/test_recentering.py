@@ -11,7 +11,7 @@ import streampca as sp
 from streampca.errors import NoReleaseError, UsageError
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms.recentering import Recentering, ball_noise, sum_and_count
+from streampca.mechanisms.recentering import SENSITIVITY, Recentering, ball_noise, sum_and_count
 from streampca.privacy.randomness import Randomness
 from streampca.release.estimates import Estimates
 
@@ -51,6 +51,20 @@ def test_an_absent_row_is_mapped_to_zero_and_a_zero_row_where_it_is_a_neighbor(a
     assert np.linalg.norm(mapped[3]) == pytest.approx(1.0, abs=1e-5)  # the row opposite to the mean is the longest
     counted = 4.0 if adjacency == "replace" else 3.0
     assert sum_and_count(longer, adjacency).values[-1] == counted * CONSTANT
+
+
+@BOTH
+def test_no_pair_of_rows_moves_sum_and_count_further_than_stated(adjacency):
+    source = np.random.default_rng(0)
+    rows = onto_ball(source.normal(size=(300, 3)) * source.choice([0.2, 1.0, 5.0], size=(300, 1)))
+    longer = np.concatenate(
+        [with_constant(np.concatenate([rows, np.eye(3), -np.eye(3), np.zeros((1, 3))])), np.zeros((1, 4))]
+    )
+    sums = np.array([sum_and_count(row[None], adjacency).values for row in longer])
+    firsts = sums if adjacency == "replace" else sums[-2:]  # a zero and an absent row
+    apart = np.linalg.norm(firsts[:, None] - sums, axis=2)
+    assert apart.max() <= SENSITIVITY[adjacency] * (1.0 + 1e-12)
+    assert apart.max() == pytest.approx(SENSITIVITY[adjacency], rel=1e-6)
 
 
 def test_the_noise_of_the_pure_mean_has_the_density_of_its_proof():

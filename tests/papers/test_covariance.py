@@ -11,6 +11,26 @@ from streampca.papers.covariance import LaplaceCovariance, WishartCovariance, de
 from streampca.privacy.randomness import Randomness
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 7])
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_sensitivity_is_attained_and_not_exceeded(d, adjacency):
+    stated = LaplaceCovariance(n_components=1, epsilon=1.0, adjacency=adjacency).sensitivity(d)
+    rng, best = np.random.default_rng(d), 0.0
+    for _ in range(60):  # alternating ascent over rows a, b and the signs of a a^T - b b^T
+        signs = np.sign(rng.normal(size=(d, d)))
+        signs = np.triu(signs) + np.triu(signs, 1).T
+        for _ in range(30):
+            # the sum over i <= j of s_ij m_ij is <S, M> with S halved off the diagonal
+            values, vectors = np.linalg.eigh(np.where(np.eye(d), signs, signs / 2.0))
+            a = vectors[:, -1] * (values[-1] > 0.0)
+            b = vectors[:, 0] * (values[0] < 0.0) * (adjacency == "replace")
+            moved = np.outer(a, a) - np.outer(b, b)
+            best = max(best, np.abs(moved[np.triu_indices(d)]).sum())
+            signs = np.sign(moved)
+    assert best <= stated * (1.0 + 1e-12)
+    assert best >= stated * (0.95 if adjacency == "replace" and d > 2 else 1.0 - 1e-12)
+
+
 def test_every_entry_is_laplace_of_the_stated_scale():
     mechanism, randomness = LaplaceCovariance(n_components=1, epsilon=0.5), Randomness.from_seed(5)
     drawn = np.array([mechanism.release(np.zeros((1, 3)), randomness, t=1 + i, row_norm=1.0).gram for i in range(700)])

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from feeding import Overheard, feed
+from hypothesis import given, settings, strategies as st
 
 import streampca as sp
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.oja import EXACT_ROWS, GRID, orthonormalise
-from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor
+from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, gradient_sensitivity
 from streampca.views.card import card
 
 
@@ -41,6 +42,41 @@ def make(d: int = 6, seed: int = 1, **kw: object) -> PrivateOjaProcessor:
 def gradient(row: np.ndarray, basis: np.ndarray, clip: float) -> np.ndarray:
     full = np.outer(row, row @ basis)
     return full * min(1.0, clip / max(float(np.linalg.norm(full)), 1e-300))
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 3),
+    clip=st.floats(0.05, 1.0),
+    adjacency=st.sampled_from(["zero-out", "replace"]),
+)
+@settings(deadline=None, max_examples=100)
+def test_no_pair_of_rows_exceeds_the_sensitivity(seed: int, k: int, clip: float, adjacency: str) -> None:
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(4, k)))[0]
+    pairs = rng.normal(size=(50, 2, 4)) @ np.diag(rng.exponential(size=4))
+    pairs /= np.maximum(np.linalg.norm(pairs, axis=2, keepdims=True), 1e-9) / rng.uniform(size=(50, 2, 1)) ** 0.1
+    bound = gradient_sensitivity(k, clip, adjacency)  # type: ignore[arg-type]
+    for a, b in pairs:
+        other = np.zeros(4) if adjacency == "zero-out" else b
+        moved = np.linalg.norm(gradient(a, basis, clip) - gradient(other, basis, clip))
+        assert moved <= bound * (1.0 + 1e-12)
+
+
+def test_the_sensitivity_is_attained() -> None:
+    basis = np.eye(4)[:, :1]
+    half = math.sqrt(0.5)
+    a, b = np.array([half, half, 0, 0]), np.array([half, -half, 0, 0])
+    assert np.linalg.norm(gradient(a, basis, 1.0) - gradient(b, basis, 1.0)) == pytest.approx(1.0)
+    basis = np.eye(4)[:, :2]
+    a, b = basis.T
+    assert np.linalg.norm(gradient(a, basis, 1.0) - gradient(b, basis, 1.0)) == pytest.approx(math.sqrt(2.0))
+    # Unit rows with the norm of the clip in the subspace, at the angle of the proof there and on two sides of it.
+    for k, clip in ((1, 0.1), (1, 0.7), (2, 0.3), (2, 0.57), (2, 0.6), (2, 0.9)):
+        cos, steep = min(1.0, (1.0 - clip**2) / (2.0 * clip**2)) if k > 1 else 1.0, math.sqrt(1.0 - clip**2)
+        a, b = np.array([clip, 0, steep, 0]), np.array([clip * cos, clip * math.sqrt(1.0 - cos**2), -steep, 0])
+        apart = np.linalg.norm(gradient(a, basis[:, :k], clip) - gradient(b, basis[:, :k], clip))
+        assert apart == pytest.approx(gradient_sensitivity(k, clip, "replace"), rel=1e-12)
 
 
 def test_the_default_clip_is_a_public_number_in_repr_card_and_state() -> None:

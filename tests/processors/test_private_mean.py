@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
@@ -37,6 +38,20 @@ def test_one_row_moves_at_most_one_vote() -> None:
             assert differ.size <= 1
             moved += differ.size
     assert moved > 20
+
+
+@given(seed=st.integers(0, 10**6), radius=st.floats(1e-3, 0.5), adjacency=st.sampled_from(["zero-out", "replace"]))
+@settings(deadline=None, max_examples=60)
+def test_no_pair_of_products_exceeds_the_sensitivity(seed: int, radius: float, adjacency: str) -> None:
+    rng = np.random.default_rng(seed)
+    left, right = rng.normal(size=(4, 5)), rng.normal(size=(4, 2)) * rng.exponential(size=(4, 1))
+    sums = []
+    for other in (False, True):
+        if other:
+            left[3] = 0.0 if adjacency == "zero-out" else rng.normal(size=5)
+        mean = ClippedMean(1.0, 10, radius, adjacency)  # type: ignore[arg-type]
+        sums.append(mean.products(left, right))
+    assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
 
 
 def test_the_noise_allows_for_the_lattice():

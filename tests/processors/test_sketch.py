@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 from feeding import Overheard, feed
+from hypothesis import given, settings, strategies as st
 
 import streampca as sp
 from streampca.errors import BadParameterError
@@ -35,6 +36,37 @@ def added(row: np.ndarray | None, omega: np.ndarray, clip: float, weight: float)
     out[:d, :m] = factor * np.outer(row, p)
     out[:, m] = factor * weight * np.append(row, CONSTANT)
     return out
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    m=st.integers(1, 3),
+    clip=st.floats(0.05, 1.0),
+    share=st.sampled_from([0.0, 0.25, 0.5]),
+    adjacency=st.sampled_from(["zero-out", "replace"]),
+)
+@settings(deadline=None, max_examples=150)
+def test_no_pair_of_rows_exceeds_the_sensitivity(seed: int, m: int, clip: float, share: float, adjacency: str) -> None:
+    rng = np.random.default_rng(seed)
+    omega, weight = np.linalg.qr(rng.normal(size=(4, m)))[0], share * clip
+    pairs = rng.normal(size=(60, 2, 4)) * rng.exponential(size=4)
+    pairs[::3, 1] = pairs[::3, 0] @ (2.0 * omega @ omega.T - np.eye(4))  # mirrored: the worst of replacements
+    pairs /= np.maximum(np.linalg.norm(pairs, axis=2, keepdims=True), 1e-9) / rng.uniform(size=(60, 2, 1)) ** 0.1
+    bound = sketch_sensitivity(clip, weight, adjacency)  # type: ignore[arg-type]
+    for a, b in pairs:
+        other = None if adjacency == "zero-out" or rng.uniform() < 0.1 else b
+        moved = np.linalg.norm(added(a, omega, clip, weight) - added(other, omega, clip, weight))
+        assert moved <= bound * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25])
+@pytest.mark.parametrize("clip", [0.1, 0.45])
+def test_the_sensitivity_is_attained(clip: float, share: float) -> None:
+    omega, weight, across = np.eye(4)[:, :2], share * clip, math.sqrt(1.0 - clip**2)
+    a, b = np.array([clip, 0.0, across, 0.0]), np.array([clip, 0.0, -across, 0.0])
+    for adjacency, other in (("zero-out", None), ("replace", b)):
+        moved = np.linalg.norm(added(a, omega, clip, weight) - added(other, omega, clip, weight))
+        assert moved == pytest.approx(sketch_sensitivity(clip, weight, adjacency), rel=1e-9)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("center", [False, True])
