@@ -43,7 +43,7 @@ def simulate(
     lets the curator wait for the oldest task instead of the next.
     """
     draw, count, most = random.Random(1), math.ceil(rows / task), 2 * workers  # noqa: S311
-    busy = LOT * FOOTER / 16 * files / LOT
+    busy = FOOTER / 16 * files
     now = serial = files / LOT * SUBMIT  # all footers come first, which takes the workers this long
     now += busy / workers
     free = [now] * workers  # when each worker ends

@@ -275,11 +275,8 @@ def holds(kind: Any, width: int) -> bool:
     if not width:
         return is_number(kind)
     kind = getattr(kind, "storage_type", kind)
-    return (
-        is_number(getattr(kind, "value_type", kind))
-        and getattr(kind, "list_size", width) == width != 0
-        and (hasattr(kind, "value_type"))
-    )
+    is_list = hasattr(kind, "value_type") and is_number(kind.value_type)
+    return is_list and getattr(kind, "list_size", width) == width
 
 
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK) -> Iterator[FloatArray]:
