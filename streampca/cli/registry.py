@@ -13,6 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
 from streampca import __version__
 from streampca.cli.files import OutputFile
 from streampca.cli.options import Force, HyphenPath, RunPath, about
@@ -59,8 +61,9 @@ def record_of(release: Release, parameters: Mapping[str, Any], name: str, *, sev
     spent = {"epsilon": promised.epsilon, "delta": promised.delta, "rho": promised.rho}
     columns = release.features or [f"feature {i + 1}" for i in range(release.n_features)]
     if terms.middle is not None and not terms.warmup:
-        ends = zip(columns, release.middle - release.scale, release.middle + release.scale, strict=True)
-        columns = [f"{column}: {low:g} to {high:g}" for column, low, high in ends]
+        # Middle and scale are rounded, so that an end of 0 may have become 1e-14.
+        ends = np.round(np.array([[-1.0], [1.0]]) + release.middle / release.scale, 12) * release.scale + 0.0
+        columns = [f"{column}: {low:g} to {high:g}" for column, low, high in zip(columns, *ends, strict=True)]
     # Bounds are among the columns.
     settings = ", ".join(f"{key}={value}" for key, value in parameters.items() if key != "bounds")
     scale = "estimated within the guarantee" if terms.warmup else "public"
