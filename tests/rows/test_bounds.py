@@ -96,7 +96,7 @@ def seen(one: sp.Stream) -> tuple[object, ...]:
     release = one.release
     assert release is not None
     found = str(one.engine.now.admission.found)
-    return one.t, release.gram.tobytes(), str(release.terms), one.admission, found, one.regret.now()
+    return one.t, release.gram.tobytes(), str(release.terms), one.admission, found, str(one.regret.now())
 
 
 def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:  # type: ignore[no-untyped-def]
