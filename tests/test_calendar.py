@@ -86,6 +86,7 @@ def case(**more):
     )  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("center", [True, False])
 def test_the_absence_of_a_row_shifts_nothing(center):
     # Under the noise and the releases of its neighbor, the sums differ by the row, from its own period on.

@@ -23,6 +23,7 @@ def normal_pair(mu, claim, **options):
     return black_box.attack("normal", promised, run, **options)
 
 
+@pytest.mark.ci
 def test_a_true_claim_is_refuted_no_more_often_than_stated():
     # Claim met exactly, error 0.1: more than 30 of 150 refutations have probability 1e-4.
     refuted = sum(not normal_pair(2.0, 2.0, runs=400, error=0.1, seed=i).holds for i in range(150))
@@ -108,6 +109,7 @@ def test_a_mechanism_from_elsewhere_is_audited_from_outside():
     assert sp.audit(Foreign(0.05), mode="quick", seed=0, rows=np.zeros((2, 2))).refuted
 
 
+@pytest.mark.ci
 def test_what_claims_nothing_holds_and_shows_how_bad_it_is():
     leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-2, release_every=1, center=False)
     found = sp.audit(leader, mode="quick", seed=0, rows=8, canaries=[np.ones(1)]).rows[0]

@@ -105,6 +105,7 @@ def test_low_digits_do_not_depend_on_exact_values_but_those_of_the_mutant_do(nam
         assert any(digits_differ(a, b, low_digits) for a, b in twins)
 
 
+@pytest.mark.ci
 def test_what_holds_and_how_much_is_seen():
     report = sp.audit(CASES["PrivateFPL-replace"], mode="quick", seed=1)
     assert report.holds

@@ -153,7 +153,10 @@ def write(folder: Path, edit: str) -> None:
 @pytest.mark.parametrize(
     ("name", "edit", "heavy"),
     [
-        *((name, edit, [HEAVY[name]] if name in HEAVY else []) for name, edit in zip(ENVIRONMENTS, EDITS, strict=True)),
+        *(
+            pytest.param(name, edit, [HEAVY[name]], marks=pytest.mark.ci) if name in HEAVY else (name, edit, [])
+            for name, edit in zip(ENVIRONMENTS, EDITS, strict=True)
+        ),
         *(
             pytest.param(name, edit, list(HEAVY.values()), marks=pytest.mark.long)
             for name in ENVIRONMENTS

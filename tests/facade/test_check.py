@@ -312,6 +312,7 @@ number = st.one_of(
 )
 
 
+@pytest.mark.ci
 @settings(max_examples=40)
 @given(st.lists(st.tuples(number, number), min_size=8, max_size=8), st.text(max_size=9))
 def test_the_proposal_is_the_same_for_all_values(pairs, note):

@@ -154,6 +154,7 @@ def test_waiting_and_noise_are_weighed() -> None:
         assert chosen.regret_per_row <= other.best.regret_per_row * 1.001 + 0.003 * 0.6
 
 
+@pytest.mark.ci
 def test_without_a_guess_shares_are_intervals_over_spectra() -> None:
     asked = ASKED | {"n_rows": 1000, "release_every": 1000}
     del asked["spectrum"]

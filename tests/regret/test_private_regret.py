@@ -29,6 +29,7 @@ def rows_with(spectrum: list[float], n: int, seed: int = 0) -> np.ndarray:
 SPECTRUM = [0.4, 0.25, 0.01, 0.005]
 
 
+@pytest.mark.ci
 def test_intervals_cover_at_their_nominal_rate() -> None:
     runs, given = [], rows_with(SPECTRUM, 300)
     for run in range(SEEDS):
