@@ -20,6 +20,7 @@ from streampca.conversion import as_block
 from streampca.errors import BadRowError, SourceError, StreamPCAError, UsageError, reason
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
+from streampca.linalg.types import FloatArray
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.protocol import Part, Position
 from streampca.store.records import decode, encode
@@ -57,8 +58,15 @@ def reader_blocks(
     rows : rows in a block, the same for all readers.
     number : number of the first block. After a restart, continue with any block that was sent, from its first row.
     """
-    values = (cutter.admission.all_values(as_block(chunk), 1) for chunk in chunks)
-    for block in replace(cutter, release_every=rows, horizon=None).blocks(values, number * rows):
+
+    def values() -> Iterator[FloatArray]:
+        at = number * rows  # rows are numbered by their place in the reader's own stream
+        for chunk in chunks:
+            found = cutter.admission.all_values(as_block(chunk), at + 1)
+            at += len(found)
+            yield found
+
+    for block in replace(cutter, release_every=rows, horizon=None).blocks(values(), number * rows):
         # A shorter last block is dropped: the round would wait for its other rows.
         if block.count == rows:
             yield pack(int(reader), block)
