@@ -34,7 +34,6 @@ from streampca.conversion import column_runs
 from streampca.errors import HorizonReachedError, StoreForkedError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
-from streampca.linalg.threads import one_blas_thread
 from streampca.processors.base import Algorithm
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS
@@ -43,6 +42,7 @@ from streampca.store.records import encode
 from streampca.store.store import Store
 from streampca.stream.absorb import Open, gathered
 from streampca.stream.blocks import BlockCutter, BlockGram, chunk_rows
+from streampca.stream.executors import prepare_worker
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
 
@@ -389,10 +389,9 @@ class EpochSink:
 
 @cache
 def _begin() -> None:
-    """Prepare a worker's process, once: one BLAS thread (Spark runs a process a core), freed memory kept."""
-    import pyarrow.parquet
+    """Prepare a worker's process, once; Spark runs a process a core."""
+    import pyarrow.parquet  # noqa: F401  imported before `gc.freeze`
 
-    one_blas_thread()
-    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+    prepare_worker()
     # Spark collects garbage after each task, which takes 0.1 s if it examines all these modules.
     gc.freeze()

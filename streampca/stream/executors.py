@@ -47,13 +47,18 @@ class Pool(ProcessPoolExecutor):
         self.workers = workers
 
 
-def begin() -> None:
-    """Prepare a process of a pool: one BLAS thread, and exit when the parent ends, for any reason."""
+def prepare_worker() -> None:
+    """Prepare a process that runs tasks: one BLAS thread, and the system's memory pool."""
     import pyarrow as pa
 
     one_blas_thread()
     # The pools of pyarrow return freed memory to the system: a fifth of the CPU time of 64 columns of float64.
     pa.set_memory_pool(pa.system_memory_pool())
+
+
+def begin() -> None:
+    """Prepare a process of a pool, which exits when the parent ends, for any reason."""
+    prepare_worker()
 
     def exit_with_parent() -> None:
         parent = multiprocessing.parent_process()
