@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,8 +54,9 @@ def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iter
     if engine.calendar is not None:
         source.while_idle(tick)
     for batch in batches(engine, source, new_source=new_source):
-        waited = [closed.pop(0) for _ in range(len(closed))]
-        yield from chain(waited, push(engine, batch))
+        yield from closed
+        closed.clear()
+        yield from push(engine, batch)
     yield from closed
 
 
