@@ -36,7 +36,9 @@ CAVEAT = (
 )
 #: Most periods that are closed at a time.
 MOST = 10_000
+_DURATION = re.compile(r"([1-9][0-9]{0,8})(s|min|h|d|w)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_WORDS = {"s": "second", "min": "minute", "h": "hour", "d": "day", "w": "week"}
 _SECOND = 10**6  # microseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,20 +50,33 @@ def clock() -> int:
 
 def length_of(name: str, text: object) -> int:
     """Return the length of a duration such as ``"1d"`` in microseconds."""
-    found = re.fullmatch(r"([1-9][0-9]{0,8})(s|min|h|d|w)", text) if isinstance(text, str) else None
+    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise BadParameterError(name, text, "a whole number of s, min, h, d or w, such as '1d' or '15min'")
     return int(found[1]) * _SECONDS[found[2]] * _SECOND
+
+
+def in_words(duration: str) -> str:
+    """Return a duration in words: ``"one day"`` for ``"1d"``."""
+    found = _DURATION.fullmatch(duration)
+    assert found is not None
+    return f"one {_WORDS[found[2]]}" if found[1] == "1" else f"{found[1]} {_WORDS[found[2]]}s"
+
+
+def count_of(name: str, duration: object, every: str) -> int:
+    """Return the number of periods of length ``every`` in a duration; 0 if it is no multiple of them."""
+    count, rest = divmod(length_of(name, duration), 1 if every == MANUAL else length_of("release_every", every))
+    return 0 if rest or every == MANUAL else count
 
 
 def periods_of(name: str, value: Any, every: str) -> Any:
     """Return a duration as a number of periods of length ``every``; other values unchanged."""
     if not isinstance(value, str) or value == "auto":
         return value
-    length = 0 if every == MANUAL else length_of("release_every", every)
-    if not length or length_of(name, value) % length:
+    count = count_of(name, value, every)
+    if not count:
         raise BadParameterError(name, value, f"a number of periods, or a multiple of release_every={every!r}")
-    return length_of(name, value) // length
+    return count
 
 
 def instant(value: object, *, naive: bool = False) -> int | None:

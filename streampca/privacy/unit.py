@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from uuid import UUID
 
 import numpy as np
 
-from streampca.calendar import length_of
+from streampca.calendar import in_words, length_of
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count, use_plain_numbers
 
@@ -22,7 +21,6 @@ from streampca.linalg.counts import check_count, use_plain_numbers
 _EXACT = {2: 2.0**11, 4: 2.0**24, 8: 2.0**53}
 #: Largest number of digits that every setting of Python converts to text; a longer number names nobody.
 _DIGITS = 600
-_WORDS = {"s": "second", "min": "minute", "h": "hour", "d": "day", "w": "week"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +108,6 @@ class Person:
             return f"rows under one name count with one weight, at which {effect} or less"
         anew = "" if self.period is None else f", anew in every period of {in_words(self.period)}"
         return f"rows under one name count until {effect}, at most {self.max_rows} rows{anew}"
-
-
-def in_words(period: str) -> str:
-    """Return a duration in words: ``"one day"`` for ``"1d"``."""
-    count, unit = re.fullmatch(r"(\d+)(\D+)", period).groups()  # type: ignore[union-attr]
-    return f"one {_WORDS[unit]}" if count == "1" else f"{count} {_WORDS[unit]}s"
 
 
 def columns_of(unit: Person | None) -> tuple[str, ...]:

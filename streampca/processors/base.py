@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.calendar import CAVEAT, MANUAL, length_of, periods_of
+from streampca.calendar import CAVEAT, MANUAL, count_of, length_of, periods_of
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
 from streampca.linalg.centering import CONSTANT, JOINT_FACTOR, are_present
 from streampca.linalg.counts import check_count
@@ -63,7 +63,6 @@ class Algorithm(Configuration):
     batches: ClassVar[bool] = False
     #: Whether the sum of a period may be one input (`streampca.calendar`).
     absorbs_periods: ClassVar[bool] = False
-    unit_periods: int | None = None  #: number of inputs after which the budgets of people begin anew; None for never
     processor: ClassVar[type[Any]]  # set by its class, ``of=`` this one
 
     def __post_init__(self) -> None:
@@ -77,8 +76,11 @@ class Algorithm(Configuration):
                 check_count(field.name, value, optional=field.default is None)
             if field.name == "clip" and value is not None and not 0.0 < value <= 1.0:
                 raise BadParameterError("clip", value, "a number in (0, 1] or None")
-        if self.unit is not None and self.unit.period is not None:
-            object.__setattr__(self, "unit_periods", self._unit_periods(self.unit.period))
+        if self.unit is not None and self.unit.period is not None and not self.unit_periods:
+            raise UsageError(
+                f"unit.period={self.unit.period!r}, release_every={getattr(self, 'release_every', None)!r}: expected a "
+                f"calendar, and a multiple of its periods. Use release_every={self.unit.period!r}, or omit unit.period"
+            )
 
     def _use_calendar(self, every: str) -> None:
         """Convert durations to numbers of periods. Raise unless the algorithm and its parameters fit a calendar."""
@@ -100,16 +102,11 @@ class Algorithm(Configuration):
             if isinstance(value := vars(self).get(option), str):
                 object.__setattr__(self, option, periods_of(option, value, every))
 
-    def _unit_periods(self, period: str) -> int:
-        """Return the number of inputs in a period of the unit. Raise unless it is a multiple of that of a calendar."""
-        every = getattr(self, "release_every", None)
-        length = length_of("release_every", every) if self.has_calendar and every != MANUAL else 0
-        if not length or length_of("unit.period", period) % length:
-            raise UsageError(
-                f"unit.period={period!r}, release_every={every!r}: expected a calendar, and a multiple of its periods. "
-                f"Use release_every={period!r}, or omit unit.period"
-            )
-        return length_of("unit.period", period) // length
+    @property
+    def unit_periods(self) -> int:
+        """Number of inputs after which the budgets of people begin anew; 0 for never."""
+        period = None if self.unit is None else self.unit.period
+        return 0 if period is None or not self.has_calendar else count_of("unit.period", period, self.release_every)
 
     @property
     def every(self) -> Any:
