@@ -17,6 +17,7 @@ from streampca.errors import UsageError
 from streampca.facade.check import check as check_table
 from streampca.facade.pca import components_or_share
 from streampca.privacy.budget import DELTA
+from streampca.privacy.unit import Person, columns_of
 from streampca.rows.bounds import read_bounds
 from streampca.sources.reading import Reading
 from streampca.sources.tables import open_cells
@@ -50,8 +51,8 @@ def check(
     if columns is None and isinstance(bounds, dict):
         columns = list(bounds)
     is_gaussian = options.mechanism in (None, "gaussian", "GaussianCovariance")  # only its noise is predicted
-    unit = None if options.unit is None else tuple(name.strip() for name in options.unit.split(","))
-    table = open_cells(file, None if columns is None else [*columns, *(unit or ())], reading, kind)
+    unit = Person.of(None if options.unit is None else inputs.unit_column(options.unit))
+    table = open_cells(file, None if columns is None else [*columns, *columns_of(unit)], reading, kind)
     report = check_table(
         table, columns=columns, bounds=bounds, row_norm=options.row_norm, n_components=k, limit=options.limit,
         epsilon=options.epsilon if is_gaussian else None, adjacency=options.adjacency or "zero-out",

@@ -177,15 +177,19 @@ def remember(store: Store, source: Path | Address | None, reading: ReadSettings,
     store.remember_source({"source": where, "elsewhere": elsewhere, "columns": columns, "reading": asdict(reading)})
 
 
+def unit_column(text: str) -> str | tuple[str, ...]:
+    """Return the column that ``--unit`` names, or a tuple of several."""
+    first, *others = (name.strip() for name in text.split(","))
+    return (first, *others) if others else first
+
+
 def unit_of(options: Any, settings: Settings) -> Person | None:
     """Return the unit of ``--unit`` and ``--set unit.NAME``, or None for a row."""
     if options.unit is None:
         return None
-    first, *others = (name.strip() for name in options.unit.split(","))
-    column = (first, *others) if others else first
     return Person(
-        column=column, budget=settings.unit_budget, max_rows=settings.unit_max_rows, name=settings.unit_name,
-        period=settings.unit_period,
+        column=unit_column(options.unit), budget=settings.unit_budget, max_rows=settings.unit_max_rows,
+        name=settings.unit_name, period=settings.unit_period,
     )  # fmt: skip
 
 
