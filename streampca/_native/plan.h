@@ -170,6 +170,17 @@ static double grid_step(double std) {
   return ldexp(1.0, exponent > -40 ? exponent : -40);
 }
 
+/* Parse the arguments of a release: the name of the noise, two functions that draw it, which stay in args, and others. */
+static int parsed_release(PyObject *const *args, Py_ssize_t given, const char *letters, Arg *out, Held *held) {
+  PyObject *items[16] = {0};
+  Py_ssize_t count = (Py_ssize_t)strlen(letters);
+  if (given == count + 2) {
+    items[0] = args[0];
+    memcpy(items + 1, args + 3, sizeof(*args) * (size_t)(count - 1));
+  }
+  return parsed(items, given - 2, letters, out, held); /* which refuses another number of them */
+}
+
 /* release(name, first, more, scale, std, old, new, public, rows, least, variance) -> (bound on the noise, number of rows
    divided by, their noisy number) of a release about the mean, else None. Public: the matrix, P; with tracking the span,
    k d; about a mean the mean and the sums, 2 d. rows is the public number of rows; least and variance are those of
@@ -178,11 +189,7 @@ static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t 
   Plan *p = (Plan *)self;
   Arg a[9];
   Held held;
-  PyObject *items[9];
-  if (given != 11) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
-  items[0] = args[0];
-  for (int i = 1; i < 9; i++) items[i] = args[i + 2];
-  if (!parsed(items, 9, "xffxywfff", a, &held)) return NULL;
+  if (!parsed_release(args, given, "xffxywfff", a, &held)) return NULL;
   int64_t d = p->d, k = p->k, S = p->S, spans = p->tracking ? d * k : 0, means = p->D > d ? 2 * d : 0;
   NEED(a[0].n >= 16 && a[3].n == 8 * p->arena && a[4].n == 8 * p->arena && a[5].n == p->P + spans + means);
   const double *old = a[3].data;
@@ -318,11 +325,7 @@ static PyObject *plan_publish(PyObject *self, PyObject *const *args, Py_ssize_t 
   Plan *p = (Plan *)self;
   Arg a[10];
   Held held;
-  PyObject *items[10];
-  if (given != 12) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
-  items[0] = args[0];
-  for (int i = 1; i < 10; i++) items[i] = args[i + 2];
-  if (!parsed(items, 10, "xffxifffyi", a, &held)) return NULL;
+  if (!parsed_release(args, given, "xffxifffyi", a, &held)) return NULL;
   int64_t d = p->d, k = p->k, S = p->S, *one = record(p, &a[8], a[9].integer);
   NEED(one && a[0].n >= 16 && a[3].n >= 32);
   double std = a[2].number, *packed = (double *)one + HEAD + S, *noise = packed + S, *span = noise + (1 + p->c) * S;

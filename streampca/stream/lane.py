@@ -37,8 +37,8 @@ from streampca.release.subspace import Subspace
 from streampca.rows.admission import Admission, Counts
 from streampca.stream.step import State, Step
 
-#: Most features of a lane, and most components.
-MOST_FEATURES, MOST_COMPONENTS = 256, 16
+#: Most features of a lane or of the records of a fleet in the compiled kernels, and most components.
+_FEATURES, _COMPONENTS = 256, 16
 _new = tuple.__new__
 #: First number and values of a chunk of `InChunks`.
 Chunk = tuple[int, Sequence[float]]
@@ -273,6 +273,11 @@ class Lane:
         return now
 
 
+def has_size(n_features: int, n_components: int) -> bool:
+    """Return whether the compiled kernels have plans of this size."""
+    return n_features <= _FEATURES and n_components <= _COMPONENTS
+
+
 def fits(now: State) -> bool:
     """Return whether rows of this stream may take a lane, as far as that is constant during a run."""
     processor, admission = now.processor, now.admission
@@ -292,8 +297,7 @@ def fits(now: State) -> bool:
         and admission.on_missing == "bad"
         and (now.regret is None or now.regret.own is None)
         and admission.n_features is not None
-        and admission.n_features <= MOST_FEATURES
-        and algorithm.n_components <= MOST_COMPONENTS
+        and has_size(admission.n_features, algorithm.n_components)
     )
 
 

@@ -29,7 +29,7 @@ from streampca.processors.solvers import Reading, Tracked
 from streampca.release.release import Release
 from streampca.release.terms import Terms
 from streampca.rows.admission import Admission
-from streampca.stream.lane import MOST_COMPONENTS, MOST_FEATURES, plan_of
+from streampca.stream.lane import has_size, plan_of
 
 #: Assignments ``target[place] = value``. Making them twice has the effect of making them once.
 Change = list[tuple[Any, Any, Any]]
@@ -87,7 +87,7 @@ class Records:
         self.all = np.zeros(0, self.dtype)
         self.generation = b""  # names the copy of a moved store
         self._plan = None
-        if _native.compiled is not None and d <= MOST_FEATURES and algorithm.n_components <= MOST_COMPONENTS:
+        if _native.compiled is not None and has_size(d, algorithm.n_components):
             self._plan = plan_of(first, admission)
         self._factor = math.nan if admission.bounds is not None else float(admission.factor)
         self.reserve(1)
