@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from os import PathLike
 from typing import Any
 
@@ -44,12 +45,17 @@ def as_floats(values: Any) -> FloatArray:
         return np.asarray(values, dtype=np.float64)
 
 
-def column_runs(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
+def column_runs(names: Iterable[str], known: Collection[str]) -> Mapping[str, int]:
     """Return the columns that hold these features, in order, with the length of their lists; 0 for single numbers.
 
     ``name[0]``, ``name[1]``, ... are the entries of a column of lists. Raises `KeyError` for a name without a column.
     """
-    runs: dict[str, int] = {}
+    return _column_runs(tuple(names), tuple(known))
+
+
+@lru_cache(maxsize=8)  # asked for each file and each batch of rows
+def _column_runs(names: tuple[str, ...], columns: tuple[str, ...]) -> Mapping[str, int]:
+    runs, known = dict[str, int](), set(columns)
     for name in names:
         if name in known and name not in runs:
             runs[name] = 0

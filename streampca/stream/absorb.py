@@ -135,7 +135,7 @@ class FooterReader:
 
         try:
             with damage(path, "cannot be read as Parquet"), self.storage.open_input_file(path) as file:
-                found, size = pq.read_metadata(file), file.size()
+                found, size = pq.ParquetFile(file, pre_buffer=False).metadata, file.size()
                 footer = Footer(size, np.array([found.row_group(i).num_rows for i in range(found.num_row_groups)], int))
                 if accepted and found.schema.equals(accepted[-1]):
                     return footer
@@ -187,7 +187,7 @@ def read_pieces(
                 if (opened.size(), file.metadata.num_rows) != (piece.size, piece.total):
                     raise SourceError(piece.path, "changed since its footer was read; call absorb again")
                 skip, chosen = piece.skip, list(column_runs(columns, file.schema_arrow.names))
-                for batch in read_batches(file, chosen, range(piece.start, piece.stop)):
+                for batch in read_batches(file, chosen, range(piece.start, piece.stop), numbers=len(columns)):
                     if batch.num_rows > skip:
                         yield from arrow_rows(batch.slice(skip), columns, size)
                     skip = max(0, skip - batch.num_rows)
