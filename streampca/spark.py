@@ -46,10 +46,10 @@ from streampca.stream.executors import prepare_worker
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
 
-#: Tasks of one Spark job at most, and seconds that a job waits for more of them.
-_JOB_TASKS, _GATHER = 16, 0.02
-#: Bytes of blocks that one worker joins at a time, and that the driver fetches at a time.
-_JOIN_BYTES, _FETCH_BYTES = 2**28, 2**24
+#: Tasks of a Spark job at most, whose results fit in ``spark.driver.maxResultSize``; seconds that it waits for more.
+_JOB_TASKS, _GATHER = 8, 0.02
+#: Partitions whose blocks become one; bytes that a worker joins at a time, and that the driver fetches at a time.
+_JOINS, _JOIN_BYTES, _FETCH_BYTES = 64, 2**28, 2**24
 #: For ``release_every`` where rows are only summed.
 _ENDLESS = 2**62
 
@@ -125,8 +125,8 @@ def absorb_frame(
     stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
     frame : a Spark DataFrame that is not streaming. Arrays and vectors hold the features ``name[0]``, ``name[1]``, ...
     columns : names of the columns, in the order of features; by default those of the stream, or all.
-    order : column of public row numbers, which sorts the rows. Without it, all rows must be part of one release, since
-        Spark's own order depends on sizes of files and partitions, hence on the rows.
+    order : column of public row numbers, each there once, which sorts the rows. Without it, all rows must be part of
+        one release, since Spark's own order depends on sizes of files and partitions, hence on the rows.
 
     Raises `UsageError` or `HorizonReachedError` if the frame does not fit. No row was absorbed.
     """
@@ -172,7 +172,7 @@ def _selected(
     if not any(runs.values()):
         # One column instead of many: Spark hands over values one by one.
         chosen, features = [f.array(*chosen).alias("f")], [f"f[{j}]" for j in range(len(names))]
-    first = [] if order is None else [f.col(f"`{order}`").alias("order")]
+    first = [] if order is None else [f.col(f"`{order.replace('`', '``')}`").alias("order")]
     return frame.select(*first, *chosen), tuple(features)
 
 
@@ -185,12 +185,14 @@ def _sum(cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]]) -> BlockGra
 
 def _in_order(cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]], t: int) -> Iterator[BlockGram]:
     """Yield the blocks of a frame in the order of its first column, after t rows of the stream."""
-    from pyspark.sql.functions import spark_partition_id
-
     # Kept, because Spark sorts by samples of the rows: another pass may cut partitions elsewhere.
     frame = selected[0].orderBy("order").persist()
     try:
-        counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
+        found = frame.select("order").mapInArrow(_numbered, "partition int, rows long, repeats boolean").collect()
+        # Privacy hazard: Spark's order of equal numbers depends on the rows.
+        if any(one.repeats for one in found):
+            raise UsageError("order=: a row number of the frame is missing, or there twice. Number the rows")
+        counts = {one.partition: one.rows for one in found}
         rows = sum(counts.values())
         if cutter.horizon is not None and t + rows > cutter.horizon:
             raise HorizonReachedError(f"{rows} rows given, but the horizon leaves room for {cutter.horizon - t}")
@@ -213,22 +215,38 @@ def _in_order(cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]], t: int
         frame.unpersist()
 
 
+def _numbered(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the number of a partition and of its rows, and whether one of their sorted numbers is null or repeated."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark import TaskContext
+
+    rows, repeats, last = 0, False, None
+    for batch in batches:
+        numbers = batch.column(0) if last is None else pa.concat_arrays([last, batch.column(0)])
+        same = pc.equal(numbers.slice(1), numbers.slice(0, max(0, len(numbers) - 1)))
+        repeats = repeats or same.null_count > 0 or pc.any(same).as_py() is True
+        rows, last = rows + batch.num_rows, numbers.slice(max(0, len(numbers) - 1))
+    if rows:
+        yield pa.RecordBatch.from_pydict(
+            {"partition": pa.array([TaskContext.get().partitionId()], pa.int32()), "rows": [rows], "repeats": [repeats]}
+        )
+
+
 def _blocks(
     cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]], starts: dict[int, int] | None
 ) -> Iterator[BlockGram]:
     """Yield the blocks of a frame, joined by workers, in the order of releases."""
     frame, names = selected
     size = 16 * svec_size(cutter.admission.admitted_features or 0)
-    sums = _PartitionSums(cutter, names, starts, max(2, min(64, _JOIN_BYTES // size)))
-    schema = "release long, part long, block binary"
-    joined = (
-        frame.mapInArrow(sums, schema)
-        .groupBy("release", "part")
-        .applyInArrow(
-            lambda table: _join(cutter, table),
-            schema,  # Spark counts the parameters of a function
-        )
-    )
+    schema, joins = "release long, part long, block binary", max(2, min(_JOINS, _JOIN_BYTES // size))
+    joined, most, reach = frame.mapInArrow(_PartitionSums(cutter, names, starts, joins), schema), _JOINS, 1
+    if starts is not None:
+        most = min(most, len(starts))
+    while reach < most:  # once, unless blocks are large: each level costs a shuffle
+        # Spark counts the parameters of a function.
+        joined = joined.groupBy("release", "part").applyInArrow(lambda table: _join(cutter, joins, table), schema)
+        reach *= joins
     if starts is not None:
         releases = (max(starts.values(), default=0) - min(starts.values(), default=0)) // cutter.release_every
         count = -(-(releases + len(starts)) * size // _FETCH_BYTES)
@@ -261,8 +279,8 @@ class _PartitionSums:
             yield _packed(release, partition // self.joins, block)
 
 
-def _join(cutter: BlockCutter, table: Any) -> Any:
-    """Join the blocks of a release. Runs in a worker."""
+def _join(cutter: BlockCutter, joins: int, table: Any) -> Any:
+    """Join the blocks of a release and part, as a share of the next level's parts. Runs in a worker."""
     import pyarrow as pa
 
     blocks = [pickle.loads(packed) for packed in table.column("block").to_pylist()]  # noqa: S301  of other workers
@@ -274,7 +292,7 @@ def _join(cutter: BlockCutter, table: Any) -> Any:
             opened.join(block)
         blocks = [*opened.runs.values()]
     release, part = table.column("release")[0].as_py(), table.column("part")[0].as_py()
-    return pa.Table.from_batches([_packed(release, part, block) for block in blocks])
+    return pa.Table.from_batches([_packed(release, part // joins, block) for block in blocks])
 
 
 def _packed(release: int, part: int, block: BlockGram) -> Any:
@@ -362,10 +380,11 @@ class EpochSink:
             block = _sum(cutter, _selected(cutter, frame, self.columns))
             blocks = [] if block is None else [block]
             if block is not None and block.count > (room := cutter.due(stream.t)):
-                if block.count > cutter.release_every:
+                if block.count > (most := cutter.due(stream.t + room)):
                     raise UsageError(
-                        f"order=None, release_every={cutter.release_every}: an epoch of {block.count} rows. Limit the "
-                        "rows of an epoch, or give a column of public row numbers as order="
+                        f"order=None, release_every={cutter.release_every}: an epoch of {block.count} rows, but a "
+                        f"release has room for {most}. Limit the rows of an epoch, or give a column of public row "
+                        "numbers as order="
                     )
                 zeros = np.zeros_like(block.high)  # absent rows
                 blocks = [replace(block, high=zeros, low=zeros, count=room, counts=NO_COUNTS), block]
