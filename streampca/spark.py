@@ -192,6 +192,8 @@ def _in_order(cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]], t: int
         # Privacy hazard: Spark's order of equal numbers depends on the rows.
         if any(one.repeats for one in found):
             raise UsageError("order=: a row number of the frame is missing, or there twice. Number the rows")
+        if not found:
+            return
         counts = {one.partition: one.rows for one in found}
         rows = sum(counts.values())
         if cutter.horizon is not None and t + rows > cutter.horizon:

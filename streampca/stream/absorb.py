@@ -385,7 +385,9 @@ def sums(
     """Run the tasks, and push the sums of their rows in order."""
     places, plan = Places(files), Plan(opened.cutter, files.columns, files.storage)
     # Bytes that an unfinished task may return count as held, so that memory is bounded whichever task is late.
-    task_bytes = (size // opened.cutter.release_every + 2) * opened.block_bytes
+    # The last row group of a task may exceed its size.
+    most_rows = size + max((int(footer.groups.max(initial=0)) for footer in files.footers), default=0)
+    task_bytes = (most_rows // opened.cutter.release_every + 2) * opened.block_bytes
     ended, arrived = set[int](), 0  # finished tasks; all before ``arrived`` are
     refusals: dict[int, SourceError] = {}
     told, last = False, time.monotonic()

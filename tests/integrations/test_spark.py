@@ -88,12 +88,13 @@ def test_files_read_by_workers(spark, folder: Path) -> None:
 
 def test_a_frame_in_one_release_or_in_the_order_of_a_column(spark, folder: Path, monkeypatch) -> None:
     rows = in_order(folder)
-    frame = spark.read.parquet(str(folder)).repartition(5)
+    frame = spark.read.parquet(str(folder)).repartition(4)
     expected = single(rows, N)
     assert len(expected) == 1
     assert of_steps(absorb_frame(stream(N), frame)) == expected
-    # Large blocks are joined in several levels, two at a time, until one is left of five partitions.
+    # Large blocks are joined in several levels, here two at a time, until one is left of four partitions.
     monkeypatch.setattr("streampca.spark._JOIN_BYTES", 1)
+    monkeypatch.setattr("streampca.spark._JOINS", 4)
     cutter = stream(N).leaves()
     joined = [*_blocks(cutter, _selected(cutter, frame, None), None)]
     assert [block.count for block in joined] == [N]
@@ -167,7 +168,7 @@ def test_blocks_of_more_bytes_than_a_result_may_have(spark, monkeypatch) -> None
     assert most <= 200e6
     monkeypatch.setattr("streampca.spark._FETCH_BYTES", 2**50)
     with pytest.raises(Exception, match=r"bigger than spark.driver.maxResultSize"):
-        next(absorb_frame(stream(1, n, features=names), frame, order="id"))
+        next(absorb_frame(stream(1, n, features=names), frame.where("id < 2000"), order="id"))
 
 
 class StopError(Exception):
