@@ -141,7 +141,7 @@ class FooterReader:
                     return footer
                 schema = found.schema.to_arrow_schema()
                 names = schema.names
-            runs = column_runs(self.columns, names)
+            runs = column_runs(self.columns, tuple(names))
         except SourceError as problem:
             return problem
         except KeyError as problem:
@@ -186,7 +186,7 @@ def read_pieces(
                 file = pq.ParquetFile(opened, pre_buffer=storage.type_name != "local")
                 if (opened.size(), file.metadata.num_rows) != (piece.size, piece.total):
                     raise SourceError(piece.path, "changed since its footer was read; call absorb again")
-                skip, chosen = piece.skip, list(column_runs(columns, file.schema_arrow.names))
+                skip, chosen = piece.skip, list(column_runs(tuple(columns), tuple(file.schema_arrow.names)))
                 for batch in read_batches(file, chosen, range(piece.start, piece.stop), numbers=len(columns)):
                     if batch.num_rows > skip:
                         yield from arrow_rows(batch.slice(skip), columns, size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import logging
 import os
 import pickle
 import shutil
@@ -81,9 +82,25 @@ def single(rows: list[np.ndarray], every: int = 250) -> list[str]:
 def test_files_read_by_workers(spark, folder: Path) -> None:
     executor, expected = SparkExecutor(spark, workers=2), single(in_order(folder))
     assert len(expected) == 13
-    assert of_steps(stream().absorb(folder, executor, rows_per_task=500)) == expected
+    for size in (150, 400, 401, 500, 999, 2000, None):
+        assert of_steps(stream().absorb(folder, executor, rows_per_task=size)) == expected, size
     with pytest.raises(AbsorbInterruptedError):
         next(stream().absorb(folder, SparkExecutor(None, workers=2)))
+
+
+def test_a_null_in_row_7_of_a_million_is_named_after_one_task(spark, tmp_path: Path, caplog, monkeypatch) -> None:
+    column = pa.array([None if i == 6 else 0.5 for i in range(8)] + [0.5] * (10**6 - 8))
+    pq.write_table(pa.table({"x0": column, "x1": column}), tmp_path / "long.parquet", row_group_size=2**14)
+    executor, ran = SparkExecutor(spark, workers=2), []
+    monkeypatch.setattr(pickle, "loads", lambda data, loads=pickle.loads: ran.append(loads(data)) or ran[-1])
+    options = {"features": ["x0", "x1"]}
+    with caplog.at_level(logging.WARNING, "streampca.curator"):
+        next(stream(2**14, 2**20, **options).absorb(tmp_path, executor, rows_per_task=2**14, in_flight=2))
+    assert f"row 7, row 7 of {tmp_path}/long.parquet, could not be used, as it lacks a number" in caplog.text
+    assert len(ran) <= 5  # results of the workers, of which one is a footer: no task is repeated
+    out = stream(10**6, 2**20, **options)
+    assert len(of_steps(absorb_frame(out, spark.read.parquet(str(tmp_path))))) == 1
+    assert out.admission.bad_rows == 1
 
 
 def test_a_frame_in_one_release_or_in_the_order_of_a_column(spark, folder: Path, monkeypatch) -> None:
