@@ -441,6 +441,8 @@ def test_private_bounds_are_found_first(files: list[Path]) -> None:
         ({"algorithm": sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=10, horizon=3000)}, None, {},
          HorizonReachedError, "3210 rows given, but the horizon leaves room for 3000"),
         ({"algorithm": sp.Oja(n_components=2)}, None, {}, UsageError, "needs rows"),
+        ({"algorithm": sp.PrivateFPL(n_components=1, epsilon=1.0, unit=sp.Person(max_rows=4), horizon=9000)}, None, {},
+         UsageError, "a block does not show whose rows"),
         ({}, None, {"executor": 0}, BadParameterError, "executor=0"),
         ({}, None, {"executor": "dask"}, BadParameterError, "executor='dask'"),
         ({}, None, {"memory": None}, BadParameterError, "memory=None"),
