@@ -73,7 +73,7 @@ def conforms(algorithm, tenants_, rows):
         releases = stream.push_many(data[who == key]).releases
         high, low = stream.engine.processor.gram.high_low()
         records = one._tenants
-        assert np.array_equal(records.sums[records.places[key]], (high << 40) + low)
+        assert np.array_equal(records.all["sum"][records.places[key]], (high << 40) + low)
         assert [step.t for step in by_key[key]] == [release.t for release in releases]
         joint = [release.details.get("joint_noise_std", release.noise_std) for release in releases]
         assert [s.release.details.get("joint_noise_std", s.release.noise_std) for s in by_key[key]] == joint
@@ -264,12 +264,12 @@ def test_totals_have_the_sums_of_all_rows_and_noise_of_their_own():
     stream = sp.Stream(total, row_norm=1.0, regret=None)
     releases = stream.push_many(ROWS).releases
     high, low = stream.engine.processor.gram.high_low()
-    assert np.array_equal(one._levels[1].sums[0], (high << 40) + low)
+    assert np.array_equal(one._levels[1].all["sum"][0], (high << 40) + low)
     assert [s.t for s in steps if s.key == ()] == [r.t for r in releases]
     assert one.total().t == 300
     assert one.total("eu").t == 200
     assert one.total("eu").subspace.basis.shape == (5, 1)
-    parts = sum(one._levels[2].sums[place].astype(object) for place in one._levels[2].places.values())
+    parts = sum(one._levels[2].all["sum"][place].astype(object) for place in one._levels[2].places.values())
     assert np.array_equal(parts, ((high << 40) + low).astype(object))
     assert one.total().bad_rows == 2
     for prefix, error in ((("eu", "x"), UsageError), (("xx",), KeyError)):
@@ -316,9 +316,9 @@ def test_one_tenant_of_the_largest_number_of_rows():
     one = fleet(replace(FPL, horizon=None))
     one.push("a", ROWS[0])
     one._tenants.t[0] = tenants.MOST_ROWS - 1
-    one._tenants.sums[0] = (tenants.MOST_ROWS - 1) << 40
+    one._tenants.all["sum"][0] = (tenants.MOST_ROWS - 1) << 40
     one.push("a", np.eye(5)[0])
-    assert one._tenants.sums[0].max() <= 2**63 - 1
+    assert one._tenants.all["sum"][0].max() <= 2**63 - 1
     with pytest.raises(HorizonReachedError):
         one.push("a", ROWS[0])
 
@@ -375,7 +375,7 @@ def test_an_interrupt_leaves_whole_calls():
     count = one["b"].t
     assert pushed <= count <= 300
     assert one["a"].t == 2 * count
-    assert one._tenants.sums[:2, 0].tolist() == [2 * count << 40, count << 40]
+    assert one._tenants.all["sum"][:2, 0].tolist() == [2 * count << 40, count << 40]
     assert one._now["releases"] == 2 * count // 3 + count // 3
 
 

@@ -1,6 +1,6 @@
 """Records of the tenants of a fleet: exact sums, noise and latest releases in one array (`streampca.fleet`).
 
-Compiled kernels (`_native/plan.h`) and numpy have the same bits. The auditor's tape sees releases with numpy.
+Compiled kernels (`_native/plan.h`) and numpy have the same bits.
 """
 
 from __future__ import annotations
@@ -97,12 +97,13 @@ class Records:
         if count > MOST_TENANTS:
             raise UsageError(f"a fleet has at most {MOST_TENANTS} tenants. Begin another one for further keys")
         if count > len(self.all):
-            before, self.all = self.all, np.zeros(max(64, count, 2 * len(self.all)), self.dtype)
-            self.all[: len(before)] = before
-            self.t, self.sums, self._bytes = self.all["t"], self.all["sum"], self.all.view(np.uint8)
+            grown = np.zeros(max(64, count, 2 * len(self.all)), self.dtype)
+            grown[: len(self.all)] = self.all
             # As rows of words, which numpy copies faster; ``often`` are those that change with every row.
-            self.words = self._bytes.view(np.int64).reshape(len(self.all), -1)
-            self.often = self.words[:, : self._often]
+            words = grown.view(np.int64).reshape(len(grown), -1)
+            views = {"all": grown, "t": grown["t"], "bytes": grown.view(np.uint8), "words": words}
+            # One update: an interrupt leaves the array of before, with its views, or this one.
+            vars(self).update(views, often=words[:, : self._often])
 
     def link(self, number: int) -> bytes:
         """Return the first chain value of a tenant."""
@@ -115,7 +116,7 @@ class Records:
         if plan is None or t >= self.limit or not t % self.every:
             return 0
         # Privacy: the buffer of a masked array, a subclass, has the values behind its mask, which are missing.
-        square = plan.push(row, self._factor, self._bytes, place) if type(row) is np.ndarray else None
+        square = plan.push(row, self._factor, self.bytes, place) if type(row) is np.ndarray else None
         if square is None or not square <= 1.0:
             if square is not None and square < math.inf and admission.bounds is None:  # long
                 admitted = onto_ball(in_norm(row[None], admission.row_norm))
@@ -123,7 +124,7 @@ class Records:
                 admitted, counts = admission.row(row, t)
                 if counts.bad:
                     return 0
-            plan.push(admitted[0, : admission.n_features], 1.0, self._bytes, place)
+            plan.push(admitted[0, : admission.n_features], 1.0, self.bytes, place)
         return t
 
     def absorb(
@@ -190,16 +191,24 @@ class Records:
 
     def _release(self, draft: dict[str, Any], i: int, order: int, outlet: Outlet) -> Published:
         """Release the sum of record i of a draft, as the fleet's release of number ``order``."""
-        first, rule, plan = self.first, self.noise.rule, None if self.first.source.tape is not None else self._plan
+        first, rule, plan, tape = self.first, self.noise.rule, self._plan, self.first.source.tape
         n, t = int(draft["n"][i]), int(draft["t"][i])
         outlet.chain = Chain(n, draft["link"][i].tobytes() if n else self.link(int(draft["number"][i])))
         std, n = self.algorithm.mechanism.std_chunks.at(n + 1), n + 1
+        reading = Tracked(draft["span"][i].T.copy()) if self.span is not None and n > 1 else first.reading
         if plan is not None:
-            draws, rows, least, variance = outlet.hide("gram", plan.exact(draft["bytes"], i)), 1.0, 0.0, 0.0
+            exact, rows, least, variance = plan.exact(draft["bytes"], i), 1.0, 0.0, 0.0
+            draws = outlet.hide("gram", exact)
             if self.span is not None and self.algorithm.center:
                 rows, least, variance = first.terms.count(1, t), least_count(std), sum_variance(std)
             numbers = rule.scale_at(n), std, outlet.chain.link, order, float(rows), least, variance
             plan.publish(draws.name, draws.keys.first, draws.keys.more, *numbers, draft["bytes"], i)
+            if tape is None:
+                return cast(Published, self.latest(i, draft))
+            # Of a neighbor whose release is that of the other, the auditor replaces what the kernels have released.
+            gram = GramSum(first.n_features, np.frombuffer(exact).reshape(2, -1))
+            packed = tape.released(draws, gram, draft["noise"][i].copy(), draft["packed"][i].copy(), std)
+            after = {"packed": packed}
         else:
             sums = draft["sum"][i]
             gram = GramSum(first.n_features, np.array([sums >> UNIT_BITS, (sums & LOW) * (1.0 / UNIT)]))
@@ -207,11 +216,10 @@ class Records:
             noise, packed = outlet.running("gram", gram, noise, std)
             after = {"n": n, "order": order, "packed": packed, "noise": noise.noise, "buffers": noise.buffers}
             after["link"] = outlet.chain.link
-            if self.span is not None:
-                reading = Tracked(draft["span"][i].T) if n > 1 else first.reading
-                after["span"] = cast(Tracked, first.published(t, packed, std, reading, {})[0]).span.T
-            for name, value in after.items():
-                draft[name][i] = value
+        if self.span is not None:
+            after["span"] = cast(Tracked, first.published(t, packed, std, reading, {})[0]).span.T
+        for name, value in after.items():
+            draft[name][i] = value
         return cast(Published, self.latest(i, draft))
 
     def latest(self, i: int, draft: Any = None) -> Published | None:

@@ -62,7 +62,7 @@ def digest(step: sp.FleetStep) -> str:
 
 def sums(fleet: sp.Fleet) -> list[tuple[dict, bytes, bytes]]:
     # The places of tenants depend on their first rows only.
-    return [(r.places, r.sums[: len(r.places)].tobytes(), r.t[: len(r.places)].tobytes()) for r in fleet._levels]
+    return [(r.places, r.all["sum"][: len(r.places)].tobytes(), r.t[: len(r.places)].tobytes()) for r in fleet._levels]
 
 
 @app.command

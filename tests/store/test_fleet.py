@@ -352,7 +352,7 @@ def test_a_moved_tenant_has_the_sums_and_noise_levels_of_one_that_stayed(tmp_pat
     assert [(s.t, s.release.details["joint_noise_std"]) for s in steps] == [
         (s.t, s.release.details["joint_noise_std"]) for s in alone
     ]
-    assert np.array_equal(other._tenants.sums[0], stayed._tenants.sums[0])
+    assert np.array_equal(other._tenants.all["sum"][0], stayed._tenants.all["sum"][0])
     with pytest.raises(HorizonReachedError):
         other.push(5, ROWS[0])
 
@@ -428,7 +428,7 @@ def test_one_fleet_a_partition_counts_redelivered_messages_once(tmp_path):
             assert len(one) == 3
             for key in one:
                 assert one[key].t == expected[key].t
-                mine, other = (each._tenants.sums[each._tenants.places[key]] for each in (one, expected))
+                mine, other = (each._tenants.all["sum"][each._tenants.places[key]] for each in (one, expected))
                 assert np.array_equal(mine, other)
     consumer.close()
 
