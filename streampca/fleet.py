@@ -44,18 +44,20 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.solvers import Exact, Tracking
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
+from streampca.rows.admission import NO_COUNTS, Marks
+from streampca.rows.owners import mapping_of
 from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
+from streampca.rows.report import AdmissionReport, logger, tell_curator
 from streampca.store.config import label_of
 from streampca.store.fleet import FleetStore, Kept, opened, packed_for, secret_of
 from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
+from streampca.stream.feed import ROWS
 from streampca.stream.stream import Stream
 from streampca.stream.tenants import Change, Published, Records
 
 _KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
 _INSTEAD = "Use a Stream a tenant"
-#: Rows that `Fleet.run` pushes together.
-_ROWS = 4096
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
 _SHARD = 64  # records that are sealed together
@@ -137,8 +139,9 @@ class Fleet(AbstractContextManager["Fleet"]):
     Notes
     -----
     A key is text, bytes (1 to 255) or an integer. Its first row begins the tenant. Keys, and when rows come, are public
-    (`streampca.fleet` states the theorem). Every call is one commit: after an exception none of its rows is absorbed. A
-    tenant has at most 2**23 - 1 rows. A fleet cannot be copied, and a forked child cannot use it.
+    (`streampca.fleet` states the theorem). Every call is one commit: an error in its rows absorbs none of them, and an
+    interrupt, or a failure of the disk, all or none. A tenant has at most 2**23 - 1 rows. A fleet cannot be copied, and
+    a forked child cannot use it.
 
     Examples
     --------
@@ -151,7 +154,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     """
 
     _store: FleetStore | None = None
-    _debit: bytes | None = None  # to be paid before the next row
+    _paid: bytes | None = None  # the latest run that this process has paid for
 
     def __init__(
         self, algorithm: PrivateFPL, *, features: Sequence[str] | int, bounds: Any = None,
@@ -169,7 +172,6 @@ class Fleet(AbstractContextManager["Fleet"]):
         template = Stream(algorithm, **settings, regret=None, seed=seed, key=key)
         options: dict[str, Any] = {"max_tenants_per_user": max_tenants_per_user, "on_exhausted": on_exhausted}
         self.begin(template, totals or {}, **options)
-        self._debit = template.engine.start_id
         if store is not None:
             self._store = FleetStore(store, options | {"totals": self._totals})
             self._store.begin(template.engine)
@@ -183,6 +185,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         check_count("max_tenants_per_user", m)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
+        if any(not str(depth or 0).isdecimal() for depth in totals):
+            raise BadParameterError("totals", list(totals), "algorithms by numbers of first parts of a key, from 0")
         self._totals = {int(depth or 0): total for depth, total in totals.items()}
         for total in self._totals.values():
             check_algorithm("totals", total)
@@ -195,9 +199,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         of = {self._depth: algorithm, **self._totals}
         self._levels = [Records(each, admission, self.guarantee, source, depth) for depth, each in of.items()]
         self._tenants = self._levels[0]
-        # Numbers of tenants begun, of retired ones, of releases and of commits; packets by keys and address; nonces.
+        # Numbers of tenants begun, of retired ones, of releases and of commits; packets by keys and address; nonces;
+        # and the name of the run that must be paid for before the next row, or None.
         self._now: dict[str, Any] = {"begun": 0, "retired": 0, "releases": 0, "commits": 0, "position": None}
-        self._now |= {"packets": {}, "taken": []}
+        self._now |= {"packets": {}, "taken": [], "debit": engine.start_id}
         self._pending: tuple[Change, int] | None = None
         self._replay_seconds, self._lost = 0.0, ""
         self.guard = Guard("fleet")
@@ -226,12 +231,9 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _continue(self, store: FleetStore, moved: bool) -> None:
         """Write to a store from which the fleet was rebuilt."""
         self._store = store
-        if not self._now["commits"]:
-            self._debit = self._engine.start_id
         if moved:
             # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
-            self._debit = os.urandom(16)
-            self._event("moved", [], self._debit)
+            self._event("moved", [], os.urandom(16))
 
     @exclusive
     def push(self, key: Any, row: Any) -> FleetStep:
@@ -242,7 +244,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             place = tenants.places.get(key, -1)
             if place >= 0 and (t := tenants.push(place, row)):
                 return FleetStep(key, t, tenants)
-        own = [one for records, _, one in self._admit([key], [row], None) if records is tenants]
+        own = [one for records, _, one in self._admit([key], [row], None)[0] if records is tenants]
         return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
 
     @exclusive
@@ -260,21 +262,23 @@ class Fleet(AbstractContextManager["Fleet"]):
         BadRowError, BadParameterError, HorizonReachedError, TenantRetiredError
             If a row has the wrong shape, a key is none or is retired, or a tenant has no row left. No row is absorbed.
         """
-        self._ready()
         names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
-        return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, rows, position)]
+        values = as_block(rows)
+        return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, values, position)[0]]
 
-    def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> list[Found]:
+    def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> tuple[list[Found], Marks]:
         """Admit and absorb rows in one commit."""
-        values = self._admission.all_values(as_block(rows), 1)
+        self._ready()
+        values = self._admission.all_values(rows, 1)
         if len(names) != len(values):
             raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
         admitted, marks = self._admission.block(values, 1)
-        bad = None if marks.reasons is None else marks.reasons >= 0
-        return self._absorb(names, admitted, bad, position) if names or position else []
+        # Privacy: a mask in any case, so that the size of a store does not show whether there are bad rows.
+        bad = np.zeros(len(values), dtype=bool) if marks.reasons is None else marks.reasons >= 0
+        return self._absorb(names, admitted, bad, position) if names or position else [], marks
 
     def _absorb(
-        self, names: list[Any], rows: FloatArray, bad: Mask | None, position: Any, fresh: Sequence[bytes] | None = None
+        self, names: list[Any], rows: FloatArray, bad: Mask, position: Any, fresh: Sequence[bytes] | None = None
     ) -> list[Found]:
         """Absorb admitted rows in one commit; ``fresh`` are the bytes of a replay."""
         change, found, drawn, now = Change(), list[Found](), list[bytes](), dict(self._now)
@@ -288,7 +292,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             drawn += used
             now["releases"] += len(released)
             found += [(records, keys[i], one) for i, one in released]
-        now["position"] = position
+        now |= {"position": position, "debit": None}
         entry = None if self._store is None else ["rows", names, words_of(rows), bad, position, drawn]
         self._commit(change, now, entry, found, _ROW_SECONDS * len(rows) + _RELEASE_SECONDS * len(found))
         return found
@@ -304,7 +308,10 @@ class Fleet(AbstractContextManager["Fleet"]):
             for i, key in enumerate(keys):
                 if found[i] is None:
                     if key not in begun:
-                        self._check_key(key, records.depth)
+                        if not self._is_key(key, records.depth):
+                            raise BadParameterError(
+                                "keys", key, _KEYS if self._depth == 1 else f"a tuple of {self._depth}: {_KEYS}"
+                            )
                         begun[key] = count + len(begun)
                     found[i] = begun[key]
             records.reserve(count + len(begun))
@@ -318,46 +325,73 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise TenantRetiredError(f"tenant {key!r} was retired, and its budget is spent. Use another key")
         return places
 
-    def _check_key(self, key: Any, depth: int) -> None:
-        """Raise `BadParameterError` unless a key, or the first parts of one, can begin a record."""
+    def _is_key(self, key: Any, depth: int) -> bool:
+        """Return whether a key, or the first parts of one, can begin a record."""
         parts = key if self._depth > 1 or depth == 0 else (key,)
-        is_key = isinstance(parts, tuple) and len(parts) == depth
-        for part in parts if is_key else ():
-            data = part.encode() if type(part) is str else part
-            is_key &= 0 < len(data) < 256 if type(data) is bytes else type(data) is int and data.bit_length() < 64
-        if not is_key:
-            raise BadParameterError("keys", key, f"a tuple of {self._depth}: {_KEYS}" if self._depth > 1 else _KEYS)
+        return type(parts) is tuple and len(parts) == depth and all(map(_is_part, parts))
 
-    def run(self, rows: Any, key: str) -> Iterator[FleetStep]:
+    def run(self, rows: Any, key: str | Sequence[str]) -> Iterator[FleetStep]:
         """Feed rows with a column of keys, lazily; yield a step for each release.
 
         Parameters
         ----------
         rows : an iterable of mappings, a table, or a source of `streampca.sources`. A source with positions, such as a
             topic of Kafka, continues at that of the latest commit, so that each of its rows counts once.
-        key : name of the column of keys. A row without a key belongs to no tenant and is not absorbed.
+        key : name of the column of keys; of a fleet whose keys are tuples, one for each part.
+
+        Notes
+        -----
+        A row whose key is missing, or cannot be one, belongs to no tenant: it enters no sum, and does not end the run.
+        With ``on_exhausted="drop"``, so does a row of a retired tenant. Floats that are whole numbers are integers, as
+        which a table has them if a key is missing. The logger ``streampca.curator`` reports bad rows at the end.
         """
-        source = as_source(rows, self._admission.features, (key,))
+        columns = (key,) if isinstance(key, str) else tuple(key)
+        if len(columns) != self._depth:
+            raise BadParameterError("key", key, f"the name of one column for each of the {self._depth} parts of a key")
+        places, counts, seen, absorbed = self._tenants.places, NO_COUNTS, 0, 0
+        for cells, values, at in self._batches(rows, columns):
+            keys = [list(map(_key_of, column)) for column in cells]
+            names = keys[0] if self._depth == 1 else list(zip(*keys, strict=True))
+            kept = [i for i, name in enumerate(names) if self._is_key(name, self._depth)]
+            if self._drops:
+                kept = [i for i in kept if places.get(names[i]) != -1]
+            found, marks = self._feed([names[i] for i in kept], values[kept], at)
+            counts, seen, absorbed = counts.plus(marks.counts()), seen + len(names), absorbed + len(kept)
+            yield from (FleetStep(name, one.t, records, one) for records, name, one in found)
+        if absorbed < seen:
+            logger.warning(
+                "%d of %d rows belong to no tenant and count for nothing (curator only)", seen - absorbed, seen
+            )
+        if absorbed:
+            tell_curator(AdmissionReport.of(self._admission, counts, absorbed))
+
+    _feed = exclusive(_admit)
+
+    def _batches(self, rows: Any, columns: Sequence[str]) -> Iterator[tuple[Any, FloatArray, Position | None]]:
+        """Yield the cells of the columns of keys, and rows, with the position of their source after them."""
+        features, last = self._admission.features, self.position
+        source = as_source(rows, features, columns)
         if source is None:
             left = iter(rows)
-            while batch := list(islice(left, _ROWS)):
-                yield from self.push_many([row[key] for row in batch], batch)
+            while batch := list(islice(left, ROWS)):
+                fields = [row for row in map(mapping_of, batch) if row is not None]
+                if len(fields) < len(batch):
+                    raise UsageError("key: a row without names has no column of keys. Use push_many(keys, rows)")
+                cells = [[row.get(name) for row in fields] for name in columns]
+                yield cells, self._admission.all_values(batch, 1), None
             return
-        features, last = self._admission.features, self.position
         if features is None or not set(features) <= set(source.features):
             raise UsageError("the source lacks features of this fleet, or they have no names")
         positioned = source if isinstance(source, PositionedSource) else NumberedRows(source, None)
-        name, commits = positioned.name, self._now["commits"]
-        if name and commits and (last is None or last.source != name):
+        name = positioned.name
+        if name and self._now["commits"] and (last is None or last.source != name):
             raise UsageError("the previous rows came from another source. Continue that one, or begin a fleet")
-        columns = [source.features.index(feature) for feature in features]
-        for block in positioned.blocks_from(last.at if last and name else None, (key,)):
-            keys = [one.item() if isinstance(one, np.generic) else one for one in block.cells[0]]
-            for start in range(0, len(keys), _ROWS):
-                stop = min(start + _ROWS, len(keys))
-                at = Position(name, block.after(stop)) if name else None
-                kept = [i for i in range(start, stop) if keys[i] is not None and keys[i] == keys[i]]
-                yield from self.push_many([keys[i] for i in kept], block.rows[np.ix_(kept, columns)], at)
+        chosen = [source.features.index(feature) for feature in features]
+        for block in positioned.blocks_from(last.at if last and name else None, columns):
+            for start in range(0, len(block.rows), ROWS):
+                part = slice(start, min(start + ROWS, len(block.rows)))
+                at = Position(name, block.after(part.stop)) if name else None
+                yield [column[part] for column in block.cells], block.rows[part][:, chosen], at
                 if at is not None:
                     positioned.durable(at.at)
 
@@ -373,7 +407,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         A store holds their rows, sealed, until records replace its log.
         """
         self._ready()
-        self._event("retire", list(keys))
+        if keys:
+            self._event("retire", list(keys))
 
     @property
     def address(self) -> str:
@@ -388,6 +423,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         rows of the tenants stay in the totals of this fleet, and do not enter those of the other one.
         """
         self._ready()
+        if not keys or to == self.address:
+            raise UsageError("keys, to: expected at least one key, and the address of another fleet")
         name = encode([list(keys), to])
         if name not in self._now["packets"]:
             records = [self._tenants.all[self._place(self._tenants, key)].tobytes() for key in keys]
@@ -398,7 +435,10 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     @exclusive
     def take(self, packet: bytes) -> None:
-        """Continue the tenants of a packet from `hand_over`. `UsageError` unless it is for this fleet, and new."""
+        """Continue the tenants of a packet from `hand_over`. `UsageError` unless it is for this fleet, and new.
+
+        Take packets of your own fleets only: who knows the address can make one.
+        """
         self._ready()
         nonce, data = opened(*secret_of(self._engine, self._tenants.generation), packet)
         law, keys, records = decode(data)
@@ -417,6 +457,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _event(self, kind: str, stored: list[Any], *parts: Any) -> None:
         """Commit an entry without rows; also in a replay."""
         change, now, tenants, keys = Change(), dict(self._now), self._tenants, [_key(key) for key in stored]
+        now["debit"] = parts[0] if kind == "moved" else None
         if kind == "moved":
             change = [(vars(records), "generation", parts[0]) for records in self._levels]
         elif kind == "take":
@@ -440,9 +481,11 @@ class Fleet(AbstractContextManager["Fleet"]):
         if self._lost:
             raise StoreLockedError(self._lost)
         self._settle()
-        if self._debit is not None and self._engine.account is not None:
-            self._engine.account.debit(self.guarantee, self._debit)
-        self._debit = None
+        # Privacy: what is not paid for is part of the state, so that no crash before the next row forgets it.
+        debit = self._now["debit"]
+        if debit not in (None, self._paid) and self._engine.account is not None:
+            self._engine.account.debit(self.guarantee, debit)
+            self._paid = debit
 
     def _commit(
         self, change: Change, now: dict[str, Any], entry: Any, found: Sequence[Found] = (), seconds: float = 0.0
@@ -459,7 +502,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         if self._store is not None:
             size = sum(len(records.places) * records.dtype.itemsize for records in self._levels)
             if self._replay_seconds > _REPLAY or self._store.logged > max(size, 2**20):
-                with suppress(StoreUnwritableError):  # the log serves as well
+                with suppress(StoreUnwritableError, StoreLockedError):  # the log serves as well
                     self._fold()
 
     def _settle(self) -> None:
@@ -574,6 +617,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Leave the fleet to the parent."""
         self._lost = "this fleet belongs to the parent process of this one. Use it there"
 
+    @exclusive
     def close(self) -> None:
         """Close the store; the fleet accepts no more rows."""
         if self._store is not None:
@@ -587,3 +631,19 @@ class Fleet(AbstractContextManager["Fleet"]):
 def _key(stored: Any) -> Any:
     """Return a key as it was before it was encoded."""
     return tuple(stored) if isinstance(stored, list) else stored
+
+
+def _key_of(cell: Any) -> Any:
+    """Return the key in a cell of a table."""
+    cell = cell.item() if isinstance(cell, np.generic) else cell
+    return int(cell) if type(cell) is float and cell.is_integer() and abs(cell) < 2.0**53 else cell
+
+
+def _is_part(part: Any) -> bool:
+    """Return whether a value can be a part of a key."""
+    if type(part) is str:
+        try:
+            part = part.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return False
+    return 0 < len(part) < 256 if type(part) is bytes else type(part) is int and part.bit_length() < 64

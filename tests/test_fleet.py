@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import signal
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from threading import Thread
@@ -174,6 +175,8 @@ def test_guarantee_of_units_in_several_tenants_and_of_totals():
         ({"max_tenants_per_user": 0}, "max_tenants_per_user"),
         ({"totals": {"": replace(FPL, center=False)}}, "totals"),
         ({"totals": {"": sp.Oja(n_components=1)}}, "totals"),
+        ({"totals": {-1: FPL}}, "totals"),
+        ({"totals": {"region": FPL}}, "totals"),
     ],
 )
 def test_what_a_fleet_refuses(given, parameter):
@@ -182,7 +185,9 @@ def test_what_a_fleet_refuses(given, parameter):
     assert error.value.parameter == parameter
 
 
-@pytest.mark.parametrize("key", ["", b"", "x" * 256, b"x" * 256, "é" * 128, 2**63, 1.5, None, (), ("a",), [1], np.nan])
+@pytest.mark.parametrize(
+    "key", ["", b"", "x" * 256, b"x" * 256, "é" * 128, "\ud800", 2**63, 1.5, None, (), ("a",), [1], np.nan]
+)
 def test_keys_that_are_refused(key):
     one = fleet()
     one.push("a", ROWS[0])
@@ -431,9 +436,137 @@ def test_run_over_mappings_tables_and_a_file(tmp_path):
         assert len(list(third.run(table, key="shop"))) == one._now["releases"]
         assert {f"shop-{key}": third[key].t for key in third} == {key: one[key].t for key in one}
         assert third.position is None
-    tables[0].loc[5, "shop"] = None  # a row of nobody
-    third = fleet(features=names)
-    list(third.run(tables[0].astype({"shop": "Int64"}).astype(object).where(lambda t: t.notna(), None), key="shop"))
-    assert third[5].t == one["shop-5"].t - 1
     with pytest.raises(UsageError, match="lacks features"):
         next(third.run(sp.sources.from_csv(tmp_path / "rows.csv", columns=names[:4]), key="shop"))
+
+
+#: What stands in a column of keys and is none.
+NOBODY = [
+    None,
+    math.nan,
+    "",
+    b"",
+    "x" * 256,
+    b"x" * 256,
+    "\ud800",
+    2**63,
+    1.5,
+    True,
+    [1],
+    ("shop-1",),
+    {},
+    pd.NaT,
+    pd.NA,
+]
+
+
+def test_rows_of_nobody_do_not_end_a_run_and_enter_no_sum(tmp_path, caplog):
+    names = [f"x{i}" for i in range(5)]
+    keys = [*NOBODY, *KEYS]
+    rows = np.vstack([np.full((len(NOBODY), 5), 0.3), ROWS])
+    expected = fleet(features=names, seed=1)
+    releases = seen(expected.push_many(KEYS, ROWS))
+    mappings = [{"shop": key, **dict(zip(names, row, strict=True))} for key, row in zip(keys, rows, strict=True)]
+    mappings += [dict(zip(names, row, strict=True)) for row in rows[:3]]  # without the name
+    table = pd.DataFrame(rows, columns=names)
+    table["shop"] = pd.Series(keys, dtype=object)
+    for source in (iter(mappings), table):
+        one = fleet(features=names, seed=1)
+        caplog.clear()
+        assert seen(one.run(source, key="shop")) == releases
+        assert state(one) == state(expected)
+        first, second = (record.getMessage() for record in caplog.records if record.name == "streampca.curator")
+        count = len(NOBODY) + 3 * (source is not table)
+        assert first.startswith(f"{count} of {count + 300} rows belong to no tenant")
+        assert second.startswith("2 of 300 rows could not be used")
+
+
+def test_whole_numbers_stay_keys_beside_a_missing_one(tmp_path):
+    names = [f"x{i}" for i in range(5)]
+    whole = pd.DataFrame(ROWS, columns=names).assign(shop=np.arange(300) % 9)
+    gap = whole.assign(shop=whole["shop"].where(whole.index != 4))  # pandas makes them floats
+    assert gap["shop"].dtype == np.float64
+    found = [fleet(features=names), fleet(features=names)]
+    for one, table in zip(found, (whole, gap), strict=True):
+        list(one.run(table, key="shop"))
+    assert list(found[1]) == [0, 1, 2, 3, 5, 6, 7, 8, 4]
+    assert found[1][4].t == found[0][4].t - 1
+
+
+def test_keys_of_several_columns():
+    names = [f"x{i}" for i in range(5)]
+    one = fleet(features=names, totals={0: FPL, 1: replace(FPL, horizon=300)}, on_exhausted="drop")
+    table = pd.DataFrame(ROWS, columns=names).assign(region="eu", shop=KEYS)
+    table.loc[3, "region"] = None
+    list(one.run(table, key=["region", "shop"]))
+    assert one.total("eu").t == 299
+    assert ("eu", "shop-1") in one
+    for wrong in ("shop", ["region", "shop", "x0"]):
+        with pytest.raises(BadParameterError, match="one column for each of the 2 parts"):
+            next(one.run(table, key=wrong))
+    with pytest.raises(UsageError, match="without names"):
+        next(one.run([ROWS[0]], key=["region", "shop"]))
+
+
+def test_late_rows_of_a_retired_tenant_end_a_run_only_if_they_are_not_dropped():
+    names = [f"x{i}" for i in range(5)]
+    table = pd.DataFrame(ROWS[:90], columns=names).assign(shop=KEYS[:90])
+    for mode in ("raise", "drop"):
+        one = fleet(features=names, on_exhausted=mode)
+        one.push("shop-1", ROWS[0])
+        one.retire("shop-1")
+        if mode == "raise":
+            with pytest.raises(TenantRetiredError):
+                list(one.run(table, key="shop"))
+            assert "shop-2" not in one
+        else:
+            list(one.run(table, key="shop"))
+            assert len(one) == 8
+            assert one["shop-2"].t == 10
+
+
+def test_an_interrupt_while_records_grow_loses_no_record(monkeypatch):
+    class Stop(BaseException):
+        pass
+
+    one = fleet()
+    one.push_many(KEYS[:90], ROWS[:90])
+    before, kept, grown = state(one), len(one._tenants.all), 0
+    lines = []
+
+    def trace(frame, event, _):
+        if frame.f_code.co_name == "reserve":
+            lines.append(frame.f_lineno)
+            if event == "line" and len(lines) == stop:
+                raise Stop
+        return trace
+
+    for stop in range(2, 14):  # noqa: B007 at each line of `reserve`
+        lines.clear()
+        sys.settrace(trace)
+        try:
+            with suppress(Stop):
+                one.push_many([f"new-{i}" for i in range(100)], np.ones((100, 5)))
+                grown += 1
+        finally:
+            sys.settrace(None)
+        records = one._tenants
+        if grown:
+            break
+        assert state(one) == before
+        assert all(np.shares_memory(records.all, view) for view in (records.t, records.words, records.often))
+    assert grown
+    assert stop > 6
+    assert len(one._tenants.all) > kept
+
+
+def test_empty_lists_of_keys_change_nothing():
+    one = fleet()
+    one.push("a", ROWS[0])
+    before = state(one)
+    one.retire()
+    for keys, to in (([], fleet().address), (["a"], one.address)):
+        with pytest.raises(UsageError, match="address of another fleet"):
+            one.hand_over(keys, to)
+    assert state(one) == before
+    assert one.push("a", ROWS[0]).t == 2

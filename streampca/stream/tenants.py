@@ -65,6 +65,12 @@ class Records:
     retired. Its place is not used again.
     """
 
+    all: Any  #: the records
+    t: IntArray  # views of them: their numbers of rows, their bytes, and rows of words
+    bytes: Any
+    words: IntArray
+    often: IntArray
+
     def __init__(
         self, algorithm: PrivateFPL, admission: Admission, guarantee: Guarantee, source: Any, depth: int
     ) -> None:  # fmt: skip
@@ -128,7 +134,7 @@ class Records:
         return t
 
     def absorb(
-        self, keys: Sequence[Any], places: IntArray, rows: FloatArray, bad: Mask | None, drop: bool, before: int,
+        self, keys: Sequence[Any], places: IntArray, rows: FloatArray, bad: Mask, drop: bool, before: int,
         fresh: Sequence[bytes] | None,
     ) -> tuple[Change, list[tuple[int, Published]], list[bytes]]:  # fmt: skip
         """Return the change that absorbs rows, the releases with the row that completed each, and fresh bytes.
@@ -148,8 +154,7 @@ class Records:
         due = after // self.every > before_these // self.every
         due |= (before_these < (self.algorithm.horizon or 0)) & (after >= self.limit)
         draft = self._draft(touched, due)
-        if bad is not None:
-            where = np.where(bad, ~where, where)
+        where = np.where(bad, ~where, where)
         outlet, released, at = Outlet(self.first.source, self.first.chain, fresh), list[tuple[int, Published]](), -1
         while (at := self._add(draft, where, rows, at + 1)) < len(rows):
             i = int(where[at])
