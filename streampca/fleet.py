@@ -41,6 +41,7 @@ from streampca.matrix_factorization.noises import BLT
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.private_oja import PrivateOja
 from streampca.processors.solvers import Exact, Tracking
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
@@ -54,7 +55,7 @@ from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
 from streampca.stream.feed import ROWS
 from streampca.stream.stream import Stream
-from streampca.stream.tenants import Change, Published, Records
+from streampca.stream.tenants import Change, OjaRecords, Published, Records
 
 _KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
 _INSTEAD = "Use a Stream a tenant"
@@ -65,13 +66,15 @@ _SHARD = 64  # records that are sealed together
 
 def check_algorithm(name: str, algorithm: Any) -> None:
     """Raise `BadParameterError` unless a fleet can run the algorithm."""
-    fits = isinstance(algorithm, PrivateFPL) and isinstance(algorithm.noise, BLT)
+    fits = isinstance(algorithm, PrivateFPL) and isinstance(algorithm.noise, BLT) and not algorithm.has_calendar
     fits = fits and isinstance(algorithm.solver, (Exact, Tracking)) and not algorithm.publish_regret
-    if not fits or algorithm.unit is not None or algorithm.has_calendar:
-        expected = "PrivateFPL of rows with noise=BLT(), solver=Exact() or Tracking(), and no regret"
-        raise BadParameterError(name, algorithm, expected, advice=_INSTEAD)
+    if not (fits or isinstance(algorithm, PrivateOja)) or algorithm.unit is not None:
+        fpl = "PrivateFPL of rows with noise=BLT(), solver=Exact() or Tracking(), and no regret"
+        raise BadParameterError(name, algorithm, f"{fpl}; or PrivateOja of rows", advice=_INSTEAD)
 
 
+#: Algorithms of tenants and totals.
+Tenants = PrivateFPL | PrivateOja
 #: A release of a call, or of a store: its records, its key, and its kept form.
 Found = tuple[Records, Any, Published]
 
@@ -118,7 +121,7 @@ class FleetStep:
     @property
     def guarantee(self) -> Guarantee:
         """Guarantee of all releases of the fleet together."""
-        return self._records.first.terms.guarantee
+        return cast(Guarantee, self._records.first.terms.guarantee)
 
 
 class Fleet(AbstractContextManager["Fleet"]):
@@ -126,7 +129,8 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     Parameters
     ----------
-    algorithm : a `PrivateFPL` with ``noise=BLT()`` and the solver `Exact` or `Tracking`, for every tenant.
+    algorithm : for every tenant, a `PrivateFPL` with ``noise=BLT()`` and the solver `Exact` or `Tracking`, or a
+        `PrivateOja`, whose rows take about ten times as long.
     features : names of the features, or their number.
     bounds, row_norm, account, seed, key : as for `Stream`, without private bounds.
     store : path of a database that makes the fleet durable; None keeps it in memory.
@@ -157,9 +161,9 @@ class Fleet(AbstractContextManager["Fleet"]):
     _paid: bytes | None = None  # the latest run that this process has paid for
 
     def __init__(
-        self, algorithm: PrivateFPL, *, features: Sequence[str] | int, bounds: Any = None,
+        self, algorithm: Tenants, *, features: Sequence[str] | int, bounds: Any = None,
         row_norm: float | None = None, store: str | os.PathLike[str] | None = None,
-        totals: Mapping[Any, PrivateFPL] | None = None, max_tenants_per_user: int = 1,
+        totals: Mapping[Any, Tenants] | None = None, max_tenants_per_user: int = 1,
         on_exhausted: Literal["raise", "drop"] = "raise", account: Account | None = None, seed: int | None = None,
         key: bytes | None = None,
     ) -> None:  # fmt: skip
@@ -177,11 +181,11 @@ class Fleet(AbstractContextManager["Fleet"]):
             self._store.begin(template.engine)
 
     def begin(
-        self, template: Stream, totals: Mapping[Any, PrivateFPL], max_tenants_per_user: int, on_exhausted: str
+        self, template: Stream, totals: Mapping[Any, Tenants], max_tenants_per_user: int, on_exhausted: str
     ) -> None:  # fmt: skip
         """Begin without rows; ``template`` has the settings of a tenant."""
         engine, m = template.engine, max_tenants_per_user
-        admission, algorithm = engine.now.admission, cast(PrivateFPL, engine.algorithm)
+        admission, algorithm = engine.now.admission, cast(Tenants, engine.algorithm)
         check_count("max_tenants_per_user", m)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
@@ -197,7 +201,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         self.guarantee = self._composed(engine.guarantee_of(admission), m)
         source = engine.randomness, None if engine.randomness.is_seeded else engine.start_id
         of = {self._depth: algorithm, **self._totals}
-        self._levels = [Records(each, admission, self.guarantee, source, depth) for depth, each in of.items()]
+        self._levels = [
+            (OjaRecords if isinstance(each, PrivateOja) else Records)(each, admission, self.guarantee, source, depth)
+            for depth, each in of.items()
+        ]
         self._tenants = self._levels[0]
         # Numbers of tenants begun, of retired ones, of releases and of commits; packets by keys and address; nonces;
         # and the name of the run that must be paid for before the next row, or None.
@@ -452,7 +459,13 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _law(self) -> dict[str, Any]:
         """What two fleets must share to continue each other's tenants. Public."""
         label = label_of(self._tenants.algorithm, self._admission)
-        return {**label, "features": list(self._admission.features or ()), "depth": self._depth}
+        # The buffers of a seeded fleet are no secret from those who know its seed.
+        return {
+            **label,
+            "seeded": self._engine.randomness.is_seeded,
+            "features": list(self._admission.features or ()),
+            "depth": self._depth,
+        }
 
     def _event(self, kind: str, stored: list[Any], *parts: Any) -> None:
         """Commit an entry without rows; also in a replay."""

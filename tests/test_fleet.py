@@ -27,6 +27,7 @@ from streampca.errors import (
     UsageError,
 )
 from streampca.privacy import gaussian
+from streampca.privacy.randomness import Draws
 from streampca.stream import tenants
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=7, horizon=40)
@@ -38,6 +39,13 @@ VARIANTS = {
     for center in (True, False)
     for horizon in (40, None)
 }
+OJA = sp.PrivateOja(n_components=2, epsilon=1.0, horizon=100, batch_size=8)
+OJAS = {
+    "steps": OJA,
+    "auto": replace(OJA, batch_size="auto", release_every=20),
+    "seldom": replace(OJA, release_every=30),
+}
+OJAS["long"] = replace(OJA, batch_size=70, horizon=None, release_every=25)
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(300, 5))
 ROWS[[7, 120], 2] = np.nan, np.inf
@@ -125,6 +133,85 @@ def test_kernels_and_numpy_give_equal_bits(algorithm, monkeypatch):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("algorithm", OJAS.values(), ids=OJAS)
+def test_tenants_of_private_oja_have_the_releases_of_one_stream_a_tenant(algorithm, monkeypatch):
+    # A step depends on the noise of those before: without noise, and from one start, all numbers must agree.
+    normal = Draws.normal
+    monkeypatch.setattr(Draws, "normal", lambda draws, count: 0.0 * normal(draws, count))
+    data, who = RNG.normal(size=(600, 4)), np.repeat(np.arange(6), 100)
+    one = sp.Fleet(algorithm, features=4, row_norm=1.5)
+    order = np.random.default_rng(3).permutation(600)
+    steps = [step for part in np.split(order, 12) for step in one.push_many(who[part], data[part])]
+    for key in range(6):
+        stream = sp.Stream(algorithm, row_norm=1.5, regret=None)
+        stream.engine.start_id = one._engine.start_id
+        releases = stream.push_many(data[order[who[order] == key]]).releases
+        mine = [step.release for step in steps if step.key == key]
+        assert len(mine) == len(releases) > 0
+        for own, other in zip(mine, releases, strict=True):
+            assert (own.t, own.details) == (other.t, other.details)
+            assert own.subspace.basis.tobytes() == other.subspace.basis.tobytes()
+            assert own.eigenvalues.tobytes() == other.eigenvalues.tobytes()
+        assert one._tenants.first.std == stream.engine.processor.std
+        place = one._tenants.places[key]
+        assert (
+            one._tenants.all["total"][place].T.tobytes()
+            == np.ascontiguousarray(stream.engine.processor.total).tobytes()
+        )
+
+
+@pytest.mark.parametrize("algorithm", OJAS.values(), ids=OJAS)
+def test_rows_of_private_oja_give_equal_bits_however_they_are_pushed(algorithm):
+    whole, mixed = (fleet(algorithm, seed=3, totals={0: replace(algorithm, horizon=None)}) for _ in range(2))
+    expected = seen(whole.push_many(KEYS, ROWS))
+    steps = mixed.push_many(KEYS[:100], ROWS[:100])
+    for key, row in zip(KEYS[100:200], ROWS[100:200], strict=True):
+        before = mixed._now["releases"]
+        steps += [mixed.push(key, row)]
+        steps += [mixed.total()] if mixed._now["releases"] - before > (steps[-1].release is not None) else []
+    steps += mixed.push_many(KEYS[200:], ROWS[200:])
+    assert seen(steps) == expected
+    for name in set(whole._tenants.dtype.names) - {"order"}:
+        assert whole._tenants.all[name].tobytes() == mixed._tenants.all[name].tobytes()
+    assert whole["shop-7"].bad_rows == 1
+
+
+def test_noise_of_tenants_of_private_oja_is_independent_and_of_the_stated_law():
+    # Rows of zeros: the value of a first step is its noise along a unit column. Both tests are false with probability
+    # 1e-6, and refute 0.8 of the noise, and one noise for two tenants.
+    one = fleet(sp.PrivateOja(n_components=1, epsilon=1.0, horizon=2, batch_size=1))
+    steps = one.push_many(list(range(1000)), np.zeros((1000, 5)))
+    z = np.array([step.release.eigenvalues[0] for step in steps]) / one._tenants.first.std
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], 1000)
+
+    def holds(z):
+        return low < (z**2).sum() < high and abs(np.corrcoef(z[::2], z[1::2])[0, 1]) < 4.9 / math.sqrt(500)
+
+    assert holds(z)
+    assert not holds(0.8 * z)
+    assert not holds(np.repeat(z[::2], 2))
+
+
+def test_a_fleet_of_private_oja():
+    algorithm = sp.PrivateOja(n_components=2, epsilon=1.0, horizon=30, batch_size=10)
+    one, two = (fleet(algorithm, on_exhausted=mode) for mode in ("raise", "drop"))
+    assert one.guarantee.mu == algorithm.mu
+    assert "parallel composition over tenants" in one.guarantee.theorem
+    assert two.push_many(["a"] * 35, ROWS[:35])[-1].t == 30
+    assert (two["a"].t, two["a"].dropped, two["a"].bad_rows) == (30, 5, 1)
+    with pytest.raises(HorizonReachedError):
+        one.push_many(["a"] * 31, ROWS[:31])
+    one.push_many(["a", "b"] * 12, ROWS[:24])
+    assert one["a"].release.terms.run is None  # its releases are not subtracted
+    other, stayed = fleet(algorithm), one["a"].release.to_json()
+    other.take(one.hand_over(["a"], other.address))
+    assert other["a"].t == 12
+    assert other["a"].release.to_json() == stayed
+    assert [step.t for step in other.push_many(["a"] * 18, ROWS[24:42])] == [20, 30]
+    with pytest.raises(BadParameterError):
+        fleet(replace(algorithm, unit="who"))
+
+
 def test_noise_of_tenants_is_independent_and_of_the_stated_law():
     # 2000 tenants of zero rows: released sums are noise. Each of the three tests is false with probability 1e-6. They
     # refute 0.8 of the noise, and one noise for two tenants.
@@ -164,7 +251,6 @@ def test_guarantee_of_units_in_several_tenants_and_of_totals():
 @pytest.mark.parametrize(
     ("given", "parameter"),
     [
-        ({"algorithm": sp.PrivateOja(n_components=1, epsilon=1.0, horizon=9)}, "algorithm"),
         ({"algorithm": replace(FPL, noise="tree")}, "algorithm"),
         ({"algorithm": replace(FPL, solver="smoothed")}, "algorithm"),
         ({"algorithm": replace(FPL, publish_regret=True, center=False)}, "algorithm"),

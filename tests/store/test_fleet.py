@@ -31,6 +31,7 @@ from streampca.errors import (
 from streampca.rows.protocol import Position
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=7, horizon=100)
+OJA = sp.PrivateOja(n_components=2, epsilon=1.0, horizon=600, batch_size=7)
 ROWS = np.random.default_rng(0).normal(size=(600, 5))
 ROWS[7, 2] = np.nan
 KEYS = [("eu" if i % 2 else b"us", i % 9) for i in range(600)]
@@ -53,12 +54,13 @@ def texts(steps):
     return [(step.number, step.key, step.t, step.release.to_json()) for step in steps]
 
 
-@pytest.mark.parametrize("solver", ["exact", "tracking"])
+@pytest.mark.parametrize("algorithm", [FPL, replace(FPL, solver="tracking"), OJA], ids=["exact", "tracking", "oja"])
 @pytest.mark.parametrize("seed", [3, None])
 @pytest.mark.parametrize("fold", [False, True])
-def test_a_resumed_fleet_is_the_one_that_was_closed(tmp_path, solver, seed, fold):
+def test_a_resumed_fleet_is_the_one_that_was_closed(tmp_path, algorithm, seed, fold):
     path = tmp_path / "fleet.db"
-    with fleet(path, replace(FPL, solver=solver), seed=seed) as one:
+    totals = {0: replace(OJA, horizon=None), 1: OJA} if algorithm is OJA else TOTALS
+    with fleet(path, algorithm, seed=seed, totals=totals) as one:
         steps = one.push_many(KEYS[:200], ROWS[:200])
         steps += one.push_many(KEYS[200:300], ROWS[200:300])
         one.retire(("eu", 1))
@@ -358,7 +360,7 @@ def test_a_moved_tenant_has_the_sums_and_noise_levels_of_one_that_stayed(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "changed", [{"row_norm": 2.0}, {"algorithm": replace(FPL, epsilon=2.0)}, {"features": list("abcde")}]
+    "changed", [{"row_norm": 2.0}, {"algorithm": replace(FPL, epsilon=2.0)}, {"features": list("abcde")}, {"seed": 1}]
 )
 def test_fleets_with_other_parameters_do_not_exchange_tenants(changed):
     one, other = fleet(None, totals=None), fleet(None, **{"totals": None} | changed)
