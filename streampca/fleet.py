@@ -206,9 +206,9 @@ class Fleet(AbstractContextManager["Fleet"]):
             for depth, each in of.items()
         ]
         self._tenants = self._levels[0]
-        # Numbers of tenants begun, of retired ones, of releases and of commits; packets by keys and address; nonces;
+        # Numbers of retired tenants, of releases and of commits; packets by keys and address; nonces;
         # and the name of the run that must be paid for before the next row, or None.
-        self._now: dict[str, Any] = {"begun": 0, "retired": 0, "releases": 0, "commits": 0, "position": None}
+        self._now: dict[str, Any] = {"retired": 0, "releases": 0, "commits": 0, "position": None}
         self._now |= {"packets": {}, "taken": [], "debit": engine.start_id}
         self._pending: tuple[Change, int] | None = None
         self._replay_seconds, self._lost = 0.0, ""
@@ -292,7 +292,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         for records in self._levels:
             own = records is self._tenants
             keys = names if own else [name[: records.depth] if self._depth > 1 else () for name in names]
-            places = self._places(records, keys, change, now)
+            places = self._places(records, keys, change)
             left = None if fresh is None else fresh[len(drawn) :]
             more, released, used = records.absorb(keys, places, rows, bad, self._drops, now["releases"], left)
             change += more
@@ -304,8 +304,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._commit(change, now, entry, found, _ROW_SECONDS * len(rows) + _RELEASE_SECONDS * len(found))
         return found
 
-    def _places(self, records: Records, keys: list[Any], change: Change, now: dict[str, Any]) -> IntArray:
-        """Return the places of keys; new ones are begun by ``change`` and counted in ``now``."""
+    def _places(self, records: Records, keys: list[Any], change: Change) -> IntArray:
+        """Return the places of keys; new ones are begun by ``change``."""
         try:
             found: list[Any] = list(map(records.places.get, keys))
         except TypeError:  # not hashable
@@ -323,8 +323,8 @@ class Fleet(AbstractContextManager["Fleet"]):
                     found[i] = begun[key]
             records.reserve(count + len(begun))
             for key, place in begun.items():
-                now["begun"] += 1
-                records.all["number"][place] = now["begun"]  # of a place that nothing refers to before the commit
+                # Nothing refers to the place before the commit. Its number does not depend on how rows are batched.
+                records.all["number"][place] = place + 1
                 change.append((records.places, key, place))
         places = np.array(found, dtype=np.int64)
         if (places < 0).any():
@@ -475,7 +475,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             change = [(vars(records), "generation", parts[0]) for records in self._levels]
         elif kind == "take":
             nonce, records = parts
-            places = self._places(tenants, keys, change, now)
+            places = self._places(tenants, keys, change)
             rows = np.frombuffer(b"".join(records), tenants.dtype).copy()
             # Later vectors are drawn with the keys of this fleet. Numbers name chains here, and releases count from 0.
             rows["number"], rows["order"] = tenants.all["number"][places], 0

@@ -116,6 +116,11 @@ def test_rows_pushed_singly_in_batches_and_all_together_give_equal_bits(algorith
         assert {key: whole[key].t for key in whole} == {key: mixed[key].t for key in mixed}
         if totals:
             assert whole.total().release.to_json() == mixed.total().release.to_json()
+            single = fleet(algorithm, seed=3, totals=totals)  # whose tenants begin before and after the total
+            for key, row in zip(KEYS, ROWS, strict=True):
+                single.push(key, row)
+            assert whole.total().release.to_json() == single.total().release.to_json()
+            assert whole["shop-8"].release.to_json() == single["shop-8"].release.to_json()
 
 
 @pytest.mark.parametrize("algorithm", VARIANTS.values(), ids=VARIANTS)

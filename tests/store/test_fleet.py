@@ -118,11 +118,15 @@ def test_records_replace_the_log_when_its_replay_takes_long(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("times", "rows"),
-    [pytest.param(5, 5_000, marks=pytest.mark.ci), pytest.param(100, 60_000, marks=pytest.mark.long)],
+    ("times", "rows", "more"),
+    [
+        pytest.param(5, 5_000, (), marks=pytest.mark.ci),
+        pytest.param(5, 5_000, ("--oja",), marks=pytest.mark.ci),
+        pytest.param(100, 60_000, (), marks=pytest.mark.long),
+    ],
 )
-def test_fleets_that_are_killed_at_random_moments(times, rows):
-    command = [sys.executable, script.__file__, "--times", str(times), "--rows", str(rows)]
+def test_fleets_that_are_killed_at_random_moments(times, rows, more):
+    command = [sys.executable, script.__file__, "--times", str(times), "--rows", str(rows), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"'times': {times}" in done.stdout
