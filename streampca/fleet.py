@@ -25,8 +25,8 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -43,8 +43,6 @@ from streampca.privacy.guarantee import Account, Guarantee
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.solvers import Exact, Tracking
-from streampca.release.release import Release
-from streampca.release.subspace import Subspace
 from streampca.rows.admission import NO_COUNTS, Marks
 from streampca.rows.owners import mapping_of
 from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
@@ -55,7 +53,7 @@ from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
 from streampca.stream.feed import ROWS
 from streampca.stream.stream import Stream
-from streampca.stream.tenants import Change, OjaRecords, Published, Records
+from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, Records
 
 _KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
 _INSTEAD = "Use a Stream a tenant"
@@ -66,9 +64,9 @@ _SHARD = 64  # records that are sealed together
 
 def check_algorithm(name: str, algorithm: Any) -> None:
     """Raise `BadParameterError` unless a fleet can run the algorithm."""
-    fits = isinstance(algorithm, PrivateFPL) and isinstance(algorithm.noise, BLT) and not algorithm.has_calendar
+    fits = type(algorithm) is PrivateFPL and isinstance(algorithm.noise, BLT) and not algorithm.has_calendar
     fits = fits and isinstance(algorithm.solver, (Exact, Tracking)) and not algorithm.publish_regret
-    if not (fits or isinstance(algorithm, PrivateOja)) or algorithm.unit is not None:
+    if not (fits or type(algorithm) is PrivateOja) or algorithm.unit is not None:
         fpl = "PrivateFPL of rows with noise=BLT(), solver=Exact() or Tracking(), and no regret"
         raise BadParameterError(name, algorithm, f"{fpl}; or PrivateOja of rows", advice=_INSTEAD)
 
@@ -77,51 +75,6 @@ def check_algorithm(name: str, algorithm: Any) -> None:
 Tenants = PrivateFPL | PrivateOja
 #: A release of a call, or of a store: its records, its key, and its kept form.
 Found = tuple[Records, Any, Published]
-
-
-@dataclass(slots=True, eq=False)
-class FleetStep:
-    """A tenant, or a total, after one of its rows. Releases are computed when they are read.
-
-    Attributes
-    ----------
-    key : key of the tenant; of a total, the first parts of the keys, a tuple.
-    t : number of its rows.
-    number : number of the release in the fleet, or None.
-    release : the release that the row completed, or None; in ``fleet[key]`` the latest. Publishable.
-    subspace : that of the release; the first coordinate axes without one. Publishable.
-    guarantee : of all releases of the fleet together.
-    bad_rows, dropped : in ``fleet[key]``, numbers of bad rows and of rows after the horizon. Curator only.
-    """
-
-    key: Any
-    t: int
-    _records: Records = field(repr=False)
-    _published: Published | None = field(default=None, repr=False)
-    bad_rows: int | None = None
-    dropped: int | None = None
-
-    @property
-    def number(self) -> int | None:
-        """Number of the release in the fleet, or None."""
-        return None if self._published is None else self._published.order
-
-    @property
-    def release(self) -> Release | None:
-        """The release, or None. Publishable."""
-        return None if self._published is None else self._records.release(self._published)
-
-    @property
-    def subspace(self) -> Subspace:
-        """Subspace of the release; the first coordinate axes without one. Publishable."""
-        first, release = self._records.first, self.release
-        d, k = first.n_features - int(first.algorithm.center), first.algorithm.n_components
-        return Subspace(np.eye(d, k)) if release is None else release.subspace
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of all releases of the fleet together."""
-        return cast(Guarantee, self._records.first.terms.guarantee)
 
 
 class Fleet(AbstractContextManager["Fleet"]):
@@ -184,9 +137,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         self, template: Stream, totals: Mapping[Any, Tenants], max_tenants_per_user: int, on_exhausted: str
     ) -> None:  # fmt: skip
         """Begin without rows; ``template`` has the settings of a tenant."""
-        engine, m = template.engine, max_tenants_per_user
-        admission, algorithm = engine.now.admission, cast(Tenants, engine.algorithm)
-        check_count("max_tenants_per_user", m)
+        engine, admission, algorithm = template.engine, template.engine.now.admission, cast(Tenants, template.algorithm)
+        check_count("max_tenants_per_user", max_tenants_per_user)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
         if any(not str(depth or 0).isdecimal() for depth in totals):
@@ -198,16 +150,12 @@ class Fleet(AbstractContextManager["Fleet"]):
                 raise BadParameterError("totals", total, "center= and adjacency= of the algorithm of the tenants")
         self._engine, self._admission, self._drops = engine, admission, on_exhausted == "drop"
         self._depth = 1 + max(self._totals, default=0)  # parts of a key; a key of one part is no tuple
-        self.guarantee = self._composed(engine.guarantee_of(admission), m)
-        source = engine.randomness, None if engine.randomness.is_seeded else engine.start_id
-        of = {self._depth: algorithm, **self._totals}
-        self._levels = [
-            (OjaRecords if isinstance(each, PrivateOja) else Records)(each, admission, self.guarantee, source, depth)
-            for depth, each in of.items()
-        ]
+        self.guarantee = self._composed(engine.guarantee_of(admission), max_tenants_per_user)
+        source, of = (engine.randomness, engine.start_id), {self._depth: algorithm, **self._totals}
+        kinds = {PrivateFPL: Records, PrivateOja: OjaRecords}
+        self._levels = [kinds[type(one)](one, admission, self.guarantee, source, depth) for depth, one in of.items()]
         self._tenants = self._levels[0]
-        # Numbers of retired tenants, of releases and of commits; packets by keys and address; nonces;
-        # and the name of the run that must be paid for before the next row, or None.
+        # Numbers; packets by keys and address; their nonces; the run to be paid for before the next row, or None.
         self._now: dict[str, Any] = {"retired": 0, "releases": 0, "commits": 0, "position": None}
         self._now |= {"packets": {}, "taken": [], "debit": engine.start_id}
         self._pending: tuple[Change, int] | None = None
@@ -232,15 +180,11 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
         file, fleet = FleetStore(store), cls.__new__(cls)
         file.rebuild(fleet, moved=moved)
-        cls._continue(fleet, file, moved)
-        return fleet
-
-    def _continue(self, store: FleetStore, moved: bool) -> None:
-        """Write to a store from which the fleet was rebuilt."""
-        self._store = store
+        fleet._store = file
         if moved:
             # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
-            self._event("moved", [], os.urandom(16))
+            fleet._event("moved", [], os.urandom(16))
+        return fleet
 
     @exclusive
     def push(self, key: Any, row: Any) -> FleetStep:
@@ -316,9 +260,8 @@ class Fleet(AbstractContextManager["Fleet"]):
                 if found[i] is None:
                     if key not in begun:
                         if not self._is_key(key, records.depth):
-                            raise BadParameterError(
-                                "keys", key, _KEYS if self._depth == 1 else f"a tuple of {self._depth}: {_KEYS}"
-                            )
+                            some = f"a tuple of {self._depth}: " if self._depth > 1 else ""
+                            raise BadParameterError("keys", key, some + _KEYS)
                         begun[key] = count + len(begun)
                     found[i] = begun[key]
             records.reserve(count + len(begun))
@@ -365,10 +308,8 @@ class Fleet(AbstractContextManager["Fleet"]):
             found, marks = self._feed([names[i] for i in kept], values[kept], at)
             counts, seen, absorbed = counts.plus(marks.counts()), seen + len(names), absorbed + len(kept)
             yield from (FleetStep(name, one.t, records, one) for records, name, one in found)
-        if absorbed < seen:
-            logger.warning(
-                "%d of %d rows belong to no tenant and count for nothing (curator only)", seen - absorbed, seen
-            )
+        if lost := seen - absorbed:
+            logger.warning("%d of %d rows belong to no tenant and count for nothing (curator only)", lost, seen)
         if absorbed:
             tell_curator(AdmissionReport.of(self._admission, counts, absorbed))
 
@@ -460,12 +401,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         """What two fleets must share to continue each other's tenants. Public."""
         label = label_of(self._tenants.algorithm, self._admission)
         # The buffers of a seeded fleet are no secret from those who know its seed.
-        return {
-            **label,
-            "seeded": self._engine.randomness.is_seeded,
-            "features": list(self._admission.features or ()),
-            "depth": self._depth,
-        }
+        more = {"seeded": self._engine.randomness.is_seeded, "depth": self._depth}
+        return {**label, **more, "features": list(self._admission.features or ())}
 
     def _event(self, kind: str, stored: list[Any], *parts: Any) -> None:
         """Commit an entry without rows; also in a replay."""
@@ -538,15 +475,14 @@ class Fleet(AbstractContextManager["Fleet"]):
         assert self._store is not None
         keys = [[list(records.places), list(records.places.values()), records.generation] for records in self._levels]
         state = encode([self._now | {"packets": list(self._now["packets"].items())}, keys])
-
-        def pieces() -> Iterator[bytes]:
-            yield state
-            for records in self._levels:
-                for start in range(0, len(records.places), _SHARD):
-                    yield records.all[start : min(start + _SHARD, len(records.places))].tobytes()
-
-        self._store.fold(pieces())
+        self._store.fold(chain([state], (part.tobytes() for part in self._shards())))
         self._replay_seconds = 0.0
+
+    def _shards(self) -> Iterator[Any]:
+        """Yield views of the records that are sealed together."""
+        for records in self._levels:
+            for start in range(0, len(records.places), _SHARD):
+                yield records.all[start : min(start + _SHARD, len(records.places))]
 
     def restore(self, pieces: Iterator[bytes]) -> None:
         """Set an empty fleet to the state of `_fold`."""
@@ -556,9 +492,8 @@ class Fleet(AbstractContextManager["Fleet"]):
             records.generation = generation
             records.reserve(len(names))
             records.places.update(zip(map(_key, names), places, strict=True))
-            for start in range(0, len(names), _SHARD):
-                part = np.frombuffer(next(pieces), records.dtype)
-                records.all[start : start + len(part)] = part
+        for part in self._shards():
+            part[:] = np.frombuffer(next(pieces), part.dtype)
 
     def replay(self, entry: list[Any]) -> list[Kept]:
         """Make an entry of the log again; return the records of its releases."""

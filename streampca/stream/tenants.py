@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 
@@ -29,6 +29,7 @@ from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import CHUNK, PrivateOjaProcessor
 from streampca.processors.solvers import Reading, Tracked
 from streampca.release.release import Release
+from streampca.release.subspace import Subspace
 from streampca.release.terms import Terms
 from streampca.rows.admission import Admission
 from streampca.stream.lane import has_size, plan_of
@@ -80,7 +81,8 @@ class Records:
         self.admission, self.depth, d = admission, depth, admission.admitted_features or 0
         terms = Terms(guarantee, admission.row_norm, admission.features, *admission.ranges())
         setting = Setting(terms, (*admission.settings, "fleet", depth))
-        self.first: Any = algorithm.start(d, source[0], setting, start=source[1])
+        randomness, start = source
+        self.first: Any = algorithm.start(d, randomness, setting, start=None if randomness.is_seeded else start)
         self.limit = self.horizon = int(getattr(algorithm, "horizon", None) or 0)
         # ``n`` releases, the last one the fleet's of number ``order``; ``over`` rows after the limit. The kernels know
         # the layout (`_native/plan.h`).
@@ -324,3 +326,44 @@ class OjaRecords(Records):
             t=one.t, n_components=named.algorithm.n_components, terms=named.terms, basis=one.span[:-1].copy(),
             eigenvalues=one.span[-1].copy(), details=details,
         )  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class FleetStep:
+    """A tenant, or a total, after one of its rows. Releases are computed when they are read.
+
+    Attributes
+    ----------
+    key : key of the tenant; of a total, the first parts of the keys, a tuple.
+    t : number of its rows.
+    bad_rows, dropped : in ``fleet[key]``, numbers of bad rows and of rows after the horizon. Curator only.
+    """
+
+    key: Any
+    t: int
+    _records: Records = field(repr=False)
+    _published: Published | None = field(default=None, repr=False)
+    bad_rows: int | None = None
+    dropped: int | None = None
+
+    @property
+    def number(self) -> int | None:
+        """Number of the release in the fleet, or None."""
+        return None if self._published is None else self._published.order
+
+    @property
+    def release(self) -> Release | None:
+        """The release that the row completed, or None; in ``fleet[key]`` the latest. Publishable."""
+        return None if self._published is None else self._records.release(self._published)
+
+    @property
+    def subspace(self) -> Subspace:
+        """Subspace of the release; the first coordinate axes without one. Publishable."""
+        first, release = self._records.first, self.release
+        d, k = first.n_features - int(first.algorithm.center), first.algorithm.n_components
+        return Subspace(np.eye(d, k)) if release is None else release.subspace
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Guarantee of all releases of the fleet together."""
+        return cast(Guarantee, self._records.first.terms.guarantee)
