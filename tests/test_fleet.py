@@ -492,6 +492,36 @@ def test_copies_and_forked_children_are_refused():
     assert one.push("a", ROWS[0]).t == 2
 
 
+def test_calls_inside_a_call_are_refused_and_change_nothing():
+    problems = []
+
+    def again():
+        for call in (lambda: one.push("b", ROWS[1]), lambda: one.retire("a"), lambda: one["a"], one.close):
+            with pytest.raises(sp.errors.StreamBusyError) as problem:
+                call()
+            problems.append(problem)
+
+    class Row(list):
+        def __iter__(self):
+            again()
+            return super().__iter__()
+
+    class Account:
+        def debit(self, guarantee, start):
+            again()
+
+    def rows():
+        again()
+        yield ROWS[0]
+
+    one = fleet(account=Account())
+    one.push("a", ROWS[0])
+    one.push("a", Row(ROWS[0]))
+    one.push_many(["a"], rows())
+    assert len(problems) >= 12
+    assert (len(one), one["a"].t) == (1, 3)
+
+
 def test_the_account_is_debited_once_before_the_first_row():
     debits = []
 

@@ -276,21 +276,17 @@ class OjaRecords(Records):
         first = cast(PrivateOjaProcessor, self.first)
         for at in range(start, len(rows)):
             i = max(int(where[at]), ~int(where[at]))
-            one = {name: draft[name][i] for name in self.dtype.names or ()}
+            one = {name: draft[name][i].copy() for name in self.dtype.names or ()}
             if one["t"] >= self.limit:
                 draft["over"][i] += 1
                 continue
             now = first.after(0, Chain(0, self.link(int(one["number"]))))
             if one["t"]:
-                sums = {
-                    "collected": one["collected"].copy(),
-                    "variance": float(one["variance"]),
-                    "steps": int(one["steps"]),
-                }
+                steps, variance, waiting = int(one["steps"]), float(one["variance"]), one["waiting"][: one["waits"]]
                 now = first.after(
-                    int(one["t"]), Chain(sums["steps"], one["link"].tobytes()), rates=replace(first.rates, **sums),
-                    basis=one["basis"].copy().T, total=one["total"].copy().T, end=int(one["end"]),
-                    waiting=Rows(first.n_features, one["waiting"][: one["waits"]].copy()),
+                    int(one["t"]), Chain(steps, one["link"].tobytes()), basis=one["basis"].T, total=one["total"].T,
+                    rates=replace(first.rates, collected=one["collected"], variance=variance, steps=steps),
+                    end=int(one["end"]), waiting=Rows(first.n_features, waiting),
                 )  # fmt: skip
             outlet.chain = now.chain
             now, release = now.step(rows[at : at + 1], outlet)
