@@ -88,6 +88,13 @@ def measure(tenants: int, blocks: int) -> list[str]:
     )
     del fleet, first, singly
 
+    fleet = sp.Fleet(sp.PrivateOja(n_components=2, epsilon=1.0, horizon=1000), features=FEATURES, row_norm=1.0)
+    table.add(
+        "push_many of PrivateOja", timed([lambda b=b: fleet.push_many(b, rows) for b in some[:3]], BATCH), None, "µs"
+    )
+    table.add("its record", fleet._tenants.dtype.itemsize, None, "bytes")
+    del fleet
+
     fleet = sp.Fleet(algorithm(1), features=FEATURES, row_norm=1.0)
     fleet.push_many(keys[:BATCH], rows[: len(keys[:BATCH])])
     calls = [lambda b=b: fleet.push_many(b, rows) for b in some[: max(3, blocks // 4)]]

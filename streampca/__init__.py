@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streampca.auditing.suite import audit as audit
     from streampca.facade.check import check as check
     from streampca.facade.pca import pca as pca
-    from streampca.fleet import Fleet as Fleet, FleetStep as FleetStep
+    from streampca.fleet import Fleet as Fleet
     from streampca.matrix_factorization.noises import BLT as BLT, Tree as Tree
     from streampca.mechanisms.adaptive import (
         AdaptiveCovariance as AdaptiveCovariance,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from streampca.stream.blocks import BlockGram as BlockGram
     from streampca.stream.step import Step as Step, Steps as Steps
     from streampca.stream.stream import Stream as Stream
+    from streampca.stream.tenants import FleetStep as FleetStep
     from streampca.views.check import Check as Check
 
 __version__ = "0.2.0.dev0"
@@ -69,7 +70,7 @@ _HOME = {
         "auditing": "Audit audit",
         "facade.check": "check",
         "facade.pca": "pca",
-        "fleet": "Fleet FleetStep",
+        "fleet": "Fleet",
         "matrix_factorization.noises": "BLT Tree",
         "mechanisms.adaptive": "AdaptiveCovariance AdaptiveLaplaceCovariance adaptive_mechanism",
         "mechanisms.covariance": "GaussianCovariance MatrixLaplaceCovariance",
@@ -101,6 +102,7 @@ _HOME = {
         "stream.blocks": "BlockGram",
         "stream.step": "Step Steps",
         "stream.stream": "Stream",
+        "stream.tenants": "FleetStep",
         "views.check": "Check",
     }.items()
     for name in names.split()

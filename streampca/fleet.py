@@ -25,8 +25,8 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -41,21 +41,22 @@ from streampca.matrix_factorization.noises import BLT
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.private_oja import PrivateOja
 from streampca.processors.solvers import Exact, Tracking
-from streampca.release.release import Release
-from streampca.release.subspace import Subspace
+from streampca.rows.admission import NO_COUNTS, Marks
+from streampca.rows.owners import mapping_of
 from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
+from streampca.rows.report import AdmissionReport, logger, tell_curator
 from streampca.store.config import label_of
 from streampca.store.fleet import FleetStore, Kept, opened, packed_for, secret_of
 from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
+from streampca.stream.feed import ROWS
 from streampca.stream.stream import Stream
-from streampca.stream.tenants import Change, Published, Records
+from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, Records
 
 _KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
 _INSTEAD = "Use a Stream a tenant"
-#: Rows that `Fleet.run` pushes together.
-_ROWS = 4096
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
 _SHARD = 64  # records that are sealed together
@@ -63,60 +64,17 @@ _SHARD = 64  # records that are sealed together
 
 def check_algorithm(name: str, algorithm: Any) -> None:
     """Raise `BadParameterError` unless a fleet can run the algorithm."""
-    fits = isinstance(algorithm, PrivateFPL) and isinstance(algorithm.noise, BLT)
+    fits = type(algorithm) is PrivateFPL and isinstance(algorithm.noise, BLT) and not algorithm.has_calendar
     fits = fits and isinstance(algorithm.solver, (Exact, Tracking)) and not algorithm.publish_regret
-    if not fits or algorithm.unit is not None or algorithm.has_calendar:
-        expected = "PrivateFPL of rows with noise=BLT(), solver=Exact() or Tracking(), and no regret"
-        raise BadParameterError(name, algorithm, expected, advice=_INSTEAD)
+    if not (fits or type(algorithm) is PrivateOja) or algorithm.unit is not None:
+        fpl = "PrivateFPL of rows with noise=BLT(), solver=Exact() or Tracking(), and no regret"
+        raise BadParameterError(name, algorithm, f"{fpl}; or PrivateOja of rows", advice=_INSTEAD)
 
 
+#: Algorithms of tenants and totals.
+Tenants = PrivateFPL | PrivateOja
 #: A release of a call, or of a store: its records, its key, and its kept form.
 Found = tuple[Records, Any, Published]
-
-
-@dataclass(slots=True, eq=False)
-class FleetStep:
-    """A tenant, or a total, after one of its rows. Releases are computed when they are read.
-
-    Attributes
-    ----------
-    key : key of the tenant; of a total, the first parts of the keys, a tuple.
-    t : number of its rows.
-    number : number of the release in the fleet, or None.
-    release : the release that the row completed, or None; in ``fleet[key]`` the latest. Publishable.
-    subspace : that of the release; the first coordinate axes without one. Publishable.
-    guarantee : of all releases of the fleet together.
-    bad_rows, dropped : in ``fleet[key]``, numbers of bad rows and of rows after the horizon. Curator only.
-    """
-
-    key: Any
-    t: int
-    _records: Records = field(repr=False)
-    _published: Published | None = field(default=None, repr=False)
-    bad_rows: int | None = None
-    dropped: int | None = None
-
-    @property
-    def number(self) -> int | None:
-        """Number of the release in the fleet, or None."""
-        return None if self._published is None else self._published.order
-
-    @property
-    def release(self) -> Release | None:
-        """The release, or None. Publishable."""
-        return None if self._published is None else self._records.release(self._published)
-
-    @property
-    def subspace(self) -> Subspace:
-        """Subspace of the release; the first coordinate axes without one. Publishable."""
-        first, release = self._records.first, self.release
-        d, k = first.n_features - int(first.algorithm.center), first.algorithm.n_components
-        return Subspace(np.eye(d, k)) if release is None else release.subspace
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of all releases of the fleet together."""
-        return self._records.first.terms.guarantee
 
 
 class Fleet(AbstractContextManager["Fleet"]):
@@ -124,7 +82,8 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     Parameters
     ----------
-    algorithm : a `PrivateFPL` with ``noise=BLT()`` and the solver `Exact` or `Tracking`, for every tenant.
+    algorithm : for every tenant, a `PrivateFPL` with ``noise=BLT()`` and the solver `Exact` or `Tracking`, or a
+        `PrivateOja`, whose rows take about ten times as long.
     features : names of the features, or their number.
     bounds, row_norm, account, seed, key : as for `Stream`, without private bounds.
     store : path of a database that makes the fleet durable; None keeps it in memory.
@@ -137,8 +96,9 @@ class Fleet(AbstractContextManager["Fleet"]):
     Notes
     -----
     A key is text, bytes (1 to 255) or an integer. Its first row begins the tenant. Keys, and when rows come, are public
-    (`streampca.fleet` states the theorem). Every call is one commit: after an exception none of its rows is absorbed. A
-    tenant has at most 2**23 - 1 rows. A fleet cannot be copied, and a forked child cannot use it.
+    (`streampca.fleet` states the theorem). Every call is one commit: an error in its rows absorbs none of them, and an
+    interrupt, or a failure of the disk, all or none. A tenant has at most 2**23 - 1 rows. A fleet cannot be copied, and
+    a forked child cannot use it.
 
     Examples
     --------
@@ -151,12 +111,12 @@ class Fleet(AbstractContextManager["Fleet"]):
     """
 
     _store: FleetStore | None = None
-    _debit: bytes | None = None  # to be paid before the next row
+    _paid: bytes | None = None  # the latest run that this process has paid for
 
     def __init__(
-        self, algorithm: PrivateFPL, *, features: Sequence[str] | int, bounds: Any = None,
+        self, algorithm: Tenants, *, features: Sequence[str] | int, bounds: Any = None,
         row_norm: float | None = None, store: str | os.PathLike[str] | None = None,
-        totals: Mapping[Any, PrivateFPL] | None = None, max_tenants_per_user: int = 1,
+        totals: Mapping[Any, Tenants] | None = None, max_tenants_per_user: int = 1,
         on_exhausted: Literal["raise", "drop"] = "raise", account: Account | None = None, seed: int | None = None,
         key: bytes | None = None,
     ) -> None:  # fmt: skip
@@ -169,20 +129,20 @@ class Fleet(AbstractContextManager["Fleet"]):
         template = Stream(algorithm, **settings, regret=None, seed=seed, key=key)
         options: dict[str, Any] = {"max_tenants_per_user": max_tenants_per_user, "on_exhausted": on_exhausted}
         self.begin(template, totals or {}, **options)
-        self._debit = template.engine.start_id
         if store is not None:
             self._store = FleetStore(store, options | {"totals": self._totals})
             self._store.begin(template.engine)
 
     def begin(
-        self, template: Stream, totals: Mapping[Any, PrivateFPL], max_tenants_per_user: int, on_exhausted: str
+        self, template: Stream, totals: Mapping[Any, Tenants], max_tenants_per_user: int, on_exhausted: str
     ) -> None:  # fmt: skip
         """Begin without rows; ``template`` has the settings of a tenant."""
-        engine, m = template.engine, max_tenants_per_user
-        admission, algorithm = engine.now.admission, cast(PrivateFPL, engine.algorithm)
-        check_count("max_tenants_per_user", m)
+        engine, admission, algorithm = template.engine, template.engine.now.admission, cast(Tenants, template.algorithm)
+        check_count("max_tenants_per_user", max_tenants_per_user)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
+        if any(not str(depth or 0).isdecimal() for depth in totals):
+            raise BadParameterError("totals", list(totals), "algorithms by numbers of first parts of a key, from 0")
         self._totals = {int(depth or 0): total for depth, total in totals.items()}
         for total in self._totals.values():
             check_algorithm("totals", total)
@@ -190,14 +150,14 @@ class Fleet(AbstractContextManager["Fleet"]):
                 raise BadParameterError("totals", total, "center= and adjacency= of the algorithm of the tenants")
         self._engine, self._admission, self._drops = engine, admission, on_exhausted == "drop"
         self._depth = 1 + max(self._totals, default=0)  # parts of a key; a key of one part is no tuple
-        self.guarantee = self._composed(engine.guarantee_of(admission), m)
-        source = engine.randomness, None if engine.randomness.is_seeded else engine.start_id
-        of = {self._depth: algorithm, **self._totals}
-        self._levels = [Records(each, admission, self.guarantee, source, depth) for depth, each in of.items()]
+        self.guarantee = self._composed(engine.guarantee_of(admission), max_tenants_per_user)
+        source, of = (engine.randomness, engine.start_id), {self._depth: algorithm, **self._totals}
+        kinds = {PrivateFPL: Records, PrivateOja: OjaRecords}
+        self._levels = [kinds[type(one)](one, admission, self.guarantee, source, depth) for depth, one in of.items()]
         self._tenants = self._levels[0]
-        # Numbers of tenants begun, of retired ones, of releases and of commits; packets by keys and address; nonces.
-        self._now: dict[str, Any] = {"begun": 0, "retired": 0, "releases": 0, "commits": 0, "position": None}
-        self._now |= {"packets": {}, "taken": []}
+        # Numbers; packets by keys and address; their nonces; the run to be paid for before the next row, or None.
+        self._now: dict[str, Any] = {"retired": 0, "releases": 0, "commits": 0, "position": None}
+        self._now |= {"packets": {}, "taken": [], "debit": engine.start_id}
         self._pending: tuple[Change, int] | None = None
         self._replay_seconds, self._lost = 0.0, ""
         self.guard = Guard("fleet")
@@ -220,18 +180,11 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
         file, fleet = FleetStore(store), cls.__new__(cls)
         file.rebuild(fleet, moved=moved)
-        cls._continue(fleet, file, moved)
-        return fleet
-
-    def _continue(self, store: FleetStore, moved: bool) -> None:
-        """Write to a store from which the fleet was rebuilt."""
-        self._store = store
-        if not self._now["commits"]:
-            self._debit = self._engine.start_id
+        fleet._store = file
         if moved:
             # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
-            self._debit = os.urandom(16)
-            self._event("moved", [], self._debit)
+            fleet._event("moved", [], os.urandom(16))
+        return fleet
 
     @exclusive
     def push(self, key: Any, row: Any) -> FleetStep:
@@ -242,7 +195,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             place = tenants.places.get(key, -1)
             if place >= 0 and (t := tenants.push(place, row)):
                 return FleetStep(key, t, tenants)
-        own = [one for records, _, one in self._admit([key], [row], None) if records is tenants]
+        own = [one for records, _, one in self._admit([key], [row], None)[0] if records is tenants]
         return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
 
     @exclusive
@@ -260,41 +213,43 @@ class Fleet(AbstractContextManager["Fleet"]):
         BadRowError, BadParameterError, HorizonReachedError, TenantRetiredError
             If a row has the wrong shape, a key is none or is retired, or a tenant has no row left. No row is absorbed.
         """
-        self._ready()
         names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
-        return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, rows, position)]
+        values = as_block(rows)
+        return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, values, position)[0]]
 
-    def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> list[Found]:
+    def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> tuple[list[Found], Marks]:
         """Admit and absorb rows in one commit."""
-        values = self._admission.all_values(as_block(rows), 1)
+        self._ready()
+        values = self._admission.all_values(rows, 1)
         if len(names) != len(values):
             raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
         admitted, marks = self._admission.block(values, 1)
-        bad = None if marks.reasons is None else marks.reasons >= 0
-        return self._absorb(names, admitted, bad, position) if names or position else []
+        # Privacy: a mask in any case, so that the size of a store does not show whether there are bad rows.
+        bad = np.zeros(len(values), dtype=bool) if marks.reasons is None else marks.reasons >= 0
+        return self._absorb(names, admitted, bad, position) if names or position else [], marks
 
     def _absorb(
-        self, names: list[Any], rows: FloatArray, bad: Mask | None, position: Any, fresh: Sequence[bytes] | None = None
+        self, names: list[Any], rows: FloatArray, bad: Mask, position: Any, fresh: Sequence[bytes] | None = None
     ) -> list[Found]:
         """Absorb admitted rows in one commit; ``fresh`` are the bytes of a replay."""
         change, found, drawn, now = Change(), list[Found](), list[bytes](), dict(self._now)
         for records in self._levels:
             own = records is self._tenants
             keys = names if own else [name[: records.depth] if self._depth > 1 else () for name in names]
-            places = self._places(records, keys, change, now)
+            places = self._places(records, keys, change)
             left = None if fresh is None else fresh[len(drawn) :]
             more, released, used = records.absorb(keys, places, rows, bad, self._drops, now["releases"], left)
             change += more
             drawn += used
             now["releases"] += len(released)
             found += [(records, keys[i], one) for i, one in released]
-        now["position"] = position
+        now |= {"position": position, "debit": None}
         entry = None if self._store is None else ["rows", names, words_of(rows), bad, position, drawn]
         self._commit(change, now, entry, found, _ROW_SECONDS * len(rows) + _RELEASE_SECONDS * len(found))
         return found
 
-    def _places(self, records: Records, keys: list[Any], change: Change, now: dict[str, Any]) -> IntArray:
-        """Return the places of keys; new ones are begun by ``change`` and counted in ``now``."""
+    def _places(self, records: Records, keys: list[Any], change: Change) -> IntArray:
+        """Return the places of keys; new ones are begun by ``change``."""
         try:
             found: list[Any] = list(map(records.places.get, keys))
         except TypeError:  # not hashable
@@ -304,13 +259,15 @@ class Fleet(AbstractContextManager["Fleet"]):
             for i, key in enumerate(keys):
                 if found[i] is None:
                     if key not in begun:
-                        self._check_key(key, records.depth)
+                        if not self._is_key(key, records.depth):
+                            some = f"a tuple of {self._depth}: " if self._depth > 1 else ""
+                            raise BadParameterError("keys", key, some + _KEYS)
                         begun[key] = count + len(begun)
                     found[i] = begun[key]
             records.reserve(count + len(begun))
             for key, place in begun.items():
-                now["begun"] += 1
-                records.all["number"][place] = now["begun"]  # of a place that nothing refers to before the commit
+                # Nothing refers to the place before the commit. Its number does not depend on how rows are batched.
+                records.all["number"][place] = place + 1
                 change.append((records.places, key, place))
         places = np.array(found, dtype=np.int64)
         if (places < 0).any():
@@ -318,46 +275,71 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise TenantRetiredError(f"tenant {key!r} was retired, and its budget is spent. Use another key")
         return places
 
-    def _check_key(self, key: Any, depth: int) -> None:
-        """Raise `BadParameterError` unless a key, or the first parts of one, can begin a record."""
+    def _is_key(self, key: Any, depth: int) -> bool:
+        """Return whether a key, or the first parts of one, can begin a record."""
         parts = key if self._depth > 1 or depth == 0 else (key,)
-        is_key = isinstance(parts, tuple) and len(parts) == depth
-        for part in parts if is_key else ():
-            data = part.encode() if type(part) is str else part
-            is_key &= 0 < len(data) < 256 if type(data) is bytes else type(data) is int and data.bit_length() < 64
-        if not is_key:
-            raise BadParameterError("keys", key, f"a tuple of {self._depth}: {_KEYS}" if self._depth > 1 else _KEYS)
+        return type(parts) is tuple and len(parts) == depth and all(map(_is_part, parts))
 
-    def run(self, rows: Any, key: str) -> Iterator[FleetStep]:
+    def run(self, rows: Any, key: str | Sequence[str]) -> Iterator[FleetStep]:
         """Feed rows with a column of keys, lazily; yield a step for each release.
 
         Parameters
         ----------
         rows : an iterable of mappings, a table, or a source of `streampca.sources`. A source with positions, such as a
             topic of Kafka, continues at that of the latest commit, so that each of its rows counts once.
-        key : name of the column of keys. A row without a key belongs to no tenant and is not absorbed.
+        key : name of the column of keys; of a fleet whose keys are tuples, one for each part.
+
+        Notes
+        -----
+        A row whose key is missing, or cannot be one, belongs to no tenant: it enters no sum, and does not end the run.
+        With ``on_exhausted="drop"``, so does a row of a retired tenant. Floats that are whole numbers are integers, as
+        which a table has them if a key is missing. The logger ``streampca.curator`` reports bad rows at the end.
         """
-        source = as_source(rows, self._admission.features, (key,))
+        columns = (key,) if isinstance(key, str) else tuple(key)
+        if len(columns) != self._depth:
+            raise BadParameterError("key", key, f"the name of one column for each of the {self._depth} parts of a key")
+        places, counts, seen, absorbed = self._tenants.places, NO_COUNTS, 0, 0
+        for cells, values, at in self._batches(rows, columns):
+            keys = [list(map(_key_of, column)) for column in cells]
+            names = keys[0] if self._depth == 1 else list(zip(*keys, strict=True))
+            kept = [i for i, name in enumerate(names) if self._is_key(name, self._depth)]
+            if self._drops:
+                kept = [i for i in kept if places.get(names[i]) != -1]
+            found, marks = self._feed([names[i] for i in kept], values[kept], at)
+            counts, seen, absorbed = counts.plus(marks.counts()), seen + len(names), absorbed + len(kept)
+            yield from (FleetStep(name, one.t, records, one) for records, name, one in found)
+        if lost := seen - absorbed:
+            logger.warning("%d of %d rows belong to no tenant and count for nothing (curator only)", lost, seen)
+        if absorbed:
+            tell_curator(AdmissionReport.of(self._admission, counts, absorbed))
+
+    _feed = exclusive(_admit)
+
+    def _batches(self, rows: Any, columns: Sequence[str]) -> Iterator[tuple[Any, FloatArray, Position | None]]:
+        """Yield the cells of the columns of keys, and rows, with the position of their source after them."""
+        features, last = self._admission.features, self.position
+        source = as_source(rows, features, columns)
         if source is None:
             left = iter(rows)
-            while batch := list(islice(left, _ROWS)):
-                yield from self.push_many([row[key] for row in batch], batch)
+            while batch := list(islice(left, ROWS)):
+                fields = [row for row in map(mapping_of, batch) if row is not None]
+                if len(fields) < len(batch):
+                    raise UsageError("key: a row without names has no column of keys. Use push_many(keys, rows)")
+                cells = [[row.get(name) for row in fields] for name in columns]
+                yield cells, self._admission.all_values(batch, 1), None
             return
-        features, last = self._admission.features, self.position
         if features is None or not set(features) <= set(source.features):
             raise UsageError("the source lacks features of this fleet, or they have no names")
         positioned = source if isinstance(source, PositionedSource) else NumberedRows(source, None)
-        name, commits = positioned.name, self._now["commits"]
-        if name and commits and (last is None or last.source != name):
+        name = positioned.name
+        if name and self._now["commits"] and (last is None or last.source != name):
             raise UsageError("the previous rows came from another source. Continue that one, or begin a fleet")
-        columns = [source.features.index(feature) for feature in features]
-        for block in positioned.blocks_from(last.at if last and name else None, (key,)):
-            keys = [one.item() if isinstance(one, np.generic) else one for one in block.cells[0]]
-            for start in range(0, len(keys), _ROWS):
-                stop = min(start + _ROWS, len(keys))
-                at = Position(name, block.after(stop)) if name else None
-                kept = [i for i in range(start, stop) if keys[i] is not None and keys[i] == keys[i]]
-                yield from self.push_many([keys[i] for i in kept], block.rows[np.ix_(kept, columns)], at)
+        chosen = [source.features.index(feature) for feature in features]
+        for block in positioned.blocks_from(last.at if last and name else None, columns):
+            for start in range(0, len(block.rows), ROWS):
+                part = slice(start, min(start + ROWS, len(block.rows)))
+                at = Position(name, block.after(part.stop)) if name else None
+                yield [column[part] for column in block.cells], block.rows[part][:, chosen], at
                 if at is not None:
                     positioned.durable(at.at)
 
@@ -373,7 +355,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         A store holds their rows, sealed, until records replace its log.
         """
         self._ready()
-        self._event("retire", list(keys))
+        if keys:
+            self._event("retire", list(keys))
 
     @property
     def address(self) -> str:
@@ -388,6 +371,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         rows of the tenants stay in the totals of this fleet, and do not enter those of the other one.
         """
         self._ready()
+        if not keys or to == self.address:
+            raise UsageError("keys, to: expected at least one key, and the address of another fleet")
         name = encode([list(keys), to])
         if name not in self._now["packets"]:
             records = [self._tenants.all[self._place(self._tenants, key)].tobytes() for key in keys]
@@ -398,7 +383,10 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     @exclusive
     def take(self, packet: bytes) -> None:
-        """Continue the tenants of a packet from `hand_over`. `UsageError` unless it is for this fleet, and new."""
+        """Continue the tenants of a packet from `hand_over`. `UsageError` unless it is for this fleet, and new.
+
+        Take packets of your own fleets only: who knows the address can make one.
+        """
         self._ready()
         nonce, data = opened(*secret_of(self._engine, self._tenants.generation), packet)
         law, keys, records = decode(data)
@@ -412,16 +400,19 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _law(self) -> dict[str, Any]:
         """What two fleets must share to continue each other's tenants. Public."""
         label = label_of(self._tenants.algorithm, self._admission)
-        return {**label, "features": list(self._admission.features or ()), "depth": self._depth}
+        # The buffers of a seeded fleet are no secret from those who know its seed.
+        more = {"seeded": self._engine.randomness.is_seeded, "depth": self._depth}
+        return {**label, **more, "features": list(self._admission.features or ())}
 
     def _event(self, kind: str, stored: list[Any], *parts: Any) -> None:
         """Commit an entry without rows; also in a replay."""
         change, now, tenants, keys = Change(), dict(self._now), self._tenants, [_key(key) for key in stored]
+        now["debit"] = parts[0] if kind == "moved" else None
         if kind == "moved":
             change = [(vars(records), "generation", parts[0]) for records in self._levels]
         elif kind == "take":
             nonce, records = parts
-            places = self._places(tenants, keys, change, now)
+            places = self._places(tenants, keys, change)
             rows = np.frombuffer(b"".join(records), tenants.dtype).copy()
             # Later vectors are drawn with the keys of this fleet. Numbers name chains here, and releases count from 0.
             rows["number"], rows["order"] = tenants.all["number"][places], 0
@@ -440,9 +431,11 @@ class Fleet(AbstractContextManager["Fleet"]):
         if self._lost:
             raise StoreLockedError(self._lost)
         self._settle()
-        if self._debit is not None and self._engine.account is not None:
-            self._engine.account.debit(self.guarantee, self._debit)
-        self._debit = None
+        # Privacy: what is not paid for is part of the state, so that no crash before the next row forgets it.
+        debit = self._now["debit"]
+        if debit not in (None, self._paid) and self._engine.account is not None:
+            self._engine.account.debit(self.guarantee, debit)
+            self._paid = debit
 
     def _commit(
         self, change: Change, now: dict[str, Any], entry: Any, found: Sequence[Found] = (), seconds: float = 0.0
@@ -459,7 +452,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         if self._store is not None:
             size = sum(len(records.places) * records.dtype.itemsize for records in self._levels)
             if self._replay_seconds > _REPLAY or self._store.logged > max(size, 2**20):
-                with suppress(StoreUnwritableError):  # the log serves as well
+                with suppress(StoreUnwritableError, StoreLockedError):  # the log serves as well
                     self._fold()
 
     def _settle(self) -> None:
@@ -482,15 +475,14 @@ class Fleet(AbstractContextManager["Fleet"]):
         assert self._store is not None
         keys = [[list(records.places), list(records.places.values()), records.generation] for records in self._levels]
         state = encode([self._now | {"packets": list(self._now["packets"].items())}, keys])
-
-        def pieces() -> Iterator[bytes]:
-            yield state
-            for records in self._levels:
-                for start in range(0, len(records.places), _SHARD):
-                    yield records.all[start : min(start + _SHARD, len(records.places))].tobytes()
-
-        self._store.fold(pieces())
+        self._store.fold(chain([state], (part.tobytes() for part in self._shards())))
         self._replay_seconds = 0.0
+
+    def _shards(self) -> Iterator[Any]:
+        """Yield views of the records that are sealed together."""
+        for records in self._levels:
+            for start in range(0, len(records.places), _SHARD):
+                yield records.all[start : min(start + _SHARD, len(records.places))]
 
     def restore(self, pieces: Iterator[bytes]) -> None:
         """Set an empty fleet to the state of `_fold`."""
@@ -500,9 +492,8 @@ class Fleet(AbstractContextManager["Fleet"]):
             records.generation = generation
             records.reserve(len(names))
             records.places.update(zip(map(_key, names), places, strict=True))
-            for start in range(0, len(names), _SHARD):
-                part = np.frombuffer(next(pieces), records.dtype)
-                records.all[start : start + len(part)] = part
+        for part in self._shards():
+            part[:] = np.frombuffer(next(pieces), part.dtype)
 
     def replay(self, entry: list[Any]) -> list[Kept]:
         """Make an entry of the log again; return the records of its releases."""
@@ -574,6 +565,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Leave the fleet to the parent."""
         self._lost = "this fleet belongs to the parent process of this one. Use it there"
 
+    @exclusive
     def close(self) -> None:
         """Close the store; the fleet accepts no more rows."""
         if self._store is not None:
@@ -587,3 +579,19 @@ class Fleet(AbstractContextManager["Fleet"]):
 def _key(stored: Any) -> Any:
     """Return a key as it was before it was encoded."""
     return tuple(stored) if isinstance(stored, list) else stored
+
+
+def _key_of(cell: Any) -> Any:
+    """Return the key in a cell of a table."""
+    cell = cell.item() if isinstance(cell, np.generic) else cell
+    return int(cell) if type(cell) is float and cell.is_integer() and abs(cell) < 2.0**53 else cell
+
+
+def _is_part(part: Any) -> bool:
+    """Return whether a value can be a part of a key."""
+    if type(part) is str:
+        try:
+            part = part.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return False
+    return 0 < len(part) < 256 if type(part) is bytes else type(part) is int and part.bit_length() < 64

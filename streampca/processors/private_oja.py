@@ -26,7 +26,7 @@ from streampca.state import State
 #: Covers rounding in the gradients of one row and in the basis.
 ROUNDING = 1.0 + 1e-9
 #: Rows whose gradients are summed at a time, from the start of a step on.
-_CHUNK = 64
+CHUNK = 64
 _FIRST_BATCH = 256
 #: The rows before a step, divided by the rows of the step.
 _GROWTH = 2
@@ -234,11 +234,11 @@ class PrivateOjaProcessor(Processor, of=PrivateOja):
         ended = False
         while start < count:
             # Privacy: sums are rounded once a chunk, so chunks begin at public rows, however rows arrive.
-            stop = min(count, start + _CHUNK - after.waiting.count, start + after.end - after.t)
+            stop = min(count, start + CHUNK - after.waiting.count, start + after.end - after.t)
             after.waiting = after.waiting.append(rows[start:stop])
             start, after.t = stop, after.t + stop - start
             ended = after.t == after.end
-            if after.waiting.count == _CHUNK or ended:
+            if after.waiting.count == CHUNK or ended:
                 assert algorithm.clip is not None  # `Algorithm.start` resolves it
                 after.total = after.total + clipped_gradients(after.waiting.array, after.basis, algorithm.clip)
                 after.waiting = Rows(self.n_features)

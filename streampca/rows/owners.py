@@ -44,7 +44,7 @@ def owned(unit: Person | None, rows: Any, person: Any = ...) -> tuple[Any, Names
         raise UsageError(f"unit: an array has no column {columns[0]!r}. Use {_NOT_NAMED}")
     found, names = [], []
     for row in rows:
-        fields = _mapping(row)
+        fields = mapping_of(row)
         if fields is None:
             raise UsageError(f"unit: a row without names has no column {columns[0]!r}. Use {_NOT_NAMED}")
         # A name that is absent is a missing value, as in a row of features.
@@ -75,7 +75,7 @@ def named_values(values: FloatArray, names: Names | None) -> FloatArray:
     return values
 
 
-def _mapping(row: Any) -> Mapping[Any, Any] | None:
+def mapping_of(row: Any) -> Mapping[Any, Any] | None:
     """Return a row with names as a mapping; None for others."""
     if isinstance(row, Mapping):
         return row

@@ -68,8 +68,9 @@ class FleetStore(Store):
 
     def append(self, entry: bytes, kept: Sequence[Kept]) -> None:
         """Commit an entry with its releases, on the disk."""
-        database, key, before = self._open_database(), self._key, self._progress
+        database, key = self._open_database(), self._key
         assert key is not None
+        self._progress = before = database.progress  # an interrupt may have come after the transaction of `fold`
         number, digest = before.rows + 1, self._digest(entry, kept)
         after = before._replace(rows=number, releases=before.releases + len(kept), digest=digest)
         sealed = key.seal("entry", number, entry)  # its number is authenticated, so that no entry replaces another

@@ -1,13 +1,13 @@
 """Records of the tenants of a fleet: exact sums, noise and latest releases in one array (`streampca.fleet`).
 
-Compiled kernels (`_native/plan.h`) and numpy have the same bits. The auditor's tape sees releases with numpy.
+Compiled kernels (`_native/plan.h`) and numpy have the same bits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 
@@ -17,16 +17,19 @@ from streampca import _native
 from streampca.errors import HorizonReachedError, UsageError
 from streampca.linalg.centering import least_count, sum_variance
 from streampca.linalg.lattice import BITS, LOW, UNIT, UNIT_BITS, GramSum, onto_ball
+from streampca.linalg.memory import Rows
 from streampca.linalg.scale import in_norm
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray, Mask
 from streampca.matrix_factorization.blt import BufferedNoise
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, Outlet
-from streampca.processors.base import Setting, run_name
-from streampca.processors.private_fpl import FPLProcessor, PrivateFPL
+from streampca.processors.base import Algorithm, Setting, run_name
+from streampca.processors.private_fpl import FPLProcessor
+from streampca.processors.private_oja import CHUNK, PrivateOjaProcessor
 from streampca.processors.solvers import Reading, Tracked
 from streampca.release.release import Release
+from streampca.release.subspace import Subspace
 from streampca.release.terms import Terms
 from streampca.rows.admission import Admission
 from streampca.stream.lane import has_size, plan_of
@@ -65,44 +68,59 @@ class Records:
     retired. Its place is not used again.
     """
 
+    all: Any  #: the records
+    t: IntArray  # views of them: their numbers of rows, their bytes, and rows of words
+    bytes: Any
+    words: IntArray
+    often: IntArray
+
     def __init__(
-        self, algorithm: PrivateFPL, admission: Admission, guarantee: Guarantee, source: Any, depth: int
+        self, algorithm: Algorithm, admission: Admission, guarantee: Guarantee, source: Any, depth: int
     ) -> None:  # fmt: skip
-        self.algorithm, self.admission, self.depth, d = algorithm, admission, depth, admission.admitted_features or 0
+        self.algorithm: Any = algorithm
+        self.admission, self.depth, d = admission, depth, admission.admitted_features or 0
         terms = Terms(guarantee, admission.row_norm, admission.features, *admission.ranges())
         setting = Setting(terms, (*admission.settings, "fleet", depth))
-        self.first = first = cast(FPLProcessor, algorithm.start(d, source[0], setting, start=source[1]))
-        self.every, self.limit = algorithm.every, min(MOST_ROWS, algorithm.horizon or MOST_ROWS)
-        self.noise, self.span = cast(BufferedNoise, first.noise), first.reading.span
-        size, buffers = svec_size(d), self.noise.buffers.shape
+        randomness, start = source
+        self.first: Any = algorithm.start(d, randomness, setting, start=None if randomness.is_seeded else start)
+        self.limit = self.horizon = int(getattr(algorithm, "horizon", None) or 0)
         # ``n`` releases, the last one the fleet's of number ``order``; ``over`` rows after the limit. The kernels know
         # the layout (`_native/plan.h`).
-        columns: dict[str, Any] = dict.fromkeys(("number", "order", "n", "t", "bad", "over"), "i8")
-        columns |= {"link": "V32", "sum": ("i8", size)} | dict.fromkeys(("packed", "noise"), ("f8", size))
-        columns |= {"buffers": ("f8", buffers)} | ({} if self.span is None else {"span": ("f8", self.span.shape[::-1])})
-        self.dtype = np.dtype(list(columns.items()))
-        self._often = self.dtype.fields["packed"][1] // 8  # type: ignore[index]
+        columns: dict[str, Any] = dict.fromkeys(("number", "order", "n", "t", "bad", "over"), "i8") | {"link": "V32"}
+        self._plan: Any = None
+        self.dtype = np.dtype(list((columns | self._columns(d)).items()))
+        # The words before ``packed`` change with every row.
+        self._often = dict(self.dtype.fields or {}).get("packed", (None, self.dtype.itemsize))[1] // 8
         self.places: dict[Hashable, int] = {}
-        self._pairs = np.triu_indices(d)
         self.all = np.zeros(0, self.dtype)
         self.generation = b""  # names the copy of a moved store
-        self._plan = None
+        self.reserve(1)
+
+    def _columns(self, d: int) -> dict[str, Any]:
+        """Return the columns of `PrivateFPL`, and set what belongs to them."""
+        algorithm, admission, first = self.algorithm, self.admission, cast(FPLProcessor, self.first)
+        self.every, self.limit = algorithm.every, min(MOST_ROWS, self.horizon or MOST_ROWS)
+        self.noise, self.span = cast(BufferedNoise, first.noise), first.reading.span
+        self._pairs = np.triu_indices(d)
         if _native.compiled is not None and has_size(d, algorithm.n_components):
             self._plan = plan_of(first, admission)
         self._factor = math.nan if admission.bounds is not None else float(admission.factor)
-        self.reserve(1)
+        size, span = svec_size(d), {} if self.span is None else {"span": ("f8", self.span.shape[::-1])}
+        columns: dict[str, Any] = {"sum": ("i8", size)} | dict.fromkeys(("packed", "noise"), ("f8", size))
+        return columns | {"buffers": ("f8", self.noise.buffers.shape)} | span
 
     def reserve(self, count: int) -> None:
         """Make room for ``count`` records."""
         if count > MOST_TENANTS:
             raise UsageError(f"a fleet has at most {MOST_TENANTS} tenants. Begin another one for further keys")
         if count > len(self.all):
-            before, self.all = self.all, np.zeros(max(64, count, 2 * len(self.all)), self.dtype)
-            self.all[: len(before)] = before
-            self.t, self.sums, self._bytes = self.all["t"], self.all["sum"], self.all.view(np.uint8)
+            grown = np.zeros(max(64, count, 2 * len(self.all)), self.dtype)
+            grown[: len(self.all)] = self.all
             # As rows of words, which numpy copies faster; ``often`` are those that change with every row.
-            self.words = self._bytes.view(np.int64).reshape(len(self.all), -1)
-            self.often = self.words[:, : self._often]
+            words = grown.view(np.int64).reshape(len(grown), -1)
+            views = {"all": grown, "t": grown["t"], "bytes": grown.view(np.uint8), "words": words}
+            # One update: an interrupt leaves the array of before, with its views, or this one.
+            vars(self).update(views, often=words[:, : self._often])
 
     def link(self, number: int) -> bytes:
         """Return the first chain value of a tenant."""
@@ -115,7 +133,7 @@ class Records:
         if plan is None or t >= self.limit or not t % self.every:
             return 0
         # Privacy: the buffer of a masked array, a subclass, has the values behind its mask, which are missing.
-        square = plan.push(row, self._factor, self._bytes, place) if type(row) is np.ndarray else None
+        square = plan.push(row, self._factor, self.bytes, place) if type(row) is np.ndarray else None
         if square is None or not square <= 1.0:
             if square is not None and square < math.inf and admission.bounds is None:  # long
                 admitted = onto_ball(in_norm(row[None], admission.row_norm))
@@ -123,11 +141,11 @@ class Records:
                 admitted, counts = admission.row(row, t)
                 if counts.bad:
                     return 0
-            plan.push(admitted[0, : admission.n_features], 1.0, self._bytes, place)
+            plan.push(admitted[0, : admission.n_features], 1.0, self.bytes, place)
         return t
 
     def absorb(
-        self, keys: Sequence[Any], places: IntArray, rows: FloatArray, bad: Mask | None, drop: bool, before: int,
+        self, keys: Sequence[Any], places: IntArray, rows: FloatArray, bad: Mask, drop: bool, before: int,
         fresh: Sequence[bytes] | None,
     ) -> tuple[Change, list[tuple[int, Published]], list[bytes]]:  # fmt: skip
         """Return the change that absorbs rows, the releases with the row that completed each, and fresh bytes.
@@ -145,12 +163,11 @@ class Records:
             )
         # Only records that may release are copied as a whole.
         due = after // self.every > before_these // self.every
-        due |= (before_these < (self.algorithm.horizon or 0)) & (after >= self.limit)
+        due |= (before_these < self.horizon) & (after >= self.limit)
         draft = self._draft(touched, due)
-        if bad is not None:
-            where = np.where(bad, ~where, where)
+        where = np.where(bad, ~where, where)
         outlet, released, at = Outlet(self.first.source, self.first.chain, fresh), list[tuple[int, Published]](), -1
-        while (at := self._add(draft, where, rows, at + 1)) < len(rows):
+        while (at := self._add(draft, where, rows, at + 1, outlet)) < len(rows):
             i = int(where[at])
             released.append((at, self._release(draft, max(i, ~i), before + len(released) + 1, outlet)))
         words = draft[""]
@@ -166,12 +183,12 @@ class Records:
         columns = {name: records[name] for name in self.dtype.fields or ()}
         return columns | {"": words, "bytes": words.view(np.uint8).reshape(-1)}
 
-    def _add(self, draft: dict[str, Any], where: IntArray, rows: FloatArray, start: int) -> int:
+    def _add(self, draft: dict[str, Any], where: IntArray, rows: FloatArray, start: int, outlet: Outlet) -> int:
         """Add rows from ``start`` on to a draft; return the first that completes a release, or the number of rows.
 
         Row i is added to record ``where[i]``, or as a bad row to ``~where[i]``.
         """
-        every, horizon = self.every, self.algorithm.horizon or 0
+        every, horizon = self.every, self.horizon
         if self._plan is not None:
             return int(self._plan.add(rows, where, start, every, horizon, self.limit, draft["bytes"]))
         first, second = self._pairs
@@ -190,16 +207,24 @@ class Records:
 
     def _release(self, draft: dict[str, Any], i: int, order: int, outlet: Outlet) -> Published:
         """Release the sum of record i of a draft, as the fleet's release of number ``order``."""
-        first, rule, plan = self.first, self.noise.rule, None if self.first.source.tape is not None else self._plan
+        first, rule, plan, tape = self.first, self.noise.rule, self._plan, self.first.source.tape
         n, t = int(draft["n"][i]), int(draft["t"][i])
         outlet.chain = Chain(n, draft["link"][i].tobytes() if n else self.link(int(draft["number"][i])))
         std, n = self.algorithm.mechanism.std_chunks.at(n + 1), n + 1
+        reading = Tracked(draft["span"][i].T.copy()) if self.span is not None and n > 1 else first.reading
         if plan is not None:
-            draws, rows, least, variance = outlet.hide("gram", plan.exact(draft["bytes"], i)), 1.0, 0.0, 0.0
+            exact, rows, least, variance = plan.exact(draft["bytes"], i), 1.0, 0.0, 0.0
+            draws = outlet.hide("gram", exact)
             if self.span is not None and self.algorithm.center:
                 rows, least, variance = first.terms.count(1, t), least_count(std), sum_variance(std)
             numbers = rule.scale_at(n), std, outlet.chain.link, order, float(rows), least, variance
             plan.publish(draws.name, draws.keys.first, draws.keys.more, *numbers, draft["bytes"], i)
+            if tape is None:
+                return cast(Published, self.latest(i, draft))
+            # Of a neighbor whose release is that of the other, the auditor replaces what the kernels have released.
+            gram = GramSum(first.n_features, np.frombuffer(exact).reshape(2, -1))
+            packed = tape.released(draws, gram, draft["noise"][i].copy(), draft["packed"][i].copy(), std)
+            after = {"packed": packed}
         else:
             sums = draft["sum"][i]
             gram = GramSum(first.n_features, np.array([sums >> UNIT_BITS, (sums & LOW) * (1.0 / UNIT)]))
@@ -207,11 +232,10 @@ class Records:
             noise, packed = outlet.running("gram", gram, noise, std)
             after = {"n": n, "order": order, "packed": packed, "noise": noise.noise, "buffers": noise.buffers}
             after["link"] = outlet.chain.link
-            if self.span is not None:
-                reading = Tracked(draft["span"][i].T) if n > 1 else first.reading
-                after["span"] = cast(Tracked, first.published(t, packed, std, reading, {})[0]).span.T
-            for name, value in after.items():
-                draft[name][i] = value
+        if self.span is not None:
+            after["span"] = cast(Tracked, first.published(t, packed, std, reading, {})[0]).span.T
+        for name, value in after.items():
+            draft[name][i] = value
         return cast(Published, self.latest(i, draft))
 
     def latest(self, i: int, draft: Any = None) -> Published | None:
@@ -219,14 +243,123 @@ class Records:
         of = self.all if draft is None else draft
         if not (n := int(of["n"][i])):
             return None
-        t = min(n * self.every, self.algorithm.horizon or MOST_ROWS)
+        t = min(n * self.every, self.horizon or MOST_ROWS)
         span = None if self.span is None else of["span"][i].copy().T
         return Published(int(of["order"][i]), int(of["number"][i]), t, n, of["packed"][i].copy(), span)
 
     def release(self, one: Published) -> Release:
         """Return a release with its public facts. Only releases of one tenant have one name of a run."""
-        first, std = self.first, self.algorithm.mechanism.std_chunks.at(one.n)
-        run = {**(first.terms.run or {}), "name": run_name(self.link(one.number) + self.generation)}
-        named = first.after(one.t, first.chain, terms=replace(first.terms, run=run))
+        first, std = self._named(one), self.algorithm.mechanism.std_chunks.at(one.n)
         reading = Reading() if one.span is None else _Known(one.span)
-        return named.published(one.t, one.packed, std, reading, {})[1]
+        return cast(Release, first.published(one.t, one.packed, std, reading, {})[1])
+
+    def _named(self, one: Published) -> Any:
+        """Return the processor with the terms of a tenant."""
+        first, terms = self.first, self.first.terms
+        if terms.run is not None:
+            terms = replace(terms, run={**terms.run, "name": run_name(self.link(one.number) + self.generation)})
+        return first.after(one.t, first.chain, terms=terms)
+
+
+class OjaRecords(Records):
+    """Records of `PrivateOja`: states of its processor, which takes every row in a step of its own."""
+
+    def _columns(self, d: int) -> dict[str, Any]:
+        k = self.algorithm.n_components
+        self.every, self.limit = 2**62, self.horizon or 2**62  # the processor knows when it releases
+        # ``shown`` are the columns of the latest release with their values, after ``at`` rows and ``stepped`` steps.
+        counts = dict.fromkeys(("steps", "end", "waits", "at", "stepped"), "i8")
+        columns: dict[str, Any] = counts | {"collected": ("f8", k), "variance": "f8", "shown": ("f8", (d + 1, k))}
+        return columns | dict.fromkeys(("basis", "total"), ("f8", (k, d))) | {"waiting": ("f8", (CHUNK, d))}
+
+    def _add(self, draft: dict[str, Any], where: IntArray, rows: FloatArray, start: int, outlet: Outlet) -> int:
+        first = cast(PrivateOjaProcessor, self.first)
+        for at in range(start, len(rows)):
+            i = max(int(where[at]), ~int(where[at]))
+            one = {name: draft[name][i].copy() for name in self.dtype.names or ()}
+            if one["t"] >= self.limit:
+                draft["over"][i] += 1
+                continue
+            now = first.after(0, Chain(0, self.link(int(one["number"]))))
+            if one["t"]:
+                steps, variance, waiting = int(one["steps"]), float(one["variance"]), one["waiting"][: one["waits"]]
+                now = first.after(
+                    int(one["t"]), Chain(steps, one["link"].tobytes()), basis=one["basis"].T, total=one["total"].T,
+                    rates=replace(first.rates, collected=one["collected"], variance=variance, steps=steps),
+                    end=int(one["end"]), waiting=Rows(first.n_features, waiting),
+                )  # fmt: skip
+            outlet.chain = now.chain
+            now, release = now.step(rows[at : at + 1], outlet)
+            draft["waiting"][i, : now.waiting.count] = now.waiting.array
+            after = {
+                "t": now.t, "bad": one["bad"] + (where[at] < 0), "link": now.chain.link, "end": now.end,
+                "basis": now.basis.T, "total": now.total.T, "waits": now.waiting.count,
+                "collected": now.rates.collected, "variance": now.rates.variance, "steps": now.rates.steps,
+            }  # fmt: skip
+            if release is not None:
+                shown = np.vstack([np.asarray(part) for part in (release.own_basis, release.own_eigenvalues)])
+                after |= {"shown": shown, "at": now.t, "stepped": now.rates.steps, "n": one["n"] + 1}
+            for name, value in after.items():
+                draft[name][i] = value
+            if release is not None:
+                return at
+        return len(rows)
+
+    def _release(self, draft: dict[str, Any], i: int, order: int, outlet: Outlet) -> Published:
+        draft["order"][i] = order
+        return cast(Published, self.latest(i, draft))
+
+    def latest(self, i: int, draft: Any = None) -> Published | None:
+        of = self.all if draft is None else draft
+        order, number, t, n = (int(of[name][i]) for name in ("order", "number", "at", "n"))
+        return Published(order, number, t, n, of["stepped"][[i]] * 1.0, of["shown"][i].copy()) if n else None
+
+    def release(self, one: Published) -> Release:
+        assert one.span is not None
+        named = self._named(one)
+        details = {"steps": int(one.packed[0]), "gradient_clip": named.algorithm.clip}
+        return Release(
+            t=one.t, n_components=named.algorithm.n_components, terms=named.terms, basis=one.span[:-1].copy(),
+            eigenvalues=one.span[-1].copy(), details=details,
+        )  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class FleetStep:
+    """A tenant, or a total, after one of its rows. Releases are computed when they are read.
+
+    Attributes
+    ----------
+    key : key of the tenant; of a total, the first parts of the keys, a tuple.
+    t : number of its rows.
+    bad_rows, dropped : in ``fleet[key]``, numbers of bad rows and of rows after the horizon. Curator only.
+    """
+
+    key: Any
+    t: int
+    _records: Records = field(repr=False)
+    _published: Published | None = field(default=None, repr=False)
+    bad_rows: int | None = None
+    dropped: int | None = None
+
+    @property
+    def number(self) -> int | None:
+        """Number of the release in the fleet, or None."""
+        return None if self._published is None else self._published.order
+
+    @property
+    def release(self) -> Release | None:
+        """The release that the row completed, or None; in ``fleet[key]`` the latest. Publishable."""
+        return None if self._published is None else self._records.release(self._published)
+
+    @property
+    def subspace(self) -> Subspace:
+        """Subspace of the release; the first coordinate axes without one. Publishable."""
+        first, release = self._records.first, self.release
+        d, k = first.n_features - int(first.algorithm.center), first.algorithm.n_components
+        return Subspace(np.eye(d, k)) if release is None else release.subspace
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Guarantee of all releases of the fleet together."""
+        return cast(Guarantee, self._records.first.terms.guarantee)

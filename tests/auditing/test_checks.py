@@ -8,12 +8,14 @@ from planted.bugs import CASES, Bug, linked
 from scipy import stats
 
 import streampca as sp
+from streampca import _native
 from streampca.auditing import instrument
 from streampca.auditing.leak import digits_differ, leak, low_digits
 from streampca.auditing.runs import pairs
 from streampca.auditing.statistics import Spectrum, chance_to_miss, p_values
 from streampca.errors import UsageError
 from streampca.privacy.randomness import Randomness, Tape
+from streampca.stream import tenants
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000, release_every=1, center=False)
 
@@ -171,3 +173,30 @@ def test_tenants_differ_by_their_first_link():
     with Bug("", "life-fleet", (linked,)).planted():
         rows = instrument.audit_case(CASES["life-fleet"], numbers=200, error=1e-3, every=False, seed=1)
     assert all(row.holds for row in rows), "\n".join(map(str, rows))
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(_native.compiled is None, reason="the kernels are not compiled")
+@pytest.mark.parametrize("solver", ["exact", "tracking"])
+def test_the_audit_of_a_fleet_sees_the_compiled_kernels(monkeypatch, solver):
+    class Quieter:
+        """A plan whose noise has half of its scale."""
+
+        def __init__(self, plan, scale):
+            self.plan, self.scale = plan, scale
+
+        def __getattr__(self, name):
+            return getattr(self.plan, name)
+
+        def publish(self, name, first, more, scale, *others):
+            calls.append(scale)
+            self.plan.publish(name, first, more, self.scale * scale, *others)
+
+    honest = CASES["life-fleet"]
+    case, plan_of = replace(honest, make=lambda: replace(honest.make(), solver=solver)), tenants.plan_of
+    for scale, holds in ((1.0, True), (0.5, False)):
+        calls = []
+        monkeypatch.setattr(tenants, "plan_of", lambda *given, scale=scale: Quieter(plan_of(*given), scale))
+        rows = instrument.audit_case(case, numbers=200, error=1e-3, every=False, seed=1)
+        assert calls
+        assert all(row.holds for row in rows) is holds, "\n".join(map(str, rows))

@@ -28,6 +28,7 @@ from streampca.rows.protocol import PositionedBlock, PositionedSource
 
 NAMES = ("a", "b", "c")
 FPL = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=5)
+OJA = sp.PrivateOja(n_components=1, epsilon=1.0, batch_size=5)
 app = App()
 
 
@@ -49,39 +50,44 @@ class Numbers(PositionedSource):
             start += len(block)
 
 
-def opened(path: Path) -> sp.Fleet:
+def opened(path: Path | None, *, oja: bool = False) -> sp.Fleet:
     try:
         return sp.Fleet.resume(path)
     except UsageError:
-        return sp.Fleet(FPL, features=NAMES, row_norm=1.0, store=path, totals={"": FPL})
+        # With a seed, because the sums of a step depend on the noise of those before.
+        one, seed = (OJA, 1) if oja else (FPL, None)
+        return sp.Fleet(one, features=NAMES, row_norm=1.0, store=path, totals={"": one}, seed=seed)
 
 
 def digest(step: sp.FleetStep) -> str:
     return blake2b(step.release.to_json().encode(), digest_size=8).hexdigest()
 
 
-def sums(fleet: sp.Fleet) -> list[tuple[dict, bytes, bytes]]:
+def sums(fleet: sp.Fleet) -> list[tuple[dict, list[bytes]]]:
     # The places of tenants depend on their first rows only.
-    return [(r.places, r.sums[: len(r.places)].tobytes(), r.t[: len(r.places)].tobytes()) for r in fleet._levels]
+    kept = "t", "sum", "basis", "total"
+    return [
+        (r.places, [r.all[n][: len(r.places)].tobytes() for n in kept if n in r.dtype.names]) for r in fleet._levels
+    ]
 
 
 @app.command
-def live(folder: Path, rows: int, seed: int) -> None:
+def live(folder: Path, rows: int, seed: int, *, oja: bool = False) -> None:
     from streampca import fleet as module
 
     module._REPLAY = 0.02  # records replace the log often
     print("ready", flush=True)
-    with opened(folder / "fleet.db") as fleet, open(folder / "world", "a") as world:
+    with opened(folder / "fleet.db", oja=oja) as fleet, open(folder / "world", "a") as world:
         for step in fleet.run(Numbers(rows, seed), key="shop"):
             world.write(f"{step.number} {step.key} {step.t} {digest(step)}\n")
             world.flush()
 
 
-def break_off(folder: Path, times: int, rows: int) -> int:
+def break_off(folder: Path, times: int, rows: int, *, oja: bool) -> int:
     """Kill children until they are done; return how many were killed."""
     draw, killed = random.Random(times), 0
     while True:
-        command = [sys.executable, __file__, "live", str(folder), str(rows), str(killed)]
+        command = [sys.executable, __file__, "live", str(folder), str(rows), str(killed), *["--oja"] * oja]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if killed < times:
             assert child.stdout is not None
@@ -96,8 +102,8 @@ def break_off(folder: Path, times: int, rows: int) -> int:
         killed += 1
 
 
-def check(folder: Path, rows: int) -> None:
-    alone = sp.Fleet(FPL, features=NAMES, row_norm=1.0, totals={"": FPL})
+def check(folder: Path, rows: int, *, oja: bool = False) -> None:
+    alone = opened(None, oja=oja)
     for _ in alone.run(Numbers(rows), key="shop"):
         pass
     with sp.Fleet.resume(folder / "fleet.db") as fleet:
@@ -111,10 +117,10 @@ def check(folder: Path, rows: int) -> None:
 
 
 @app.default
-def main(times: int = 5, rows: int = 5_000) -> None:
+def main(times: int = 5, rows: int = 5_000, *, oja: bool = False) -> None:
     with tempfile.TemporaryDirectory() as name:
-        killed = break_off(Path(name), times, rows)
-        check(Path(name), rows)
+        killed = break_off(Path(name), times, rows, oja=oja)
+        check(Path(name), rows, oja=oja)
     print({"killed": killed, "times": times})
 
 

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import fleet_crash as script
@@ -31,6 +31,7 @@ from streampca.errors import (
 from streampca.rows.protocol import Position
 
 FPL = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=7, horizon=100)
+OJA = sp.PrivateOja(n_components=2, epsilon=1.0, horizon=600, batch_size=7)
 ROWS = np.random.default_rng(0).normal(size=(600, 5))
 ROWS[7, 2] = np.nan
 KEYS = [("eu" if i % 2 else b"us", i % 9) for i in range(600)]
@@ -53,12 +54,13 @@ def texts(steps):
     return [(step.number, step.key, step.t, step.release.to_json()) for step in steps]
 
 
-@pytest.mark.parametrize("solver", ["exact", "tracking"])
+@pytest.mark.parametrize("algorithm", [FPL, replace(FPL, solver="tracking"), OJA], ids=["exact", "tracking", "oja"])
 @pytest.mark.parametrize("seed", [3, None])
 @pytest.mark.parametrize("fold", [False, True])
-def test_a_resumed_fleet_is_the_one_that_was_closed(tmp_path, solver, seed, fold):
+def test_a_resumed_fleet_is_the_one_that_was_closed(tmp_path, algorithm, seed, fold):
     path = tmp_path / "fleet.db"
-    with fleet(path, replace(FPL, solver=solver), seed=seed) as one:
+    totals = {0: replace(OJA, horizon=None), 1: OJA} if algorithm is OJA else TOTALS
+    with fleet(path, algorithm, seed=seed, totals=totals) as one:
         steps = one.push_many(KEYS[:200], ROWS[:200])
         steps += one.push_many(KEYS[200:300], ROWS[200:300])
         one.retire(("eu", 1))
@@ -116,11 +118,15 @@ def test_records_replace_the_log_when_its_replay_takes_long(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("times", "rows"),
-    [pytest.param(5, 5_000, marks=pytest.mark.ci), pytest.param(100, 60_000, marks=pytest.mark.long)],
+    ("times", "rows", "more"),
+    [
+        pytest.param(5, 5_000, (), marks=pytest.mark.ci),
+        pytest.param(5, 5_000, ("--oja",), marks=pytest.mark.ci),
+        pytest.param(100, 60_000, (), marks=pytest.mark.long),
+    ],
 )
-def test_fleets_that_are_killed_at_random_moments(times, rows):
-    command = [sys.executable, script.__file__, "--times", str(times), "--rows", str(rows)]
+def test_fleets_that_are_killed_at_random_moments(times, rows, more):
+    command = [sys.executable, script.__file__, "--times", str(times), "--rows", str(rows), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"'times': {times}" in done.stdout
@@ -290,21 +296,21 @@ def test_damaged_releases_are_found_when_they_are_read(tmp_path, damage):
 
 
 def test_the_database_shows_nothing_of_rows_without_its_key(tmp_path):
-    path, names = tmp_path / "fleet.db", []
-    for value in (0.25, 0.5):  # two fleets whose rows differ have files of one size, and no row in the clear
+    sizes = []
+    for value in (0.25, 0.5, np.nan):  # fleets whose rows differ have files of one size, and no row in the clear
         folder = tmp_path / str(value)
         folder.mkdir()
         with fleet(folder / "fleet.db", totals=None, features=2) as one:
             one.push_many(["a"] * 5, np.full((5, 2), value))
             one._fold()
             one.push_many(["a"] * 1, np.full((1, 2), value))
+            entries = [len(sealed) for _, sealed in one._store._database.all_rows("log")]
         data = (folder / "fleet.db").read_bytes()
-        steps = np.full(2, value * 2**20, dtype=np.int32).tobytes()
-        assert steps not in data
+        if value == value:
+            assert np.full(2, value * 2**20, dtype=np.int32).tobytes() not in data
         assert np.full(2, value).tobytes() not in data
-        names.append(len(data))
-    assert names[0] == names[1]
-    assert not path.exists()
+        sizes.append((len(data), entries))
+    assert sizes[0] == sizes[1] == sizes[2]
 
 
 def test_a_tenant_moves_once(tmp_path):
@@ -352,13 +358,13 @@ def test_a_moved_tenant_has_the_sums_and_noise_levels_of_one_that_stayed(tmp_pat
     assert [(s.t, s.release.details["joint_noise_std"]) for s in steps] == [
         (s.t, s.release.details["joint_noise_std"]) for s in alone
     ]
-    assert np.array_equal(other._tenants.sums[0], stayed._tenants.sums[0])
+    assert np.array_equal(other._tenants.all["sum"][0], stayed._tenants.all["sum"][0])
     with pytest.raises(HorizonReachedError):
         other.push(5, ROWS[0])
 
 
 @pytest.mark.parametrize(
-    "changed", [{"row_norm": 2.0}, {"algorithm": replace(FPL, epsilon=2.0)}, {"features": list("abcde")}]
+    "changed", [{"row_norm": 2.0}, {"algorithm": replace(FPL, epsilon=2.0)}, {"features": list("abcde")}, {"seed": 1}]
 )
 def test_fleets_with_other_parameters_do_not_exchange_tenants(changed):
     one, other = fleet(None, totals=None), fleet(None, **{"totals": None} | changed)
@@ -428,7 +434,7 @@ def test_one_fleet_a_partition_counts_redelivered_messages_once(tmp_path):
             assert len(one) == 3
             for key in one:
                 assert one[key].t == expected[key].t
-                mine, other = (each._tenants.sums[each._tenants.places[key]] for each in (one, expected))
+                mine, other = (each._tenants.all["sum"][each._tenants.places[key]] for each in (one, expected))
                 assert np.array_equal(mine, other)
     consumer.close()
 
@@ -440,3 +446,76 @@ def test_a_batch_without_rows_moves_the_position(tmp_path):
     with sp.Fleet.resume(tmp_path / "fleet.db") as again:
         assert again.position == ("topic", 25)
         assert again.total().t == 20
+
+
+def test_a_moved_fleet_is_paid_for_whenever_it_continues(tmp_path):
+    path = tmp_path / "fleet.db"
+    with sp.Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget("rows", sp.Budget(1.2, 1e-6))  # less than two runs, sqrt(2) times mu
+        with fleet(path, totals=None, account=ledger.account("rows")) as one:
+            one.push_many([1, 2] * 7, ROWS[:14])
+        with sp.Fleet.resume(path, moved=True) as one:
+            one._fold()  # as after a long log
+        with sp.Fleet.resume(path) as again:  # a crash came before its first row
+            with pytest.raises(BudgetExhaustedError):
+                again.push(1, ROWS[0])
+            with pytest.raises(BudgetExhaustedError):
+                again.hand_over([1], fleet(None, totals=None).address)
+            assert again[1].t == 7
+
+
+def test_an_interrupt_after_records_replaced_the_log_leaves_a_whole_store(tmp_path, monkeypatch):
+    class Stop(BaseException):
+        pass
+
+    with fleet(tmp_path / "fleet.db") as one:
+        one.push_many(KEYS[:50], ROWS[:50])
+        database = one._store._database
+        transact = database.transact
+
+        def interrupted(*given):
+            transact(*given)
+            raise Stop
+
+        monkeypatch.setattr(database, "transact", interrupted)
+        with pytest.raises(Stop):
+            one._fold()
+        monkeypatch.setattr(database, "transact", transact)
+        one.push_many(KEYS[50:60], ROWS[50:60])
+    with sp.Fleet.resume(tmp_path / "fleet.db") as again:
+        same(one, again)
+
+
+def test_a_forked_child_leaves_the_store_to_its_parent(tmp_path):
+    with fleet(tmp_path / "fleet.db") as one:
+        one.push_many(KEYS[:50], ROWS[:50])
+        child = os.fork()
+        if child == 0:
+            status = 1
+            with suppress(StoreLockedError):
+                one.push_many(KEYS[50:60], ROWS[50:60])
+                status = 2
+            with suppress(StoreLockedError):  # nor may it begin anew
+                sp.Fleet.resume(tmp_path / "fleet.db")
+                status = 3
+            one.close()
+            os._exit(status - 1)
+        assert os.waitpid(child, 0)[1] == 0
+        with pytest.raises(StoreLockedError):
+            sp.Fleet.resume(tmp_path / "fleet.db")
+        one.push_many(KEYS[50:60], ROWS[50:60])
+    with sp.Fleet.resume(tmp_path / "fleet.db") as again:
+        same(one, again)
+
+
+def test_a_source_with_rows_of_nobody_continues_at_its_position(tmp_path):
+    source = script.Numbers(500)
+    source.shops[::7] = [None] * len(source.shops[::7])
+    with script.opened(tmp_path / "fleet.db") as one:
+        run = one.run(source, key="shop")
+        for _ in range(20):
+            next(run)
+    with script.opened(tmp_path / "fleet.db") as again:
+        list(again.run(source, key="shop"))
+        assert again.total().t == 500 - len(source.shops[::7])
+        assert again.position.at == 500
