@@ -5,10 +5,10 @@ from functools import cache
 from itertools import product
 
 import pytest
+from decisions import audit_watched
 
 import streampca as sp
 from streampca.auditing.cases import generated, legal, public, switches
-from streampca.auditing.instrument import audit_case
 from streampca.auditing.needs import VALUES_OF, needs
 from streampca.auditing.suite import NUMBERS, audit_named, named
 from streampca.mechanisms.base import Mechanism
@@ -111,5 +111,5 @@ def test_whatever_is_private_has_a_prediction(kind):
 @pytest.mark.long
 @pytest.mark.parametrize("case", generated(), ids=lambda case: case.name)
 def test_every_combination_holds(case):
-    rows = audit_case(case, numbers=NUMBERS["quick"], error=1e-3 / len(generated()), every=False, seed=1)
+    rows = audit_watched(case, numbers=NUMBERS["quick"], error=1e-3 / len(generated()), every=False, seed=1)
     assert all(row.holds for row in rows), "\n".join(map(str, rows))
