@@ -245,6 +245,7 @@ def _recorded():
             codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
             recording[code.co_filename, code.co_qualname, code.co_firstlineno] = code
         vars(module).update(_operand_=_operand, _decided_=_decided)
+    gc.unfreeze()  # `gc.get_objects` does not return frozen objects, as those of `conftest`
     found = []
     for function in [one for one in gc.get_objects() if type(one) is FunctionType]:
         code = function.__code__
