@@ -36,7 +36,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
-    "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3)},
+    "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3), "batch_size": (2, "auto")},
     "PrivateSketch": {"clip": (None, 0.3)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
     "DoublingFPL": {"horizon": (12,)},
@@ -301,6 +301,13 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
     return {"n_components": 2}, {"d": 8, "changes": centered if options["center"] else changes, "slack": slack}
 
 
+def _oja(options: Mapping[str, Any], rows: int) -> Pair:
+    if options["batch_size"] == "auto" and options["horizon"] is None:
+        rows += 256 - 12  # rows of its first step
+    slack = "" if options["unit"] is None else OBLIQUE
+    return {}, {"rows": rows, "positions": (0, -8, -3, -1), "slack": slack}
+
+
 def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
     k, d = options["n_components"], options["n_components"] + 1
     rows, batch = (700, 100) if k == 1 else (1000, 126)
@@ -361,10 +368,7 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
         {"window": 4 * options["release_every"]},
         {"rows": rows + 12 * (options["release_every"] - 1), "changes": centered if options["center"] else changes},
     ),
-    "PrivateOja": lambda options, rows: (
-        {"batch_size": 2},
-        {"positions": (0, -8, -3, -1)} | ({} if options.get("unit") is None else {"slack": OBLIQUE}),
-    ),
+    "PrivateOja": _oja,
     "PrivateSketch": lambda options, rows: (
         {"sketch_size": 2}, {"d": 12, "changes": in_sketch, "slack": ENDLESS if options["horizon"] is None else ""},
     ),
