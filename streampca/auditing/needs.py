@@ -273,7 +273,7 @@ def needs(kind: type, options: Mapping[str, Any], warmup: int = 0) -> Pair:
     """Return numbers beside ``options``, and attributes of `Case`, after ``warmup`` rows that find private bounds."""
     rows = 12 + warmup
     numbers: dict[str, Any] = {"n_components": options.get("n_components", 1), **BUDGET}
-    case: dict[str, Any] = {"d": 6, "rows": rows, "changes": changes}
+    case: dict[str, Any] = {"d": 6, "rows": rows, "changes": changes, "feed": feed_stream}
     if issubclass(kind, Mechanism):
         case |= {"rows": 4 if options.get("unit") is None else 2 * HERS, "feed": feed_mechanism, "feeds": ("once",)}
     special = _SPECIAL.get(kind.__name__, ({}, {}))
