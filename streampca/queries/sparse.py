@@ -15,8 +15,8 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.queries.answer import Components, GramNoise
 from streampca.release.release import Release
 
-#: Sparse: steps of the power method, starts that are polished by swaps, features tried on each side of a swap.
-_ITERATIONS, _POLISHED, _TRIED = 200, 8, 24
+#: Steps of the power method, starts that are polished by swaps, features tried on each side of a swap.
+_ITERATIONS, _POLISHED, _TRIED = 200, 16, 24
 
 
 def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Components:
