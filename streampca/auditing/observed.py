@@ -251,6 +251,7 @@ def listening() -> Iterator[list[str]]:
     try:
         with (
             mock.patch.multiple(logging.Logger, isEnabledFor=lambda *_: True, handle=heard),
+            mock.patch.object(logging, "lastResort", logging.NullHandler()),  # else the curator's records go to stderr
             contextlib.redirect_stdout(streams["stdout"]),
             contextlib.redirect_stderr(streams["stderr"]),
             warnings.catch_warnings(record=True) as caught,
