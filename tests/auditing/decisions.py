@@ -123,11 +123,11 @@ _REASONS = {
         rows/people.py Budgets._charged: self._square - used < _NOTHING_LEFT * self._square
         rows/people.py Budgets._charged: count + 1 >= self._unit.max_rows
         rows/people.py commonly_weighted: norm > most
-        rows/people.py commonly_weighted: _norm_of_sum(part) <= most
+        rows/people.py commonly_weighted: _norm_of_sum(part, further) <= most
         rows/people.py _fitting: root * root >= _LEAST_WEIGHT
         rows/people.py _fitting: root > 0.0
         rows/people.py _fitting: fits(counts)
-        rows/people.py _norm_of_sum: len(rows) < rows.shape[1]
+        rows/people.py _norm_of_sum: len(vectors) < d
         processors/base.py Algorithm.products: inputs == n
     """,
     "the other outcome refuses rows of another shape, or a block of the curator": """
