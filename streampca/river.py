@@ -141,13 +141,8 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     def __post_init__(self) -> None:
         # The algorithm accepts the budget and the parameters that a subclass adds, under the same names.
-        shared = {field.name for field in fields(RiverAdapter)} - {
-            "n_components",
-            "epsilon",
-            "delta",
-            "adjacency",
-            "unit",
-        }
+        accepted = {"n_components", "epsilon", "delta", "adjacency", "unit"}
+        shared = {field.name for field in fields(RiverAdapter)} - accepted
         names = [field.name for field in fields(self) if field.name not in shared]
         self._algorithm = self.algorithm_of(**{name: getattr(self, name) for name in names})
         unit = self._algorithm.unit

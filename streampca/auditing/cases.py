@@ -144,7 +144,7 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[Named]:
         for subject in legal(kind, needs.WARMUP if bounds else 0):
             words, case = dict(subject.words), dict(subject.case)
             # Of the rows of a person, some are in the warm-up and some after it.
-            warmup = case.pop("warmup", needs.WARMUP if subject.made.unit is None else HERS - 2)
+            warmup = needs.WARMUP if subject.made.unit is None else HERS - 2
             if bounds:
                 words["bounds"] = "bounds"
                 case |= _bounded(subject, warmup)
@@ -209,8 +209,7 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
     case = subject.case
     rows, d = case["rows"], case["d"]
     start, middle = np.tile([[0.9], [-0.9]], (warmup // 2, d)), warmup + (rows - warmup) // 2
-    plain = {"feed": feed_stream, **{name: value for name, value in case.items() if name != "warmup"}}
-    before = Case(name="", make=subject.make, **plain)
+    before = Case(name="", make=subject.make, **case)
 
     def also_boxed(made: Any, d: int) -> needs.Pairs:
         found = needs.boxed(made, d)

@@ -286,8 +286,8 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
     adjacency, mu = subject.guarantee.adjacency, subject.guarantee.mu or 0.0
     gram = gram_move(d, adjacency)
     # Two persons may each spend a budget that includes full rows of cells; two rows have one such row between them.
-    both = getattr(subject, "unit", None) is not None and adjacency == "replace"
-    cells = float(getattr(subject, "counts_cells", False)) * (2.0 if both else 1.0)
+    replaced = getattr(subject, "unit", None) is not None and adjacency == "replace"
+    cells = float(getattr(subject, "counts_cells", False)) * (2.0 if replaced else 1.0)
     # Standard deviations by kind, for each block of rows: a kind that recurs begins another block.
     phases: list[dict[str, float]] = [{}]
     for note in notes:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.auditing.claims import recomputed
-from streampca.auditing.decisions import Decisions
 from streampca.auditing.laws import Groups, Law, Loss, law_of, mu_of, shift
 from streampca.auditing.leak import digits_differ, leak, low_digits
 from streampca.auditing.runs import Case, Pair, fresh_tape, pairs, run
@@ -46,8 +45,6 @@ _ROUNDING = 1.0 + 1e-10
 MISS = 1e-4
 #: Share of the claim below which a case needs a reason why its neighbors spend less.
 _NEARLY = 0.95
-#: Runs with fresh keys whose decisions are watched, and further runs for decisions that had one outcome.
-_WATCHED, _PATIENCE = 8, 64
 #: Fewest runs with fresh keys, and fewest numbers of one time of a group for correlations of two times.
 _FEWEST, _PRODUCTS = 24, 64
 #: Largest factor by which runs are multiplied, and the factor of one step.
@@ -136,32 +133,12 @@ class _Part:
 def audit_case(
     case: Case, *, numbers: int, error: float, every: bool, seed: int | None, stop: bool = False
 ) -> list[Audit]:
-    """Audit one case: claim, leak, loss, noise, and the decisions that had one outcome in all of its runs.
+    """Audit one case: claim, leak, loss and noise.
 
     A true claim is refuted with probability ``error``. ``numbers`` of each group of noise are collected.
     ``every`` tries all neighbors in all ways, and ``stop`` returns as soon as something is refuted.
     """
-    with Decisions().watching() as decisions:
-        subject = case.make()
-        rows = _checked(case, subject, numbers, error, every, seed, stop)
-        if any(row.verdict == "refuted" for row in rows):
-            return rows
-        # Where noise decides, the rarer outcome may need more runs with fresh keys than the audit of the noise did.
-        runs = 0
-        while left := decisions.one_sided():
-            if runs == _PATIENCE:
-                witness = f"one outcome only: {'; '.join(left)}"
-                return [*rows, Audit(case.name, "decisions", "cannot see", witness=witness)]
-            tape = fresh_tape(seed, case.name, "decisions", runs)
-            run(case, subject, case.both_rows(subject)[runs % 2], case.feeds[0], tape, look=False)
-            runs += 1
-    return rows
-
-
-def _checked(
-    case: Case, subject: Any, numbers: int, error: float, every: bool, seed: int | None, stop: bool
-) -> list[Audit]:
-    """Check claim, leak, loss and noise; see `audit_case`."""
+    subject = case.make()
     claim = case.guarantee(subject) if case.guarantee else subject.guarantee
     measure, value = ("epsilon", claim.epsilon) if claim.mu is None else ("mu", claim.mu)
     parts, rows = dict[str, _Part](), dict[str, Audit]()
@@ -246,7 +223,7 @@ def _collect(
     rows, wanted, count, most = case.both_rows(subject), _FEWEST, 0, 0
     while count < wanted:
         tape = fresh_tape(seed, case.name, "noise", count)
-        done = run(case, subject, rows[count % 2], case.feeds[0], tape, look=False, most=_WATCHED)
+        done = run(case, subject, rows[count % 2], case.feeds[0], tape, look=False)
         for kind, notes in done.notes(case.unseen).items():
             for group, noise in parts[kind].law.standard(notes).items() if kind in parts else ():
                 if noise.size:

@@ -36,7 +36,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
-    "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3)},
+    "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3), "batch_size": (2, "auto")},
     "PrivateSketch": {"clip": (None, 0.3)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
     "DoublingFPL": {"horizon": (12,)},
@@ -63,28 +63,28 @@ def _unit(row: FloatArray) -> FloatArray:
     return np.asarray(row / np.linalg.norm(row) * (1.0 - 1e-9))
 
 
-def _played(stream: Stream, component: int = 0) -> FloatArray:
-    """Return a direction of the current subspace: before there is any the first axis, or one orthogonal to it."""
-    basis = getattr(stream.engine.processor, "basis", None) if stream.t else None
-    if component and (basis is None or basis.shape[1] <= component):
-        return _aside(stream, (0.0, 1.0))
-    if stream.t == 0:
-        return np.asarray(np.eye(stream.engine.now.admission.n_features or 1)[0])
-    return _unit((stream.engine.subspace().basis if basis is None else basis)[:, component])
-
-
-def _aside(stream: Stream, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
-    """Combine the leading direction of the current subspace with one orthogonal to it."""
-    first = _played(stream)
-    axis = np.eye(first.size)[int(np.argmin(np.abs(first)))]
-    return _unit(weights[0] * first + weights[1] * _unit(axis - (axis @ first) * first))
+def _basis(stream: Stream) -> FloatArray:
+    """Return the current basis, that of gradients if there is one: before the first row, the first axes."""
+    basis: FloatArray | None = getattr(stream.engine.processor, "basis", None) if stream.t else None
+    return stream.engine.subspace().basis if basis is None else basis
 
 
 def _off(stream: Stream) -> FloatArray:
     """Return a direction orthogonal to the current subspace, or its last one if there is none."""
-    basis = stream.engine.subspace().basis
+    basis = _basis(stream)
     left = np.eye(len(basis)) - basis @ basis.T
     return _unit(left[:, int(np.argmax(np.diag(left)))] if basis.shape[1] < len(basis) else basis[:, -1])
+
+
+def _played(stream: Stream, component: int = 0) -> FloatArray:
+    """Return a direction of the current subspace, or one orthogonal to it if it has fewer."""
+    basis = _basis(stream)
+    return _unit(basis[:, component]) if component < basis.shape[1] else _off(stream)
+
+
+def _aside(stream: Stream, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
+    """Combine the leading direction of the current subspace with one orthogonal to all of it."""
+    return _unit(weights[0] * _played(stream) + weights[1] * _off(stream))
 
 
 def changes(subject: Any, d: int) -> Pairs:
@@ -107,7 +107,6 @@ def changes(subject: Any, d: int) -> Pairs:
             found |= {
                 "two sides of the current basis": (aside(weights=(1.0, -1.0)), _aside),
                 "none against aside of the current basis": (nothing, _aside),
-                "in and off the current basis": (aside(weights=(0.0, 1.0)), _played),
                 "two current directions": (partial(_played, component=1), _played),
                 "off and in the current subspace": (_off, _played),
                 "two sides, clipped": (aside(weights=(clip, -side)), aside(weights=(clip, side))),
@@ -273,8 +272,8 @@ Pair = tuple[dict[str, Any], dict[str, Any]]
 def needs(kind: type, options: Mapping[str, Any], warmup: int = 0) -> Pair:
     """Return numbers beside ``options``, and attributes of `Case`, after ``warmup`` rows that find private bounds."""
     rows = 12 + warmup
-    numbers: dict[str, Any] = {"n_components": 1, **BUDGET}
-    case: dict[str, Any] = {"d": 6, "rows": rows, "changes": changes}
+    numbers: dict[str, Any] = {"n_components": options.get("n_components", 1), **BUDGET}
+    case: dict[str, Any] = {"d": 6, "rows": rows, "changes": changes, "feed": feed_stream}
     if issubclass(kind, Mechanism):
         case |= {"rows": 4 if options.get("unit") is None else 2 * HERS, "feed": feed_mechanism, "feeds": ("once",)}
     special = _SPECIAL.get(kind.__name__, ({}, {}))
@@ -300,6 +299,13 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
     elif options["publish_regret"] and options["unit"] is not None and options["adjacency"] == "replace":
         slack = REWARDS
     return {"n_components": 2}, {"d": 8, "changes": centered if options["center"] else changes, "slack": slack}
+
+
+def _oja(options: Mapping[str, Any], rows: int) -> Pair:
+    if options["batch_size"] == "auto" and options["horizon"] is None:
+        rows += 256 - 12  # rows of its first step
+    slack = "" if options["unit"] is None else OBLIQUE
+    return {}, {"rows": rows, "positions": (0, -8, -3, -1), "slack": slack}
 
 
 def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
@@ -362,10 +368,7 @@ _SPECIAL: dict[str, Pair | Callable[[Mapping[str, Any], int], Pair]] = {
         {"window": 4 * options["release_every"]},
         {"rows": rows + 12 * (options["release_every"] - 1), "changes": centered if options["center"] else changes},
     ),
-    "PrivateOja": lambda options, rows: (
-        {"batch_size": 2},
-        {"positions": (0, -8, -3, -1)} | ({} if options.get("unit") is None else {"slack": OBLIQUE}),
-    ),
+    "PrivateOja": _oja,
     "PrivateSketch": lambda options, rows: (
         {"sketch_size": 2}, {"d": 12, "changes": in_sketch, "slack": ENDLESS if options["horizon"] is None else ""},
     ),

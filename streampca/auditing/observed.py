@@ -21,6 +21,7 @@ from inspect import getattr_static, signature
 from pathlib import Path
 from threading import get_ident
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -223,44 +224,34 @@ _PACKAGES = {"site-packages", "dist-packages"}
 _FRESH, _TIMED = re.compile(r"run=[0-9a-f]{32}\b|path=\S+"), re.compile(r"\d[\d.]*")
 
 
-class _Ear(logging.Handler):
-    """Collects records of streampca, the root logger and code that is not installed; not those of the curator."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        # Texts in order; those of other threads, whose order depends on time, as a set and without their numbers.
-        self.texts, self.beside, self.thread = list[str](), set[str](), get_ident()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        own = record.name == "root" or record.name.partition(".")[0] == "streampca"
-        is_installed = not own and not _PACKAGES.isdisjoint(Path(record.pathname).parts)
-        if is_installed or f"{record.name}.".startswith(f"{CURATOR}."):
-            return
-        text = f"{record.name} logged {_FRESH.sub('...', record.getMessage())}"
-        if record.thread == self.thread:
-            self.texts.append(text)
-        else:
-            self.beside.add(_TIMED.sub("...", text))
-
-
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """Collect the messages of the ``with`` block: warnings, records of any level, and both standard streams."""
-    texts, ear, root = list[str](), _Ear(), logging.getLogger()
-    loggers = [root, *(one for one in root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
-    before = [(one, one.level, one.propagate, one.disabled) for one in loggers]
-    disabled, streams = root.manager.disable, {"stdout": io.StringIO(), "stderr": io.StringIO()}
+    """Collect the messages of the ``with`` block: warnings, both standard streams, and records of any level.
+
+    Records are those of streampca, the root logger and code that is not installed; not those of the curator.
+    """
+    # Texts in order; those of other threads, whose order depends on time, as a set and without their numbers.
+    texts, beside, thread = list[str](), set[str](), get_ident()
+    streams = {"stdout": io.StringIO(), "stderr": io.StringIO()}
     caught: list[warnings.WarningMessage] = []
+    is_enabled, handle = logging.Logger.isEnabledFor, logging.Logger.handle
+
+    def heard(logger: logging.Logger, record: logging.LogRecord) -> None:
+        own = record.name == "root" or record.name.partition(".")[0] == "streampca"
+        is_installed = not own and not _PACKAGES.isdisjoint(Path(record.pathname).parts)
+        if not is_installed and not f"{record.name}.".startswith(f"{CURATOR}."):
+            text = f"{record.name} logged {_FRESH.sub('...', record.getMessage())}"
+            if record.thread == thread:
+                texts.append(text)
+            else:
+                beside.add(_TIMED.sub("...", text))
+        if is_enabled(logger, record.levelno):
+            handle(logger, record)
+
     try:
-        logging.disable(logging.NOTSET)
-        for one, level, *_ in before:
-            if one is root or one.name.partition(".")[0] == "streampca":
-                one.setLevel(1)
-                one.propagate, one.disabled = True, False
-            elif level == logging.NOTSET and "." not in one.name:
-                one.setLevel(logging.WARNING)  # the level of the root was theirs
-        root.addHandler(ear)
         with (
+            mock.patch.multiple(logging.Logger, isEnabledFor=lambda *_: True, handle=heard),
+            mock.patch.object(logging, "lastResort", logging.NullHandler()),  # else the curator's records go to stderr
             contextlib.redirect_stdout(streams["stdout"]),
             contextlib.redirect_stderr(streams["stderr"]),
             warnings.catch_warnings(record=True) as caught,
@@ -268,11 +259,6 @@ def listening() -> Iterator[list[str]]:
             warnings.simplefilter("always")
             yield texts
     finally:
-        root.removeHandler(ear)
-        logging.disable(disabled)
-        for one, level, propagate, off in before:
-            one.setLevel(level)
-            one.propagate, one.disabled = propagate, off
-        texts += [*ear.texts, *sorted(ear.beside)]
+        texts += sorted(beside)
         texts += [f"warned {one.category.__name__}: {one.message}" for one in caught]
         texts += [f"{name}: {stream.getvalue()}" for name, stream in streams.items() if stream.getvalue()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,6 @@ from zlib import crc32
 import numpy as np
 
 import streampca as sp
-from streampca.auditing.decisions import watched
 from streampca.auditing.laws import Law
 from streampca.auditing.observed import listening, surfaces
 from streampca.errors import StreamPCAError
@@ -110,15 +108,12 @@ def fresh_tape(seed: int | None, *label: object) -> Tape:
     return Tape(seed=None if seed is None else blake2b(repr((seed, *label)).encode(), digest_size=32).digest())
 
 
-def run(
-    case: Case, subject: Any, rows: Iterable[Row], how: str, tape: Tape, *, look: bool = True, most: float = math.inf
-) -> Run:
-    """Run a case on a tape; record what can be seen if ``look``, and decisions in the first ``most`` such runs."""
-    values, problem, rows = list[Any](), "", list(rows)
-    chosen = tuple(i for i, row in enumerate(rows) if callable(row))  # pushed singly, which is public
-    with tape.recording(), listening() as messages, watched(how, chosen, look, most=most):
+def run(case: Case, subject: Any, rows: Iterable[Row], how: str, tape: Tape, *, look: bool = True) -> Run:
+    """Run a case on a tape; record what can be seen if ``look``."""
+    values, problem = list[Any](), ""
+    with tape.recording(), listening() as messages:
         try:
-            values = list(case.feed(subject, rows, how))
+            values = list(case.feed(subject, list(rows), how))
         except Exception as error:
             # An error of the second of two neighbors can be seen, too.
             if tape.forced is None:

@@ -12,7 +12,7 @@ from streampca.auditing.black_box import audit_outside
 from streampca.auditing.cases import generated
 from streampca.auditing.instrument import Audit, Report, audit_case
 from streampca.auditing.needs import needs_of
-from streampca.auditing.runs import Case, feed_stream
+from streampca.auditing.runs import Case
 from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
@@ -130,7 +130,7 @@ def _case(subject: Algorithm | Mechanism, rows: FloatArray | int | None, canarie
     plain = None if rows is None or isinstance(rows, int) else np.asarray(rows, dtype=np.float64)
     if plain is not None and plain.ndim != 2:
         raise BadParameterError("rows", plain, "an (n, d) array or a number of rows")
-    case = {"feed": feed_stream, **needs_of(subject)}
+    case = needs_of(subject)
     count, d = rows if isinstance(rows, int) else case["rows"], max(subject.n_components or 1, case["d"])
     own: dict[str, Any] = {"name": type(subject).__name__}
     if plain is not None:
@@ -144,7 +144,7 @@ def _case(subject: Algorithm | Mechanism, rows: FloatArray | int | None, canarie
     if isinstance(subject, Algorithm) and (horizon := subject.parameters().get("horizon")) is not None:
         count = min(count, horizon) if rows is None else count
         subject = replace(subject, horizon=count)  # type: ignore[type-var]
-    kept = set(case) - {"warmup"}
+    kept = set(case)
     if plain is not None or (d, count) != (case["d"], case["rows"]):  # arrays of the case have other rows
         kept &= {"feed", "feeds", "changes", "slack", "cost"}
     return Case(**{name: case[name] for name in kept} | own | {"make": lambda: subject, "d": d, "rows": count})

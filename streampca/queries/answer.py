@@ -93,10 +93,13 @@ class GramNoise:
         return self.std * (math.sqrt(2.0 * s) + math.sqrt(2.0 * (supports + math.log(2.0 / (1.0 - level)))))
 
 
-def two_sided(level: float) -> float:
-    """Return the z for which a standard normal is in [-z, z] with probability ``level``."""
-    check_share("level", level)
-    return float(ndtri(0.5 + 0.5 * level))
+def around(value: Any, std: Any, level: float) -> tuple[Any, Any]:
+    """Return the ends of intervals that cover numbers with normal errors of these deviations, each with ``level``."""
+    check_share("level", level)  # a bad level is an error for every answer, so it is checked before the noise
+    if std is None:
+        raise NoReleaseError(UNKNOWN)
+    half = float(ndtri(0.5 + 0.5 * level)) * std
+    return value - half, value + half
 
 
 @dataclass(frozen=True)
@@ -111,12 +114,7 @@ class Answer:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return an interval that covers the noise-free answer with probability ``level`` (pointwise)."""
-        # A bad level is an error for every answer, so it is checked before the noise.
-        z = two_sided(level)
-        if self.std is None:
-            raise NoReleaseError(UNKNOWN)
-        half = z * self.std
-        return self.value - half, self.value + half
+        return around(self.value, self.std, level)
 
     def __float__(self) -> float:
         return self.value

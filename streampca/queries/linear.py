@@ -8,21 +8,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
-from streampca.errors import BadParameterError, NoReleaseError, UsageError
+from streampca.errors import BadParameterError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.queries.answer import (
-    UNKNOWN,
     Answer,
     Components,
     Features,
     GramNoise,
     Vector,
+    around,
     feature_indices,
     feature_vector,
-    two_sided,
 )
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
@@ -103,10 +102,7 @@ class Regression:
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
         """Return interval ends for each coefficient, with probability ``level`` each (pointwise, first order)."""
-        half = two_sided(level)
-        if self.std is None:
-            raise NoReleaseError(UNKNOWN)
-        return self.coefficients - half * self.std, self.coefficients + half * self.std
+        return around(self.coefficients, self.std, level)
 
 
 def regression(

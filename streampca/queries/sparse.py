@@ -15,18 +15,18 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.queries.answer import Components, GramNoise
 from streampca.release.release import Release
 
-#: Sparse: steps of the power method, starts that are polished by swaps, features tried on each side of a swap.
-_ITERATIONS, _POLISHED, _TRIED = 200, 8, 24
+#: Steps of the power method, starts that are polished by swaps, features tried on each side of a swap.
+_ITERATIONS, _POLISHED, _TRIED = 200, 16, 24
 
 
 def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Components:
     """Return directions of most variance with few non-zero weights.
 
     Maximizes ``x^T G x`` over unit x with at most ``n_nonzero`` non-zero entries, G the released Gram matrix, by the
-    truncated power method (Yuan and Zhang 2013) from every coordinate, the thresholded eigenvector and a greedy path,
-    each polished by swaps of one feature at a time. Later components do the same on the matrix deflated by those before
-    (projection deflation, Mackey 2008), so their values are net of them. The error bar is uniform over all supports of
-    that size (`Components.bound`): far smaller than for dense directions.
+    truncated power method (Yuan and Zhang 2013) from every coordinate, polished by swaps of one feature at a time.
+    Later components do the same on the matrix deflated by those before (projection deflation, Mackey 2008), so their
+    values are net of them. The error bar is uniform over all supports of that size (`Components.bound`): far smaller
+    than for dense directions.
     """
     d = release.n_features
     check_count("n_nonzero", n_nonzero, most=d)
@@ -53,11 +53,8 @@ def best_sparse(gram: FloatArray, size: int) -> FloatArray:
     d = gram.shape[0]
     if size == d:
         return top_eigh(gram, 1)[1][:, 0]
-    # Starts by coordinate find spread supports; the eigenvector and the diagonal find concentrated ones.
-    weights = np.abs(top_eigh(gram, 1)[1][:, 0]), np.diag(gram)
-    starts = [*_sparse_power(gram, size), *(_largest(one, size) for one in weights), _greedy(gram, size)]
     # Ties are broken by the support itself: the result is a function of the matrix.
-    ranked = sorted({tuple(s) for s in starts}, key=lambda s: (-_value(gram, s), s))
+    ranked = sorted({tuple(s) for s in _sparse_power(gram, size)}, key=lambda s: (-_value(gram, s), s))
     best = max((_swap(gram, s) for s in ranked[:_POLISHED]), key=lambda s: _value(gram, s))
     x = np.zeros(d)
     x[list(best)] = top_eigh(gram[np.ix_(best, best)], 1)[1][:, 0]
@@ -82,21 +79,6 @@ def _sparse_power(gram: FloatArray, size: int) -> list[IntArray]:
             break
         kept = now
     return list(kept.T)
-
-
-def _greedy(gram: FloatArray, size: int) -> IntArray:
-    """Add the feature that correlates best with the direction so far, one at a time."""
-    support = [int(np.argmax(np.diag(gram)))]
-    while len(support) < size:
-        _, x = top_eigh(gram[np.ix_(support, support)], 1)
-        # First-order gain of a feature j beside x: the larger root of a 2 x 2 problem.
-        cross = gram[:, support] @ x[:, 0]
-        value = float(x[:, 0] @ gram[np.ix_(support, support)] @ x[:, 0])
-        half = 0.5 * (np.diag(gram) - value)
-        gain = half + np.sqrt(half**2 + cross**2)
-        gain[support] = -np.inf
-        support.append(int(np.argmax(gain)))
-    return np.sort(np.array(support, dtype=np.int64))
 
 
 def _swap(gram: FloatArray, start: tuple[int, ...]) -> tuple[int, ...]:
@@ -124,7 +106,3 @@ def _swap(gram: FloatArray, start: tuple[int, ...]) -> tuple[int, ...]:
 
 def _value(gram: FloatArray, support: tuple[int, ...]) -> float:
     return float(np.linalg.eigvalsh(gram[np.ix_(support, support)])[-1])
-
-
-def _largest(weights: FloatArray, size: int) -> IntArray:
-    return np.sort(np.argsort(-weights, kind="stable")[:size]).astype(np.int64)

@@ -13,8 +13,9 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
+from decisions import audit_watched
+
 from streampca.auditing.cases import generated, public
-from streampca.auditing.instrument import audit_case
 from streampca.auditing.suite import NUMBERS
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +92,7 @@ def main(base="HEAD~1"):
         # are tried then, with all neighbors. What is refuted is refuted.
         for more in range(8):
             seed, error = int(commit[:8], 16) + more, 1e-3 / (8 * len(cases))
-            rows = audit_case(case, numbers=NUMBERS["quick"], error=error, every=more > 0, seed=seed)
+            rows = audit_watched(case, numbers=NUMBERS["quick"], error=error, every=more > 0, seed=seed)
             if all(row.holds for row in rows) or any(row.verdict == "refuted" for row in rows):
                 break
         failed += sum(not row.holds for row in rows)

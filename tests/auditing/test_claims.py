@@ -79,7 +79,7 @@ WRONG = {
     ("mean not counted in the budget", "AdaptiveLaplaceCovariance-centered-replace"): "together",
     ("mean of zero-out under replace", "AdaptiveCovariance-centered-replace"): "together",
     ("the count forgotten in the sensitivity", "AdaptiveLaplaceCovariance-centered"): "together",
-    ("sensitivity halved", "PrivateOja-two"): "a step",
+    ("sensitivity halved", "PrivateOja-n_components_2-replace"): "a step",
     ("sum of rows not charged", "PrivateSketch-centered"): "running sketches",
     ("sum of rows not charged", "PrivateSketch-centered-replace"): "running sketches",
     ("sketches of zero-out under replace", "PrivateSketch-replace"): "running sketches",

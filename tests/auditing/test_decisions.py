@@ -3,35 +3,25 @@
 from dataclasses import replace
 from types import FunctionType
 
+import decisions
 import numpy as np
 import pytest
+from decisions import DECISIONS, ONE_SIDED, Decisions, audit_watched
 from planted.edge_bugs import CASES  # those at the edges of decisions too
 
 import streampca as sp
 from streampca import _native
-from streampca.auditing import decisions, instrument
-from streampca.auditing.decisions import DECISIONS, ONE_SIDED, Decisions, watched
+from streampca.auditing.suite import NUMBERS
 from streampca.rows import bounds
 from streampca.rows.admission import Admission
 
 ROWS = np.random.default_rng(0).normal(size=(12, 3))
 
 
-def decisions_of(case, monkeypatch):
-    kept = []
-
-    class Kept(Decisions):
-        def __init__(self):
-            super().__init__()
-            kept.append(self)
-
-        @property
-        def both(self):
-            return {DECISIONS[i] for i in self.varied if self.sides[i] == 3}
-
-    monkeypatch.setattr(instrument, "Decisions", Kept)
-    rows = sp.audit(case, mode="quick", seed=1).rows
-    return kept[0], rows
+def decisions_of(case):
+    seen = Decisions()
+    rows = audit_watched(case, numbers=NUMBERS["quick"], error=1e-3, every=False, seed=1, decisions=seen)
+    return seen, rows
 
 
 def releases(algorithm):
@@ -44,7 +34,7 @@ def releases(algorithm):
 def test_watched_code_does_the_same(name):
     algorithm = CASES[name].make()
     plain = releases(algorithm)
-    with Decisions().watching() as seen, watched("once"):
+    with Decisions().watching() as seen, seen.watched("once"):
         assert releases(algorithm) == plain
     assert releases(algorithm) == plain
     assert {DECISIONS[i].split()[0] for i in seen.sides} >= {"rows/admission.py", "privacy/outlet.py", "rows/bounds.py"}
@@ -52,12 +42,12 @@ def test_watched_code_does_the_same(name):
 
 def test_functions_have_their_own_code_again_after_any_exception():
     before = Admission.block.__code__
-    with Decisions().watching():
-        with watched("a run"):
+    with Decisions().watching() as seen:
+        with seen.watched("a run"):
             assert Admission.block.__code__ is not before
-        with watched("a run", most=1):
+        with seen.watched("a run", most=1):
             assert Admission.block.__code__ is before
-    with pytest.raises(ZeroDivisionError), Decisions().watching(), watched("another"):
+    with pytest.raises(ZeroDivisionError), Decisions().watching() as seen, seen.watched("another"):
         raise ZeroDivisionError
     assert Admission.block.__code__ is before
     assert decisions._WATCHING == [None]
@@ -71,8 +61,8 @@ def test_nearly_all_functions_are_watched():
         assert {one.__qualname__ for one in own if one.__module__ == kind.__module__} <= names
 
 
-def test_private_bounds_are_found_and_not_found(monkeypatch):
-    seen, rows = decisions_of(CASES["PrivateFPL-private-bounds"], monkeypatch)
+def test_private_bounds_are_found_and_not_found():
+    seen, rows = decisions_of(CASES["PrivateFPL-private-bounds"])
     assert "rows/bounds.py _occupied: noisy > -float(ndtri(_FALSE / (BINS * columns))) * std" in seen.both
     assert all(row.holds for row in rows)
 
@@ -80,7 +70,7 @@ def test_private_bounds_are_found_and_not_found(monkeypatch):
 def test_bounds_that_are_never_found_are_not_seen(monkeypatch):
     monkeypatch.setattr(bounds, "_FALSE", 1e-9)  # at 0.01, noise finds a bin in some of a hundred runs
     case = replace(CASES["PrivateFPL-private-bounds"], d=2, busy=np.zeros((32, 2)))
-    seen, rows = decisions_of(case, monkeypatch)
+    seen, rows = decisions_of(case)
     assert [row.verdict for row in rows if row.part == "decisions"] == ["cannot see"]
     assert "rows/bounds.py _occupied: noisy > -float(ndtri" in rows[-1].witness
     assert not any(name.startswith("rows/bounds.py _occupied:") for name in seen.both)
@@ -88,7 +78,7 @@ def test_bounds_that_are_never_found_are_not_seen(monkeypatch):
 
 def test_every_reason_is_needed(monkeypatch):
     monkeypatch.setattr(decisions, "ONE_SIDED", {})
-    rows = sp.audit(CASES["PrivateFPL-centered-replace"], mode="quick", seed=1).rows
+    _, rows = decisions_of(CASES["PrivateFPL-centered-replace"])
     assert [row.verdict for row in rows] == ["holds", "holds", "cannot see"]
     assert "rows/admission.py Admission._usable: bad.any()" in rows[-1].witness
 
@@ -103,19 +93,19 @@ def test_a_decision_depends_on_rows_if_its_operands_do(monkeypatch):
     monkeypatch.setattr(decisions, "_put_code", lambda **given: None)
     with Decisions().watching() as seen:
         for run, row in enumerate((1.0, 2.0)):
-            with watched("equal"):
+            with seen.watched("equal"):
                 for number, value in enumerate((row, run < 5, np.array([row]))):
                     assert decisions._operand(number, value) is value
                 decisions._decided(0, outcome=True)
                 decisions._decided(2, np.array([True, run == 1]))
         assert seen.varied == {0, 2}
         assert (seen.sides[0], seen.sides[2]) == (2, 3)
-        with watched("others"):
+        with seen.watched("others"):
             decisions._operand(1, value=False)
         assert 1 not in seen.varied
         # Not every run reaches a decision: the first one did not reach the last.
         for row in (3.0, 4.0):
-            with watched("equal"):
+            with seen.watched("equal"):
                 decisions._operand(3, row)
         assert 3 in seen.varied
 
@@ -124,7 +114,7 @@ def test_a_decision_depends_on_rows_if_its_operands_do(monkeypatch):
 def test_both_sides_that_a_case_lacks_occur_in_others(monkeypatch):
     both = set()
     for case in CASES.values():
-        both |= decisions_of(case, monkeypatch)[0].both
+        both |= decisions_of(case)[0].both
     monkeypatch.setattr(_native, "compiled", None)  # some decisions are those of the numpy kernels
-    both |= decisions_of(CASES["PrivateFPL"], monkeypatch)[0].both
+    both |= decisions_of(CASES["PrivateFPL"])[0].both
     assert [name for name, reason in ONE_SIDED.items() if reason == decisions._ELSEWHERE and name not in both] == []

@@ -162,8 +162,9 @@ def test_what_is_said_during_a_push_is_heard(how, monkeypatch):
     assert "said" in refuted()
 
 
-def test_the_logger_of_the_curator_may_say_anything_and_loggers_are_restored():
+def test_the_logger_of_the_curator_may_say_anything_and_loggers_are_restored(monkeypatch):
     root, own = logging.getLogger(), logging.getLogger("streampca.store")
+    monkeypatch.setattr(root, "handlers", [])  # as in a program that configures no logging
     before = root.level, own.level, list(root.handlers), logging.root.manager.disable
     with observed.listening() as texts:
         logging.getLogger("streampca.curator").warning("regret 3.1")

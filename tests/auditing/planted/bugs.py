@@ -377,14 +377,14 @@ bug("private-bounds voters let in again", "PrivateFPL-person-bounds",
     after(Budgets, "voted", lambda made, self, people, *_: (made[0], people)))
 bug("each row of a person votes", "PrivateFPL-person-bounds",
     after(Budgets, "voted", lambda made, self, people, bins, names: (bins, made[1])))
-bug("rows to an input taken for inputs of a person", "PrivateFPL-person-every-4",
+bug("rows to an input taken for inputs of a person", "PrivateFPL-person-every_4",
     put(Processor, "inputs_of", lambda self, count: [self.t + i + 1 for i in range(count)]))
 
 # windows, Oja, DP-PCA
 bug("parity of a row in details", "SlidingWindowPCA-ring", after(RingProcessor, "close", _told_parity))
 bug("checkpoints deleted by exact matrices", "SlidingWindowPCA-one-feature",
     put(METHODS, "histogram", _ExactDeletion))
-bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
+bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-n_components_2-replace",
     times(private_oja, "gradient_sensitivity", 0.5))
 bug("gradients not clipped", "PrivateOja-clipped", (
     private_oja, "clipped_gradients", lambda honest: lambda rows, basis, bound: honest(rows, basis, 1.0)))
@@ -403,7 +403,8 @@ bug("no noise in the votes", "DPPCA", no_noise("norm"))
 bug("none inside", "DPPCA", no_noise("inside"))
 bug("none across", "DPPCA", no_noise("across"))
 bug("no Laplace noise and across exact", "DPPCA", no_noise("norm across"))
-bug("sensitivity of one component for two", "DPPCA-two", const(Plan, "inside_std", lambda self: 0.7 / self.budget.mu))
+bug("sensitivity of one component for two", "DPPCA-n_components_2",
+    const(Plan, "inside_std", lambda self: 0.7 / self.budget.mu))
 
 # mechanisms
 bug("c halved", "MatrixLaplaceCovariance MatrixLaplaceCovariance-replace", times(MatrixLaplaceCovariance, "scale", 0.5))

@@ -3,27 +3,29 @@
 While a case runs, every comparison and every condition in the code where exact and released values flow records its
 operands and its outcome: its functions have other code, compiled from their source with the records added. A decision
 depends on rows if its operands differ between runs of equal public circumstances, whether or not its outcome differs.
-If it had one outcome in all runs of a case, its other side was not audited: the case *cannot see* it.
+If it had one outcome in all runs of a case, its other side was not audited: the case *cannot see* it, and needs other
+rows. So this watches the cases of the wheel, which `streampca audit` then runs without it.
 """
 
-from __future__ import annotations
-
 import ast
-import contextlib
 import gc
 import importlib
 import math
 import pkgutil
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from unittest import mock
 
 import numpy as np
+
+import streampca
+from streampca.auditing import instrument, runs
+from streampca.auditing.instrument import Audit
 
 #: Packages and modules in which exact values, and values released from them, decide.
 WATCHED = (
@@ -36,6 +38,8 @@ _OF_TYPES = ("callable", "hasattr", "is_frame", "isinstance", "len", "type")
 _MODULES = ("np", "math", "scipy", "special", "stats")
 #: Longer arrays are not compared.
 _MOST = 1 << 15
+#: Further runs with fresh keys for decisions that had one outcome.
+_PATIENCE = 64
 
 
 _ELSEWHERE = "both outcomes occur in other cases: of bad rows, long rows, more rows, or votes for fixed bins"
@@ -119,11 +123,11 @@ _REASONS = {
         rows/people.py Budgets._charged: self._square - used < _NOTHING_LEFT * self._square
         rows/people.py Budgets._charged: count + 1 >= self._unit.max_rows
         rows/people.py commonly_weighted: norm > most
-        rows/people.py commonly_weighted: _norm_of_sum(part) <= most
+        rows/people.py commonly_weighted: _norm_of_sum(part, further) <= most
         rows/people.py _fitting: root * root >= _LEAST_WEIGHT
         rows/people.py _fitting: root > 0.0
         rows/people.py _fitting: fits(counts)
-        rows/people.py _norm_of_sum: len(rows) < rows.shape[1]
+        rows/people.py _norm_of_sum: len(vectors) < d
         processors/base.py Algorithm.products: inputs == n
     """,
     "the other outcome refuses rows of another shape, or a block of the curator": """
@@ -142,10 +146,10 @@ class _Recording(ast.NodeTransformer):
     """Adds records to comparisons and conditions."""
 
     file: str
-    names: list[str] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
+    names: list = field(default_factory=list)
+    found: list = field(default_factory=list)
 
-    def _visit_scope(self, node: Any) -> Any:
+    def _visit_scope(self, node):
         self.names.append(node.name)
         self.generic_visit(node)
         self.names.pop()
@@ -153,14 +157,14 @@ class _Recording(ast.NodeTransformer):
 
     visit_FunctionDef = visit_ClassDef = _visit_scope  # noqa: N815  # names of ast
 
-    def _decision(self, node: ast.expr) -> ast.expr:
+    def _decision(self, node):
         number = len(DECISIONS) + len(self.found)
         self.found.append(f"{self.file} {'.'.join(self.names)}: {ast.unparse(node)}")
         return _call("_decided_", number, _Operands(number).visit(node), node)
 
     visit_Compare = _decision  # noqa: N815
 
-    def _condition(self, node: ast.expr) -> ast.expr:
+    def _condition(self, node):
         """Record a condition, or each part of one."""
         if isinstance(node, ast.BoolOp):
             node.values = [self._condition(value) for value in node.values]
@@ -170,7 +174,7 @@ class _Recording(ast.NodeTransformer):
             return self._decision(node)
         return node
 
-    def _visit_test(self, node: Any) -> Any:
+    def _visit_test(self, node):
         # The test is removed while the rest is visited, so that its comparisons are recorded once.
         test, node.test = node.test, ast.Constant(True)
         self.generic_visit(node)
@@ -186,18 +190,18 @@ class _Operands(ast.NodeTransformer):
 
     number: int
 
-    def _visit_value(self, node: Any) -> Any:
+    def _visit_value(self, node):
         return _call("_operand_", self.number, node, node) if isinstance(node.ctx, ast.Load) else node
 
     visit_Name = visit_Attribute = _visit_value  # noqa: N815
 
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+    def visit_Compare(self, node):
         # A comparison with None, or with a type, does not depend on a value.
         if not all(isinstance(one, (ast.Is, ast.IsNot)) for one in node.ops):
             self.generic_visit(node)
         return node
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
+    def visit_Call(self, node):
         # Operands are the arguments, the object of a method and the result; not the name of a function.
         if not (isinstance(node.func, ast.Name) and node.func.id in _OF_TYPES):
             node.args = [self.visit(one) for one in node.args]
@@ -208,28 +212,28 @@ class _Operands(ast.NodeTransformer):
                 func.value = self.visit(func.value)
         return _call("_operand_", self.number, node, node)
 
-    def _skip(self, node: Any) -> Any:
+    def _skip(self, node):
         return node  # variables of inner functions exist within them only
 
     visit_Lambda = visit_GeneratorExp = visit_ListComp = visit_SetComp = visit_DictComp = _skip  # noqa: N815
 
 
-def _call(name: str, number: int, value: ast.expr, at: ast.expr) -> ast.expr:
+def _call(name, number, value, at):
     return ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number), value], []), at)
 
 
 #: Conditions and comparisons by number: file below the package, function and text. Names do not depend on line numbers.
-DECISIONS: list[str] = []
+DECISIONS = []
 
 
 @cache
-def _recorded() -> tuple[tuple[FunctionType, CodeType, CodeType], ...]:
+def _recorded():
     """Return the functions of the watched code, each with its code and with the code that records."""
-    root, modules = Path(__file__).parents[1], list[str]()
+    root, modules = Path(streampca.__file__).parent, []
     for name in WATCHED:
         package = importlib.import_module(name)
         modules += [name, *(m.name for m in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{name}."))]
-    recording: dict[tuple[str, str, int], CodeType] = {}
+    recording = {}
     for name in modules:
         module = importlib.import_module(name)
         path = Path(str(module.__file__))
@@ -241,17 +245,13 @@ def _recorded() -> tuple[tuple[FunctionType, CodeType, CodeType], ...]:
             codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
             recording[code.co_filename, code.co_qualname, code.co_firstlineno] = code
         vars(module).update(_operand_=_operand, _decided_=_decided)
-    # A call of `gc.freeze` hides functions from `gc.get_objects`. Python 3.12 itself freezes some hundred objects.
-    is_frozen = gc.get_freeze_count() > 10_000
-    gc.unfreeze()
+    gc.unfreeze()  # `gc.get_objects` does not return frozen objects, as those of `conftest`
     found = []
     for function in [one for one in gc.get_objects() if type(one) is FunctionType]:
         code = function.__code__
         other = recording.get((code.co_filename, code.co_qualname, code.co_firstlineno))
         if other is not None and other.co_freevars == code.co_freevars:
             found.append((function, code, other))
-    if is_frozen:
-        gc.freeze()
     return tuple(found)
 
 
@@ -260,36 +260,82 @@ class Decisions:
     """The decisions of the runs of one case."""
 
     # Numbers of decisions whose operands depend on rows, and outcomes by number: 1 for no, 2 for yes, 3 for both.
-    varied: set[int] = field(default_factory=set)
-    sides: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    varied: set = field(default_factory=set)
+    sides: defaultdict = field(default_factory=lambda: defaultdict(int))
     # Operands and outcomes by decision: of the present run, and of the first run that reached it, by circumstances.
-    values: defaultdict[int, set[Hashable]] = field(default_factory=lambda: defaultdict(set))
-    firsts: dict[Hashable, dict[int, set[Hashable]]] = field(default_factory=dict)
-    runs: defaultdict[Hashable, int] = field(default_factory=lambda: defaultdict(int))
+    values: defaultdict = field(default_factory=lambda: defaultdict(set))
+    firsts: dict = field(default_factory=dict)
+    runs: defaultdict = field(default_factory=lambda: defaultdict(int))
+    most: float = 8  # runs with fresh keys that are recorded
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[Decisions]:
-        """Record the runs (`watched`) in the ``with`` block."""
-        before = _WATCHING[0]
-        _WATCHING[0] = self
+    @contextmanager
+    def watching(self):
+        """Record the runs of cases in the ``with`` block."""
+        original, _WATCHING[0] = runs.run, self
+
+        def run(case, subject, rows, how, tape, *, look=True):
+            rows = list(rows)
+            chosen = tuple(i for i, row in enumerate(rows) if callable(row))  # pushed singly, which is public
+            with self.watched(how, chosen, look, most=math.inf if look else self.most):
+                return original(case, subject, rows, how, tape, look=look)
+
         try:
-            yield self
+            with mock.patch.object(runs, "run", run), mock.patch.object(instrument, "run", run):
+                yield self
         finally:
-            _WATCHING[0] = before
+            _WATCHING[0] = None
             _put_code(recording=False)
 
-    def one_sided(self) -> list[str]:
+    @contextmanager
+    def watched(self, *circumstances, most=math.inf):
+        """Record a run of a case, if fewer than ``most`` runs were like it."""
+        self.values = values = defaultdict(set)
+        self.runs[circumstances] += 1
+        recorded = self.runs[circumstances] <= most
+        _put_code(recording=recorded)
+        try:
+            yield
+        finally:
+            if recorded:
+                # Runs of equal circumstances differ in rows and noise only. A decision that the first run did not reach
+                # is compared with the first that did.
+                known = self.firsts.setdefault(circumstances, {})
+                self.varied |= {i for i, found in values.items() if known.setdefault(i, found) != found}
+
+    def one_sided(self):
         """Return the decisions that depend on rows and had one outcome only, without a reason in `ONE_SIDED`."""
         found = (DECISIONS[i] for i in sorted(self.varied) if self.sides[i] in (1, 2))
         return [name for name in found if name not in ONE_SIDED]
 
+    @property
+    def both(self):
+        return {DECISIONS[i] for i in self.varied if self.sides[i] == 3}
+
+
+def audit_watched(case, *, seed, decisions=None, **given):
+    """Audit a case as `audit_case`; decisions that had one outcome in all of its runs are a row "cannot see"."""
+    decisions = decisions or Decisions()
+    with decisions.watching():
+        rows, subject = instrument.audit_case(case, seed=seed, **given), case.make()
+        if any(row.verdict == "refuted" for row in rows):
+            return rows
+        # Where noise decides, the rarer outcome may need more runs with fresh keys than the audit of the noise did.
+        decisions.most = math.inf
+        for count in range(_PATIENCE):
+            if not decisions.one_sided():
+                return rows
+            tape = runs.fresh_tape(seed, case.name, "decisions", count)
+            runs.run(case, subject, case.both_rows(subject)[count % 2], case.feeds[0], tape, look=False)
+    left = decisions.one_sided()
+    return [*rows, Audit(case.name, "decisions", "cannot see", witness="; ".join(left))] if left else rows
+
 
 # The code of functions is global, so what records it is, too.
-_WATCHING: list[Decisions | None] = [None]
+_WATCHING = [None]
 _RECORDING = [False]
 
 
-def _put_code(*, recording: bool) -> None:
+def _put_code(*, recording):
     """Install the code that records, or the functions' own."""
     if _RECORDING[0] != recording:
         for function, code, other in _recorded():
@@ -297,30 +343,8 @@ def _put_code(*, recording: bool) -> None:
         _RECORDING[0] = recording
 
 
-@contextlib.contextmanager
-def watched(*circumstances: Hashable, most: float = math.inf) -> Iterator[None]:
-    """Record a run of a case, if its decisions are watched and fewer than ``most`` runs were like it."""
-    watching = _WATCHING[0]
-    if watching is None:
-        yield
-        return
-    values: defaultdict[int, set[Hashable]] = defaultdict(set)
-    watching.values = values
-    watching.runs[circumstances] += 1
-    recorded = watching.runs[circumstances] <= most
-    _put_code(recording=recorded)
-    try:
-        yield
-    finally:
-        if recorded:
-            # Runs of equal circumstances differ in rows and noise only. A decision that the first run did not reach is
-            # compared with the first that did.
-            known = watching.firsts.setdefault(circumstances, {})
-            watching.varied |= {i for i, found in values.items() if known.setdefault(i, found) != found}
-
-
 # Called a million times in an audit: a decision is settled when its operands differed and both outcomes occurred.
-def _operand(number: int, value: Any) -> Any:
+def _operand(number, value):
     """Record a value that a decision reads, and return it."""
     watching = _WATCHING[0]
     if watching is not None and number not in watching.varied:
@@ -328,7 +352,7 @@ def _operand(number: int, value: Any) -> Any:
     return value
 
 
-def _decided(number: int, outcome: Any) -> Any:
+def _decided(number, outcome):
     """Record an outcome, and return it; an array may have both."""
     watching = _WATCHING[0]
     if watching is None or (number in watching.varied and watching.sides[number] == 3):
@@ -344,7 +368,7 @@ def _decided(number: int, outcome: Any) -> Any:
     return outcome
 
 
-def _print(value: Any) -> Hashable:
+def _print(value):
     """Return a hashable object that is equal for equal values."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
