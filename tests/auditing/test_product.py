@@ -104,6 +104,7 @@ def predicted():
 
 
 @pytest.mark.parametrize("kind", private(), ids=lambda kind: kind.__name__)
+@pytest.mark.ci
 def test_whatever_is_private_has_a_prediction(kind):
     assert (kind.__name__ in predicted()) != (kind.__name__ in sp.papers.__all__)
 

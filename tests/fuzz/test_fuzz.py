@@ -1,4 +1,4 @@
-"""Admission under fire: 0.4 CPU seconds of fuzzing per format, and inputs that random changes do not find.
+"""Admission under fire: 0.2 CPU seconds of fuzzing per format, and inputs that random changes do not find.
 
 The long form is ``tests/fuzz/fuzz.py``.
 """
@@ -24,7 +24,7 @@ from streampca.sources.csv_rows import CsvRows
 
 @pytest.mark.parametrize("name", fuzz.FORMATS)
 def test_random_changes(name: str) -> None:
-    assert fuzz.blind(name, 10**6, seed=int.from_bytes(name.encode()[:4], "big"), seconds=0.4) > 20
+    assert fuzz.blind(name, 10**6, seed=int.from_bytes(name.encode()[:4], "big"), seconds=0.2) > 10
 
 
 @pytest.mark.long

@@ -112,6 +112,7 @@ def test_a_position_without_a_partition_reads_it_from_its_first_message(cluster)
     assert np.array_equal(np.concatenate(rest), np.concatenate([parts[0][3:], parts[3]]))
 
 
+@pytest.mark.ci
 def test_brokers_that_go_down_are_an_error(monkeypatch) -> None:
     producer, servers = brokers(1)
     for _ in range(60):
@@ -297,7 +298,7 @@ with Store(path, commit_every=40, snapshot_every="20ms") as store:
 """
 
 
-@pytest.mark.parametrize("unit", [None, "who"])
+@pytest.mark.parametrize("unit", [pytest.param(None, marks=pytest.mark.ci), "who"])
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.long)])
 def test_each_row_counts_once_after_any_kill(tmp_path: Path, kills: int, unit: str | None) -> None:
     (producer, servers), path = brokers(1), tmp_path / "run.db"

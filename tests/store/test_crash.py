@@ -5,6 +5,8 @@ import pytest
 
 from streampca.store import log
 
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 
 @pytest.mark.parametrize("chunk", [None, 256])
 @pytest.mark.parametrize(
