@@ -17,7 +17,10 @@ GUESSED = ["--spectrum", "decaying"]  # one spectrum, where three of three norms
         (["--all", "--spectrum", "0.3,0.2,0.1"], ["GaussianCovariance", "the given spectrum"]),
         (["--window", "100", *GUESSED], ["SlidingWindowPCA", "warning", "Tumbling"]),
         (["--window", "5000", *GUESSED], ["SlidingWindowPCA", "advice "]),
-        (["--rows-per-person", "13", *GUESSED], ["PrivateFPL blt", "of 13 rows a person", "--unit COLUMN", "unit=Person("]),
+        (
+            ["--rows-per-person", "13", *GUESSED],
+            ["PrivateFPL blt", "of 13 rows a person", "--unit COLUMN", "unit=Person("],
+        ),
     ],
 )
 def test_a_plan_is_printed(command, more, there):

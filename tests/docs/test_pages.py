@@ -37,7 +37,9 @@ SLOW = ("api/shell", "explanation/which", "howto/check", "howto/plan", "howto/ri
         "explanation/sharp-edges")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.ci) if x in SLOW else x for x in CODE if x[:6] != "README"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.ci) if x in SLOW else x for x in CODE if x[:6] != "README"]
+)
 def test_code_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells of a page run in one namespace; the asserts of hidden cells compare what is shown. README: see below."""
     for word, module in NEEDS.items():

@@ -407,7 +407,9 @@ def visits(folder: Path, kind: str) -> pd.DataFrame | Path:
     return path
 
 
-@pytest.mark.parametrize(("kind", "columns"), [("frame", None), ("csv", ["a", "b", "c"]), ("csv", None), ("parquet", None)])
+@pytest.mark.parametrize(
+    ("kind", "columns"), [("frame", None), ("csv", ["a", "b", "c"]), ("csv", None), ("parquet", None)]
+)
 def test_people_and_their_rows(kind: str, columns: list[str] | None, tmp_path: Path) -> None:
     table = visits(tmp_path, kind)
     # A prediction takes a second, and does not depend on the form of the table.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pytest
@@ -345,7 +344,9 @@ def test_an_interrupt_leaves_the_people_before_or_after():
         budgets = made(GeometricBLT(100, 1.0), Person(max_rows=5))
         out, after = budgets.weighted(NOBODY, rows[:3], names[:3], [1, 2, 3])
         with suppress(KeyboardInterrupt):
-            within(lambda b=budgets, a=after: b.weighted(a, rows[3:], names[3:], [4, 5, 6]), interrupt, count, opcodes=True)
+            within(
+                lambda b=budgets, a=after: b.weighted(a, rows[3:], names[3:], [4, 5, 6]), interrupt, count, opcodes=True
+            )
         rest, last = budgets.weighted(after, rows[3:], names[3:], [4, 5, 6])
         np.testing.assert_array_equal(np.vstack([out, rest]), expected)
         budgets.enter(last)
