@@ -75,6 +75,7 @@ def test_streams_are_resumed_and_have_private_bounds_and_people():
     assert any({"person", "replace", "rewards"} <= set(name) for name in names)
 
 
+@pytest.mark.ci
 def test_a_new_algorithm_is_audited_because_it_is_public(monkeypatch, independent_noise):
     kind, name = independent_noise, independent_noise.__name__
     monkeypatch.setattr(sp, "__all__", [*sp.__all__, name])

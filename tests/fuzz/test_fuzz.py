@@ -84,7 +84,7 @@ kinds_of_rows = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(kinds_of_rows, max_size=8), st.sampled_from([False, False, True]))
 def test_anything_is_a_row_or_an_error_and_counted_once_in_the_store_too(rows: list[Any], stored: bool) -> None:
     absorb(rows, sp.Store(":memory:", commit_every=2) if stored else None)
