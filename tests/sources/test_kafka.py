@@ -141,6 +141,7 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
         list(collect(sp.Stream(algorithm, row_norm=1.0, features=FEATURES), source, readers=2, rows=2))
 
 
+@pytest.mark.ci
 def test_a_calendar_goes_by_the_arrival_of_messages_at_any_kill(tmp_path: Path, monkeypatch) -> None:
     """Days pass while the topic is silent and while its broker is down; a resumed run repeats the closings."""
     (producer, servers), start, days = brokers(1), datetime(2026, 1, 1, tzinfo=UTC), [0.0]
