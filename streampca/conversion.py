@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from os import PathLike
 from typing import Any
 
@@ -44,12 +45,13 @@ def as_floats(values: Any) -> FloatArray:
         return np.asarray(values, dtype=np.float64)
 
 
-def column_runs(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
+@lru_cache(maxsize=8)  # asked for each file and each batch of rows
+def column_runs(names: tuple[str, ...], columns: tuple[str, ...]) -> Mapping[str, int]:
     """Return the columns that hold these features, in order, with the length of their lists; 0 for single numbers.
 
     ``name[0]``, ``name[1]``, ... are the entries of a column of lists. Raises `KeyError` for a name without a column.
     """
-    runs: dict[str, int] = {}
+    runs, known = dict[str, int](), set(columns)
     for name in names:
         if name in known and name not in runs:
             runs[name] = 0
@@ -74,7 +76,7 @@ def table_columns(
     if len(named) != len(labels):
         raise error(None, "two columns of the table have one name. Rename one of them")
     try:
-        wanted = column_runs([*named] if features is None else features, named)
+        wanted = dict(column_runs(tuple(named if features is None else features), tuple(named)))
     except KeyError:
         wanted = dict.fromkeys(features or (), 0)
     if wanted.keys() != named.keys():
@@ -95,7 +97,7 @@ def frame_values(
     """
     arrays = []
     for (name, label), width in zip(
-        columns.items(), column_runs(features or [*columns], columns).values(), strict=True
+        columns.items(), column_runs(tuple(features or columns), tuple(columns)).values(), strict=True
     ):
         column = frame[label]
         if width:

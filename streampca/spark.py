@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -46,10 +46,10 @@ from streampca.stream.executors import prepare_worker
 from streampca.stream.step import Step
 from streampca.stream.stream import Stream
 
-#: Tasks of one Spark job at most, and seconds that a job waits for more of them.
-_JOB_TASKS, _GATHER = 16, 0.02
-#: Bytes of blocks that one worker joins at a time, and that the driver fetches at a time.
-_JOIN_BYTES, _FETCH_BYTES = 2**28, 2**24
+#: Tasks of a Spark job at most, whose results fit in ``spark.driver.maxResultSize``; seconds that it waits for more.
+_JOB_TASKS, _GATHER = 8, 0.02
+#: Partitions whose blocks become one; bytes that a worker joins at a time, and that the driver fetches at a time.
+_JOINS, _JOIN_BYTES, _FETCH_BYTES = 64, 2**28, 2**24
 #: For ``release_every`` where rows are only summed.
 _ENDLESS = 2**62
 
@@ -87,9 +87,9 @@ class SparkExecutor:
         if not tasks:
             return
         try:
-            calls = _Calls([(fn, item) for _, fn, item in tasks])
-            frame = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(calls, "id long, result binary")
-            for row in frame.collect():
+            calls = [(fn, item) for _, fn, item in tasks]
+            frame = self._spark.range(0, len(tasks), 1, len(tasks))
+            for row in frame.mapInArrow(lambda batches: _called(calls, batches), "id long, result binary").collect():
                 # From one's own workers, as the results of any pool of processes.
                 tasks[row.id][0].set_result(pickle.loads(row.result))  # noqa: S301
         except BaseException as problem:
@@ -98,21 +98,14 @@ class SparkExecutor:
                     future.set_exception(problem)
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """Function of a worker that calls functions, by their numbers."""
+def _called(calls: list[tuple[Callable[[Any], Any], Any]], batches: Iterator[Any]) -> Iterator[Any]:
+    """Call functions by their numbers. Runs in a worker."""
+    import pyarrow as pa
 
-    calls: list[tuple[Callable[[Any], Any], Any]]
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        _begin()
-        for number in chain.from_iterable(batch.column("id").to_pylist() for batch in batches):
-            fn, item = self.calls[number]
-            yield pa.RecordBatch.from_pydict(
-                {"id": [number], "result": pa.array([pickle.dumps(fn(item))], pa.binary())}
-            )
+    _begin()
+    for number in chain.from_iterable(batch.column("id").to_pylist() for batch in batches):
+        fn, item = calls[number]
+        yield pa.RecordBatch.from_pydict({"id": [number], "result": pa.array([pickle.dumps(fn(item))], pa.binary())})
 
 
 def absorb_frame(
@@ -125,8 +118,8 @@ def absorb_frame(
     stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
     frame : a Spark DataFrame that is not streaming. Arrays and vectors hold the features ``name[0]``, ``name[1]``, ...
     columns : names of the columns, in the order of features; by default those of the stream, or all.
-    order : column of public row numbers, which sorts the rows. Without it, all rows must be part of one release, since
-        Spark's own order depends on sizes of files and partitions, hence on the rows.
+    order : column of public row numbers, each there once, which sorts the rows. Without it, all rows must be part of
+        one release, since Spark's own order depends on sizes of files and partitions, hence on the rows.
 
     Raises `UsageError` or `HorizonReachedError` if the frame does not fit. No row was absorbed.
     """
@@ -155,7 +148,7 @@ def _selected(
     names = list(columns or cutter.admission.features or frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     try:
-        runs = column_runs(names, kinds)
+        runs = column_runs(tuple(names), tuple(kinds))
     except KeyError as problem:
         raise UsageError(f"no column of the frame for the feature {problem}. Choose with columns=") from None
     chosen, features = [], list[str]()
@@ -172,7 +165,7 @@ def _selected(
     if not any(runs.values()):
         # One column instead of many: Spark hands over values one by one.
         chosen, features = [f.array(*chosen).alias("f")], [f"f[{j}]" for j in range(len(names))]
-    first = [] if order is None else [f.col(f"`{order}`").alias("order")]
+    first = [] if order is None else [f.col(f"`{order.replace('`', '``')}`").alias("order")]
     return frame.select(*first, *chosen), tuple(features)
 
 
@@ -185,32 +178,50 @@ def _sum(cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]]) -> BlockGra
 
 def _in_order(cutter: BlockCutter, selected: tuple[Any, tuple[str, ...]], t: int) -> Iterator[BlockGram]:
     """Yield the blocks of a frame in the order of its first column, after t rows of the stream."""
-    from pyspark.sql.functions import spark_partition_id
-
     # Kept, because Spark sorts by samples of the rows: another pass may cut partitions elsewhere.
     frame = selected[0].orderBy("order").persist()
     try:
-        counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
-        rows = sum(counts.values())
-        if cutter.horizon is not None and t + rows > cutter.horizon:
-            raise HorizonReachedError(f"{rows} rows given, but the horizon leaves room for {cutter.horizon - t}")
+        found = frame.select("order").mapInArrow(_numbered, "partition int, rows long, repeats boolean").collect()
+        # Privacy hazard: Spark's order of equal numbers depends on the rows.
+        if any(one.repeats for one in found):
+            raise UsageError("order=: a row number of the frame is missing, or there twice. Number the rows")
+        if not found:
+            return
         # Workers need the first row of their partition, to cut blocks where releases are due.
-        starts, at = {}, t
-        for partition in sorted(counts):
-            starts[partition] = at
-            at += counts[partition]
+        partitions, rows, _ = zip(*sorted(found), strict=True)
+        *starts, end = accumulate(rows, initial=t)
+        if cutter.horizon is not None and end > cutter.horizon:
+            raise HorizonReachedError(f"{sum(rows)} rows given, but the horizon leaves room for {cutter.horizon - t}")
         opened = Open(cutter, t)
-        for block in _blocks(cutter, (frame.drop("order"), selected[1]), starts):
+        for block in _blocks(cutter, (frame.drop("order"), selected[1]), dict(zip(partitions, starts, strict=True))):
             opened.join(block)
             while (due := opened.take()) is not None:
                 yield due
         while (due := opened.take(partial=True)) is not None:
             yield due
         # Privacy hazard: with other rows in the second pass, a row could be summed twice or not at all.
-        if opened.t != at:
+        if opened.t != end:
             raise UsageError("the second pass over the frame gave other partitions; cache it first (frame.cache())")
     finally:
         frame.unpersist()
+
+
+def _numbered(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the number of a partition and of its rows, and whether one of their sorted numbers is null or repeated."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark import TaskContext
+
+    rows, repeats, last = 0, False, None
+    for batch in batches:
+        numbers = batch.column(0) if last is None else pa.concat_arrays([last, batch.column(0)])
+        same = pc.equal(numbers.slice(1), numbers.slice(0, max(0, len(numbers) - 1)))
+        repeats = repeats or same.null_count > 0 or pc.any(same).as_py() is True
+        rows, last = rows + batch.num_rows, numbers.slice(max(0, len(numbers) - 1))
+    if rows:
+        yield pa.RecordBatch.from_pydict(
+            {"partition": pa.array([TaskContext.get().partitionId()], pa.int32()), "rows": [rows], "repeats": [repeats]}
+        )
 
 
 def _blocks(
@@ -219,16 +230,13 @@ def _blocks(
     """Yield the blocks of a frame, joined by workers, in the order of releases."""
     frame, names = selected
     size = 16 * svec_size(cutter.admission.admitted_features or 0)
-    sums = _PartitionSums(cutter, names, starts, max(2, min(64, _JOIN_BYTES // size)))
-    schema = "release long, part long, block binary"
-    joined = (
-        frame.mapInArrow(sums, schema)
-        .groupBy("release", "part")
-        .applyInArrow(
-            lambda table: _join(cutter, table),
-            schema,  # Spark counts the parameters of a function
-        )
-    )
+    schema, joins = "release long, part long, block binary", max(2, min(_JOINS, _JOIN_BYTES // size))
+    joined = frame.mapInArrow(lambda batches: _partition_sums(cutter, names, starts, joins, batches), schema)
+    most, reach = _JOINS if starts is None else min(_JOINS, len(starts)), 1
+    while reach < most:  # once, unless blocks are large: each level costs a shuffle
+        # Spark counts the parameters of a function.
+        joined = joined.groupBy("release", "part").applyInArrow(lambda table: _join(cutter, joins, table), schema)
+        reach *= joins
     if starts is not None:
         releases = (max(starts.values(), default=0) - min(starts.values(), default=0)) // cutter.release_every
         count = -(-(releases + len(starts)) * size // _FETCH_BYTES)
@@ -238,31 +246,23 @@ def _blocks(
         yield pickle.loads(row.block)  # noqa: S301  from one's own workers
 
 
-@dataclass(frozen=True)
-class _PartitionSums:
-    """Function of a worker from the batches of a partition to its blocks, and how they are joined."""
+def _partition_sums(
+    cutter: BlockCutter, names: tuple[str, ...], starts: dict[int, int] | None, joins: int, batches: Iterator[Any]
+) -> Iterator[Any]:
+    """Yield the blocks of a partition, whose first row follows ``starts[partition]`` rows. Runs in a worker."""
+    from pyspark import TaskContext
 
-    cutter: BlockCutter
-    names: tuple[str, ...]
-    starts: dict[int, int] | None  # rows of the stream before each partition; None to sum all rows
-    joins: int  # partitions whose blocks are joined by a worker
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        from pyspark import TaskContext
-
-        _begin()
-        partition = TaskContext.get().partitionId()
-        size = chunk_rows(len(self.names))
-        rows = gathered(chain.from_iterable(arrow_rows(batch, self.names, size) for batch in batches), size)
-        # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
-        for block in self.cutter.blocks(rows, (self.starts or {}).get(partition, 0)):
-            release = ((block.first or 1) - 1) // self.cutter.release_every
-            block = block if self.starts is not None else replace(block, first=None)
-            yield _packed(release, partition // self.joins, block)
+    _begin()
+    partition, size = TaskContext.get().partitionId(), chunk_rows(len(names))
+    rows = gathered(chain.from_iterable(arrow_rows(batch, names, size) for batch in batches), size)
+    # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
+    for block in cutter.blocks(rows, (starts or {}).get(partition, 0)):
+        release = ((block.first or 1) - 1) // cutter.release_every
+        yield _packed(release, partition // joins, block if starts is not None else replace(block, first=None))
 
 
-def _join(cutter: BlockCutter, table: Any) -> Any:
-    """Join the blocks of a release. Runs in a worker."""
+def _join(cutter: BlockCutter, joins: int, table: Any) -> Any:
+    """Join the blocks of a release and part, as a share of the next level's parts. Runs in a worker."""
     import pyarrow as pa
 
     blocks = [pickle.loads(packed) for packed in table.column("block").to_pylist()]  # noqa: S301  of other workers
@@ -274,7 +274,7 @@ def _join(cutter: BlockCutter, table: Any) -> Any:
             opened.join(block)
         blocks = [*opened.runs.values()]
     release, part = table.column("release")[0].as_py(), table.column("part")[0].as_py()
-    return pa.Table.from_batches([_packed(release, part, block) for block in blocks])
+    return pa.Table.from_batches([_packed(release, part // joins, block) for block in blocks])
 
 
 def _packed(release: int, part: int, block: BlockGram) -> Any:
@@ -345,46 +345,41 @@ class EpochSink:
         Raises `StoreForkedError` if the epoch does not follow the last one, or is the last one with other rows.
         """
         stream, store = self.open()
-        cutter, last = stream.leaves(), store.epoch
-        due = 0 if last is None or last["name"] != self.name else last["epoch"] + 1
+        cutter, last = stream.leaves(), store.epoch or {}
+        due = last["epoch"] + 1 if last.get("name") == self.name else 0
         advice = f"If this query has a new checkpoint and all its rows are new, give it a name other than {self.name!r}"
-        if epoch == due - 1 and last is not None:
+        if epoch not in (due - 1, due):
+            raise StoreForkedError(f"epoch={epoch}: expected {due}. {advice}")
+        if self.order is None or epoch < due:
             block = _sum(cutter, _selected(cutter, frame, self.columns))
-            if not self._note(epoch, block).items() <= last.items() and not self.accept_changed:
+            blocks = [] if block is None else [block]
+        else:
+            blocks = list(_in_order(cutter, _selected(cutter, frame, self.columns, self.order), stream.t))
+            block = reduce(BlockGram.then, (replace(one, first=None) for one in blocks)) if blocks else None
+        sums = b"" if block is None else encode([block.count, block.high, block.low])
+        note = {"name": self.name, "epoch": epoch, "digest": store.mark(sums)}
+        if epoch < due:
+            if not note.items() <= last.items() and not self.accept_changed:
                 raise StoreForkedError(
                     f"epoch={epoch}: delivered again with other rows. {advice}. If its source has changed, pass "
                     "accept_changed=True"
                 )
             return
-        if epoch != due:
-            raise StoreForkedError(f"epoch={epoch}: expected {due}. {advice}")
-        if self.order is None:
-            block = _sum(cutter, _selected(cutter, frame, self.columns))
-            blocks = [] if block is None else [block]
-            if block is not None and block.count > (room := cutter.due(stream.t)):
-                if block.count > cutter.release_every:
-                    raise UsageError(
-                        f"order=None, release_every={cutter.release_every}: an epoch of {block.count} rows. Limit the "
-                        "rows of an epoch, or give a column of public row numbers as order="
-                    )
-                zeros = np.zeros_like(block.high)  # absent rows
-                blocks = [replace(block, high=zeros, low=zeros, count=room, counts=NO_COUNTS), block]
-        else:
-            blocks = list(_in_order(cutter, _selected(cutter, frame, self.columns, self.order), stream.t))
-            block = reduce(BlockGram.then, (replace(one, first=None) for one in blocks)) if blocks else None
+        if self.order is None and block is not None and block.count > (room := cutter.due(stream.t)):
+            if block.count > (most := cutter.due(stream.t + room)):
+                raise UsageError(
+                    f"order=None, release_every={cutter.release_every}: an epoch of {block.count} rows, but a release "
+                    f"has room for {most}. Limit the rows of an epoch, or give a column of public row numbers as order="
+                )
+            zeros = np.zeros_like(block.high)  # absent rows
+            blocks = [replace(block, high=zeros, low=zeros, count=room, counts=NO_COUNTS), block]
         # Invariant: an epoch and its note are durable together, so that a repeated epoch is recognized.
-        with store.in_one_commit(self._note(epoch, block)):
+        with store.in_one_commit(note):
             steps = [stream.push_block(one) for one in blocks]
         # After the commit: a release that was handed out is durable.
-        tell = self.on_release
-        if tell is not None:
+        if self.on_release is not None:
             for release in filter(None, (step.release for step in steps)):
-                tell(release)
-
-    def _note(self, epoch: int, block: BlockGram | None) -> dict[str, Any]:
-        _, store = self.open()
-        sums = b"" if block is None else encode([block.count, block.high, block.low])
-        return {"name": self.name, "epoch": epoch, "digest": store.mark(sums)}
+                self.on_release(release)
 
 
 @cache

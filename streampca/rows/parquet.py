@@ -17,18 +17,18 @@ _DAMAGE = (ValueError, TypeError, KeyError, OverflowError, MemoryError)
 
 
 def read_batches(
-    file: Any, columns: Sequence[str], groups: Sequence[int] | None = None, *, small: int = BLOCK_ROWS
+    file: Any, columns: Sequence[str], groups: Sequence[int] | None = None, *, small: int = BLOCK_ROWS, numbers: int = 0
 ) -> Iterator[Any]:
     """Yield the columns of some row groups of a ``ParquetFile``, in batches that justify the overhead of a call.
 
     Large row groups are read one by one, so that a damaged one costs no row of those before it. If groups are smaller
-    than a block, batches of ``small`` rows span several.
+    than a block, batches of ``small`` rows span several. Rows have ``numbers`` numbers, where columns are lists.
     """
     metadata, options = file.metadata, {"columns": columns, "use_threads": False}
     if metadata.num_rows < BLOCK_ROWS * metadata.num_row_groups:
         yield from file.iter_batches(small, row_groups=groups, **options)
         return
-    size = min(_BATCH_ROWS, max(BLOCK_ROWS, _BATCH_NUMBERS // len(columns)))
+    size = min(_BATCH_ROWS, max(BLOCK_ROWS, _BATCH_NUMBERS // (numbers or len(columns))))
     for group in range(metadata.num_row_groups) if groups is None else groups:
         yield from file.iter_batches(size, row_groups=[group], **options)
 

@@ -213,7 +213,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence
     names = tuple(columns if features is None or not labels else features)
     if not is_frame(rows):
         known = dict(zip(unread[0].schema.names, unread[0].schema.types, strict=True))
-        for name, width in column_runs(names, columns).items():
+        for name, width in column_runs(names, tuple(columns)).items():
             if not holds(known[name], width):
                 raise SourceError(None, NOT_NUMBERS.format(short(name), known[name]))
 
@@ -286,7 +286,7 @@ def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK) -> Iterator
     """
     import pyarrow as pa
 
-    columns, runs = [], column_runs(names, batch.schema.names)
+    columns, runs = [], column_runs(tuple(names), tuple(batch.schema.names))
     batch = batch.select(list(runs))
     is_list = len(runs) == 1 != len(names)
     if is_list or {pa.float32(), pa.float64()}.issuperset(batch.schema.types):

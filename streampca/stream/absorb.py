@@ -135,13 +135,13 @@ class FooterReader:
 
         try:
             with damage(path, "cannot be read as Parquet"), self.storage.open_input_file(path) as file:
-                found, size = pq.read_metadata(file), file.size()
+                found, size = pq.ParquetFile(file, pre_buffer=False).metadata, file.size()
                 footer = Footer(size, np.array([found.row_group(i).num_rows for i in range(found.num_row_groups)], int))
                 if accepted and found.schema.equals(accepted[-1]):
                     return footer
                 schema = found.schema.to_arrow_schema()
                 names = schema.names
-            runs = column_runs(self.columns, names)
+            runs = column_runs(self.columns, tuple(names))
         except SourceError as problem:
             return problem
         except KeyError as problem:
@@ -186,8 +186,8 @@ def read_pieces(
                 file = pq.ParquetFile(opened, pre_buffer=storage.type_name != "local")
                 if (opened.size(), file.metadata.num_rows) != (piece.size, piece.total):
                     raise SourceError(piece.path, "changed since its footer was read; call absorb again")
-                skip, chosen = piece.skip, list(column_runs(columns, file.schema_arrow.names))
-                for batch in read_batches(file, chosen, range(piece.start, piece.stop)):
+                skip, chosen = piece.skip, list(column_runs(tuple(columns), tuple(file.schema_arrow.names)))
+                for batch in read_batches(file, chosen, range(piece.start, piece.stop), numbers=len(columns)):
                     if batch.num_rows > skip:
                         yield from arrow_rows(batch.slice(skip), columns, size)
                     skip = max(0, skip - batch.num_rows)
@@ -385,7 +385,9 @@ def sums(
     """Run the tasks, and push the sums of their rows in order."""
     places, plan = Places(files), Plan(opened.cutter, files.columns, files.storage)
     # Bytes that an unfinished task may return count as held, so that memory is bounded whichever task is late.
-    task_bytes = (size // opened.cutter.release_every + 2) * opened.block_bytes
+    # The last row group of a task may exceed its size.
+    most_rows = size + max((int(footer.groups.max(initial=0)) for footer in files.footers), default=0)
+    task_bytes = (most_rows // opened.cutter.release_every + 2) * opened.block_bytes
     ended, arrived = set[int](), 0  # finished tasks; all before ``arrived`` are
     refusals: dict[int, SourceError] = {}
     told, last = False, time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import logging
 import os
 import pickle
 import shutil
@@ -19,6 +20,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import spark_driver as driver
 from cluster import session, write_files
@@ -32,7 +35,7 @@ if shutil.which("java") is None:
 import streampca as sp
 from streampca.errors import AbsorbInterruptedError, HorizonReachedError, StoreForkedError, UsageError
 from streampca.sources.parquet import from_parquet
-from streampca.spark import EpochSink, SparkExecutor, absorb_frame
+from streampca.spark import EpochSink, SparkExecutor, _blocks, _selected, absorb_frame
 from streampca.store.database import Database
 
 # Of Spark's own: it warns of pandas 3, and leaves sockets to the garbage collector.
@@ -79,16 +82,39 @@ def single(rows: list[np.ndarray], every: int = 250) -> list[str]:
 def test_files_read_by_workers(spark, folder: Path) -> None:
     executor, expected = SparkExecutor(spark, workers=2), single(in_order(folder))
     assert len(expected) == 13
-    assert of_steps(stream().absorb(folder, executor, rows_per_task=500)) == expected
+    for size in (150, 400, 401, 500, 999, 2000, None):
+        assert of_steps(stream().absorb(folder, executor, rows_per_task=size)) == expected, size
     with pytest.raises(AbsorbInterruptedError):
         next(stream().absorb(folder, SparkExecutor(None, workers=2)))
 
 
-def test_a_frame_in_one_release_or_in_the_order_of_a_column(spark, folder: Path) -> None:
+def test_a_null_in_row_7_of_a_million_is_named_after_one_task(spark, tmp_path: Path, caplog, monkeypatch) -> None:
+    column = pa.array([None if i == 6 else 0.5 for i in range(8)] + [0.5] * (10**6 - 8))
+    pq.write_table(pa.table({"x0": column, "x1": column}), tmp_path / "long.parquet", row_group_size=2**14)
+    executor, ran = SparkExecutor(spark, workers=2), []
+    monkeypatch.setattr(pickle, "loads", lambda data, loads=pickle.loads: ran.append(loads(data)) or ran[-1])
+    options = {"features": ["x0", "x1"]}
+    with caplog.at_level(logging.WARNING, "streampca.curator"):
+        next(stream(2**14, 2**20, **options).absorb(tmp_path, executor, rows_per_task=2**14, in_flight=2))
+    assert f"row 7, row 7 of {tmp_path}/long.parquet, could not be used, as it lacks a number" in caplog.text
+    assert len(ran) <= 5  # results of the workers, of which one is a footer: no task is repeated
+    out = stream(10**6, 2**20, **options)
+    assert len(of_steps(absorb_frame(out, spark.read.parquet(str(tmp_path))))) == 1
+    assert out.admission.bad_rows == 1
+
+
+def test_a_frame_in_one_release_or_in_the_order_of_a_column(spark, folder: Path, monkeypatch) -> None:
     rows = in_order(folder)
-    frame = spark.read.parquet(str(folder)).repartition(5)
+    frame = spark.read.parquet(str(folder)).repartition(4)
     expected = single(rows, N)
     assert len(expected) == 1
+    assert of_steps(absorb_frame(stream(N), frame)) == expected
+    # Large blocks are joined in several levels, here two at a time, until one is left of four partitions.
+    monkeypatch.setattr("streampca.spark._JOIN_BYTES", 1)
+    monkeypatch.setattr("streampca.spark._JOINS", 4)
+    cutter = stream(N).leaves()
+    joined = [*_blocks(cutter, _selected(cutter, frame, None), None)]
+    assert [block.count for block in joined] == [N]
     assert of_steps(absorb_frame(stream(N), frame)) == expected
     with pytest.raises(UsageError, match=r"order=None, release_every=250: the 3300 rows .* room for 250"):
         next(absorb_frame(stream(), frame))
@@ -97,6 +123,10 @@ def test_a_frame_in_one_release_or_in_the_order_of_a_column(spark, folder: Path)
     np.random.default_rng(3).shuffle(numbered)
     ordered = spark.createDataFrame(numbered, [*NAMES, "row number"]).repartition(4)
     assert of_steps(absorb_frame(stream(), ordered, order="row number")) == single(rows)
+    for number in ("nullif(`row number`, 7)", "floor(`row number` / 2)"):
+        numbers = ordered.selectExpr(*NAMES, f"{number} as `at```")
+        with pytest.raises(UsageError, match="a row number of the frame is missing, or there twice"):
+            next(absorb_frame(stream(), numbers, order="at`"))
     with pytest.raises(HorizonReachedError, match="3300 rows given, but the horizon leaves room for 300"):
         next(absorb_frame(stream(horizon=300), ordered, order="row number"))
     with pytest.raises(UsageError, match="'name' of the frame does not hold numbers"):
@@ -123,12 +153,28 @@ def test_arrays_and_vectors_are_features(spark) -> None:
     assert of_steps(absorb_frame(stream(100, **options), vectors)) == expected
 
 
+def test_embeddings_have_the_digest_of_files(spark, tmp_path: Path) -> None:
+    rows = np.random.default_rng(3).normal(size=(2000, 768)).astype(np.float32) / 30
+    cells = [*rows]
+    cells[7], cells[9] = None, rows[9][:700]
+    rows[[7, 9]] = np.nan
+    pq.write_table(pa.table({"e": pa.array(cells, pa.list_(pa.float32()))}), tmp_path / "e.parquet", row_group_size=300)
+    options = {"features": [f"e[{i}]" for i in range(768)]}
+    expected = texts(stream(2000, **options).push_many(rows).releases)
+    assert of_steps(stream(2000, **options).absorb(tmp_path / "e.parquet")) == expected
+    executor = SparkExecutor(spark, workers=2)
+    assert of_steps(stream(2000, **options).absorb(tmp_path / "e.parquet", executor, rows_per_task=600)) == expected
+    out, frame = stream(2000, **options), spark.read.parquet(str(tmp_path)).repartition(3)
+    assert of_steps(absorb_frame(out, frame)) == expected
+    assert out.admission.bad_rows == 2
+
+
 def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_blocks_of_more_bytes_than_a_result_may_have(spark) -> None:
-    """4000 blocks are 133 MB. Without a limit of what is fetched at a time, Spark ends at ``maxResultSize``."""
+def test_blocks_of_more_bytes_than_a_result_may_have(spark, monkeypatch) -> None:
+    """4000 blocks are 144 MB. Without a limit of what is fetched at a time, Spark ends at ``maxResultSize``."""
     n, names = 4000, [f"x{j}" for j in range(64)]
     frame = spark.range(n).selectExpr("id", *(f"id * {j + 1} % 7 / 50D as x{j}" for j in range(64)))
     rows = np.arange(n)[:, None] * (np.arange(64) + 1) % 7 / 50.0
@@ -137,6 +183,9 @@ def test_blocks_of_more_bytes_than_a_result_may_have(spark) -> None:
         most = max(most, _resident() - before)
     assert out.release.to_json() == stream(1, n, features=names).push_many(rows).releases[-1].to_json()
     assert most <= 200e6
+    monkeypatch.setattr("streampca.spark._FETCH_BYTES", 2**50)
+    with pytest.raises(Exception, match=r"bigger than spark.driver.maxResultSize"):
+        next(absorb_frame(stream(1, n, features=names), frame.where("id < 2000"), order="id"))
 
 
 class StopError(Exception):
@@ -203,11 +252,38 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
     assert sink.open()[0].t == 4100
     with pytest.raises(UsageError, match="an epoch of 3300 rows"):
         sink(spark.read.parquet(str(folder)), 3)
+    # The same rows again, in other partitions: recognized by their sum.
+    sink(spark.read.parquet(str(sorted(folder.iterdir())[2])).repartition(7), 2)
+    assert sink.open()[0].t == 4100
     sink.close()
     other = EpochSink(path, **options | {"name": "others"})
-    other(frame, 0)
-    assert other.open()[0].t == 4150
+    for rows_of_epoch, epoch in ((frame.limit(0), 0), (frame.limit(0), 0), (frame, 1), (frame.limit(0), 2)):
+        other(rows_of_epoch, epoch)
+    assert (other.open()[0].t, other.open()[1].epoch["epoch"]) == (4150, 2)
+    with pytest.raises(StoreForkedError, match="epoch=2: delivered again"):
+        other(frame, 2)
     other.close()
+
+
+def test_epochs_in_the_order_of_a_column(spark, folder: Path, tmp_path: Path) -> None:
+    rows = np.concatenate(in_order(folder))
+    numbered = spark.createDataFrame(np.column_stack([rows, np.arange(N)]).tolist(), [*NAMES, "at"])
+    epochs = [numbered.where(f"at >= {a} and at < {b}").orderBy("x0") for a, b in ((0, 700), (700, 700), (700, N))]
+    options = {"algorithm": algorithm(horizon=N + 250), "stream_options": OPTIONS, "name": "rows"}
+    sink, world = EpochSink(tmp_path / "run.db", **options, order="at"), []
+    sink.on_release = world.append
+    for epoch, frame in enumerate(epochs):
+        for copies in (1, 3):  # delivered twice
+            sink(frame.repartition(copies), epoch)
+    assert texts(world) == released(tmp_path / "run.db") == texts(stream(horizon=N + 250).push_many(rows).releases)
+    with pytest.raises(HorizonReachedError, match="700 rows given, but the horizon leaves room for 250"):
+        sink(epochs[0], 3)
+    # Without an order, the absent rows before an epoch and the epoch must both fit: nothing is absorbed otherwise.
+    sink.order = None
+    with pytest.raises(UsageError, match="an epoch of 210 rows, but a release has room for 50"):
+        sink(epochs[0].limit(210), 3)
+    assert sink.open()[0].t == N
+    sink.close()
 
 
 _CONNECT = """

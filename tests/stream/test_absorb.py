@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ from streampca.ray import RayExecutor
 from streampca.rows.protocol import arrow_rows
 from streampca.sources.parquet import from_parquet
 from streampca.store.database import Database
+from streampca.stream.absorb import Open
 from streampca.stream.executors import Here
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampca[parquet]'")
@@ -48,6 +50,8 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 D, N, EVERY = 5, 3210, 100
 NAMES = [f"x{j}" for j in range(D)]
+#: Rows of a task: one, a release, a row group and one more, several, and the default.
+SIZES = [1, 100, 217, 218, 999, 2000, None]
 
 
 def write(path: Path, rows: np.ndarray, group: int = 217) -> Path:
@@ -106,7 +110,7 @@ class Late(ThreadPoolExecutor):
         return super().submit(late)
 
 
-@pytest.mark.parametrize("size", [1, 100, 217, 218, 999, 2000, None])
+@pytest.mark.parametrize("size", SIZES)
 def test_tasks_of_any_size_in_any_order_give_the_bits_of_one_process(files: list[Path], size: int | None) -> None:
     expected = single(files)
     assert len(expected) == N // EVERY
@@ -125,10 +129,28 @@ def test_processes(files: list[Path]) -> None:
         assert of_steps(stream().absorb(data, pool, rows_per_task=300)) == expected
 
 
-def test_loky(files: list[Path]) -> None:
-    loky = pytest.importorskip("loky", reason="needs pip install loky")
-    with loky.ProcessPoolExecutor(2) as pool:
-        assert of_steps(stream().absorb(files, pool, rows_per_task=300)) == single(files)
+@pytest.mark.ci
+@pytest.mark.filterwarnings("ignore")  # of theirs: sockets are left to the garbage collector
+@pytest.mark.parametrize("engine", ["processes", "loky", "dask", "ray"])
+def test_engines_give_the_bits_of_one_process_for_any_size(files: list[Path], engine: str) -> None:
+    expected = single(files)
+    with ExitStack() as opened:
+        if engine == "processes":
+            executor: Any = opened.enter_context(ProcessPoolExecutor(2, get_context("spawn")))
+        elif engine == "loky":
+            loky = pytest.importorskip("loky", reason="needs pip install loky")
+            executor = opened.enter_context(loky.ProcessPoolExecutor(2))
+        elif engine == "dask":
+            distributed = pytest.importorskip("distributed", reason="needs pip install distributed")
+            cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+            executor = opened.enter_context(distributed.Client(opened.enter_context(cluster))).get_executor()
+        else:
+            ray = pytest.importorskip("ray", reason="needs pip install 'streampca[ray]'")
+            ray.init(num_cpus=2, include_dashboard=False)
+            opened.callback(ray.shutdown)
+            executor = RayExecutor()
+        for size in SIZES:
+            assert of_steps(stream().absorb(files, executor, rows_per_task=size)) == expected, size
 
 
 @pytest.mark.filterwarnings("ignore")  # of its own: sockets are left to the garbage collector
@@ -320,28 +342,71 @@ def test_idle_workers_are_reported_once(files: list[Path], monkeypatch) -> None:
     list(stream().absorb(files, rows_per_task=1, in_flight=4))  # one process has no idle workers
 
 
-def test_memory_is_bounded_behind_a_task_that_is_late(files: list[Path]) -> None:
-    """The first task ends last of those that may run."""
-    block, ran, go = 16 * 21, [], threading.Event()
+def test_memory_is_bounded_behind_a_task_that_is_late(files: list[Path], monkeypatch) -> None:
+    """The fourth task ends when no other can run. Counted: sums that are finished, and those that wait for it."""
+    block = 16 * 21
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=30, horizon=2 * N)
+    options = {"algorithm": algorithm, "features": NAMES, "row_norm": 2.0, "seed": 5}
+    expected, join, lock = of_steps(sp.Stream(**options).absorb(files)), Open.join, threading.Lock()
+    ready = peak = started = ended = 0
 
-    class First(Late):
+    def count(change: int, runs: int) -> None:
+        nonlocal peak, ready
+        with lock:
+            ready += change
+            peak = max(peak, ready + runs)
+
+    class Straggling(Late):
         def submit(self, fn, item) -> Future:
-            if hasattr(item, "pieces"):  # the rest are footers
-                ran.append(item)
-            if len(ran) == 1:
-                return ThreadPoolExecutor.submit(self, lambda: go.wait(20.0) and fn(item))
-            return ThreadPoolExecutor.submit(self, fn, item)
+            nonlocal started
+            started += hasattr(item, "pieces")  # the rest are footers
+            number = started
 
-    timer = threading.Timer(0.5, lambda: (counts.append(len(ran)), go.set()))
-    counts: list[int] = []
-    with First() as executor:
-        timer.start()
-        # A task of 217 rows may hold 4 sums: it holds memory while it runs, and its sums afterwards.
-        steps = stream().absorb(files, executor, rows_per_task=217, in_flight=50, memory=24 * block)
-        assert of_steps(steps) == single(files)
-    assert 6 <= counts[0] <= 9 < len(ran)
+            def timed():
+                nonlocal ended
+                seen = -1
+                while number == 4 and seen != ended:
+                    seen = ended
+                    time.sleep(0.2)
+                result = fn(item)
+                if number:
+                    ended += 1
+                    count(block * len(result.blocks), 0)
+                return result
+
+            return ThreadPoolExecutor.submit(self, timed)
+
+    def joined(self: Open, one) -> None:
+        join(self, one)
+        count(-block, sum(run.high.nbytes + run.low.nbytes for run in self.runs.values()))
+
+    monkeypatch.setattr(Open, "join", joined)
+    for memory, least, most in ((50 * block, 0.5, 1.1), (2**30, 80 * block / 2**30, 1.0)):
+        peak = started = 0
+        with Straggling() as executor:
+            steps = sp.Stream(**options).absorb(files, executor, rows_per_task=60, in_flight=40, memory=memory)
+            assert of_steps(steps) == expected
+        assert least * memory <= peak <= most * memory
     # A limit below one sum stops nothing.
     assert len(of_steps(stream().absorb(files, rows_per_task=10, memory=1))) == N // EVERY
+
+
+def test_a_closed_iterator_cancels_what_has_not_begun(files: list[Path]) -> None:
+    ran: list[object] = []
+
+    class Counting(Late):
+        def submit(self, fn, item) -> Future:
+            return super().submit(lambda given: (ran.append(given), fn(given))[1], item)
+
+    out = stream()
+    with Counting(1) as executor:
+        steps = out.absorb(files, executor, rows_per_task=217, in_flight=20)
+        made = of_steps([next(steps)])
+        steps.close()
+        begun = len(ran)
+    assert len(ran) <= begun + 1 < 10  # one may be running
+    drain(out.absorb(files), made)
+    assert made == single(files)
 
 
 def test_a_worker_that_dies_interrupts_and_the_same_call_continues(files: list[Path]) -> None:
@@ -376,6 +441,8 @@ def test_private_bounds_are_found_first(files: list[Path]) -> None:
         ({"algorithm": sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=10, horizon=3000)}, None, {},
          HorizonReachedError, "3210 rows given, but the horizon leaves room for 3000"),
         ({"algorithm": sp.Oja(n_components=2)}, None, {}, UsageError, "needs rows"),
+        ({"algorithm": sp.PrivateFPL(n_components=1, epsilon=1.0, unit=sp.Person(max_rows=4), horizon=9000)}, None, {},
+         UsageError, "a block does not show whose rows"),
         ({}, None, {"executor": 0}, BadParameterError, "executor=0"),
         ({}, None, {"executor": "dask"}, BadParameterError, "executor='dask'"),
         ({}, None, {"memory": None}, BadParameterError, "memory=None"),
@@ -403,6 +470,15 @@ def test_a_selection_is_refused(files: list[Path]) -> None:
     for selection in (data.filter(ds.field("x0") > 0), parts):
         with pytest.raises(BadParameterError, match="write the selection first, or use stream"):
             next(stream().absorb(selection))
+
+
+def test_one_feature_and_row_groups_of_one_row(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(230, 1))
+    path = write(tmp_path / "one.parquet", rows, group=1)
+    options = {"features": ["x0"], "algorithm": sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=100)}
+    for executor in (None, Late()):
+        made = of_steps(sp.Stream(row_norm=1.0, seed=5, **options).absorb(path, executor, rows_per_task=7))
+        assert made == texts(sp.Stream(row_norm=1.0, seed=5, **options).push_many(rows).releases)
 
 
 def test_no_rows(tmp_path: Path) -> None:
