@@ -15,7 +15,7 @@ from interrupts import forked
 from streampca import _native
 
 # A busy machine is no failure. In CI (CI=true) hypothesis repeats its examples; elsewhere it looks for new ones.
-settings.register_profile("suite", settings(), deadline=None)
+settings.register_profile("suite", settings(), deadline=None, max_examples=50)
 settings.load_profile("suite")
 
 

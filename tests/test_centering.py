@@ -206,12 +206,12 @@ def test_missing_flights_do_not_move_the_mean() -> None:
     source = sp.sources.flights.rows(("distance", "air_time", "arr_delay", "dep_delay"))
     rows, close = np.concatenate(list(source.blocks())), 0
     algorithm = sp.PrivateFPL(**BUDGET, horizon=len(rows), release_every=len(rows), center=True)
-    for seed in range(20):
+    for seed in range(8):
         given = {"bounds": source.bounds, "features": source.features, "regret": None}
         release = sp.Stream(algorithm, seed=seed, **given).push_many(rows).releases[-1]  # type: ignore[arg-type]
         second = release.components[1]
         close += abs(release.mean[0] - 1048.4) < 5.0 and bool((second[2:] * second[1] > 0.0).all())
-    assert close >= 19
+    assert close >= 7
 
 
 # -- the matrix about the mean ----------------------------------------------------------

@@ -112,6 +112,8 @@ def _word(name: str, value: Any) -> str:
     """Return the value of a switch as a word of the name of a case."""
     if isinstance(value, str):
         return value
+    if isinstance(value, Subject):
+        return type(value.made).__name__
     if isinstance(value, Person):
         return "person"
     if isinstance(value, (Noise, Solver)):

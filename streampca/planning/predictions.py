@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -316,22 +317,30 @@ def oja(question: Question, curve: Curve | None = None) -> Iterator[Prediction]:
     yield Prediction(algorithm, settings, "stream", float(np.mean(lasts)), len(steps), note, regret_per_row=regret)
 
 
+@lru_cache(maxsize=8)
+def _scores(k: int) -> FloatArray:
+    """Return Gaussian scores, (m, k), whose second moment is the identity matrix exactly."""
+    normal = Randomness.from_seed(_SEED).stream("scores").normal(0, _SCORES * k).reshape(_SCORES, k)
+    made: FloatArray = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / _SCORES), normal.T).T
+    made.flags.writeable = False
+    return made
+
+
 def _clipped(moment: FloatArray, clip: float, square: float) -> tuple[FloatArray, FloatArray]:
     """Return what clipping makes of mean gradients, (k, k), and the mean squares of clipped scores, (k,).
 
     For Gaussian scores p = W^T a with second moment R, and rows of squared norm ``square``: the mean of ``f a p^T`` is
     that of ``a p^T`` times ``R^-1 E[f p p^T]``.
     """
-    k = len(moment)
-    normal = Randomness.from_seed(_SEED).stream("scores").normal(0, _SCORES * k).reshape(_SCORES, k)
     values, vectors = np.linalg.eigh(0.5 * (moment + moment.T))
     roots = np.sqrt(np.maximum(values, 0.0))
     # The sample has the second moment exactly, so that nothing changes if nothing is clipped.
-    unit = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / _SCORES), normal.T).T
-    squares = (unit * roots) ** 2 @ np.ones(k)
+    unit = _scores(len(moment))
+    scores = unit * roots
+    squares = scores**2 @ np.ones(len(moment))
     factors = np.minimum(1.0, clip / np.sqrt(np.maximum(squares * np.maximum(square, squares), 1e-300)))
     kept = (unit.T * factors) @ unit / _SCORES  # E[f u u^T] for p = V diag(roots) u
-    again = vectors @ ((unit * roots).T * factors**2 @ (unit * roots)) @ vectors.T / _SCORES
+    again = vectors @ (scores.T * factors**2 @ scores) @ vectors.T / _SCORES
     # R^-1 V r K r V^T = V r^-1 K r V^T
     inverse = 1.0 / np.maximum(roots, 1e-12 * max(float(roots.max()), 1e-300))
     return vectors @ (inverse[:, None] * kept * roots) @ vectors.T, np.maximum(np.diag(again), 0.0)

@@ -158,8 +158,8 @@ def alike(one: Any, other: Any) -> bool:
         first, second = np.asarray(one), np.asarray(other)
         if first.shape != second.shape or first.dtype != second.dtype:
             return False
-        if first.dtype.kind != "f":
-            return np.array_equal(first, second)
+        if (same := np.array_equal(first, second)) or first.dtype.kind != "f":
+            return same
         largest = float(np.abs(second).max(initial=0.0))
         return np.allclose(first, second, rtol=0.0, atol=TOLERANCE * max(1.0, largest))
     return bool(one == other)

@@ -102,6 +102,7 @@ class Foreign(Mechanism):
         return gram_release(rows.T @ rows + noise + noise.T, t=t, n_components=1, terms=terms)
 
 
+@pytest.mark.ci
 def test_a_mechanism_from_elsewhere_is_audited_from_outside():
     honest = sp.audit(Foreign(0.25), mode="quick", seed=0, rows=np.zeros((2, 2)))
     assert honest.holds

@@ -127,6 +127,7 @@ def test_what_no_neighbor_moves_is_not_seen():
     assert not report.refuted
 
 
+@pytest.mark.ci
 def test_subjects_of_the_caller():
     assert sp.audit(FPL, mode="quick", seed=0).holds  # audited at a horizon of 12 rows
     mechanism = sp.GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2, center=False)

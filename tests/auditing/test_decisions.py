@@ -67,6 +67,7 @@ def test_private_bounds_are_found_and_not_found():
     assert all(row.holds for row in rows)
 
 
+@pytest.mark.ci
 def test_bounds_that_are_never_found_are_not_seen(monkeypatch):
     monkeypatch.setattr(bounds, "_FALSE", 1e-9)  # at 0.01, noise finds a bin in some of a hundred runs
     case = replace(CASES["PrivateFPL-private-bounds"], d=2, busy=np.zeros((32, 2)))

@@ -76,6 +76,7 @@ def test_streams_are_resumed_and_have_private_bounds_and_people():
     assert any({"person", "replace", "rewards"} <= set(name) for name in names)
 
 
+@pytest.mark.ci
 def test_a_new_algorithm_is_audited_because_it_is_public(monkeypatch, independent_noise):
     kind, name = independent_noise, independent_noise.__name__
     monkeypatch.setattr(sp, "__all__", [*sp.__all__, name])
@@ -105,6 +106,7 @@ def predicted():
 
 
 @pytest.mark.parametrize("kind", private(), ids=lambda kind: kind.__name__)
+@pytest.mark.ci
 def test_whatever_is_private_has_a_prediction(kind):
     assert (kind.__name__ in predicted()) != (kind.__name__ in sp.papers.__all__)
 

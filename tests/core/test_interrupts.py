@@ -181,7 +181,7 @@ def is_free(stream: Any) -> bool:
 @pytest.mark.parametrize("name", NAMES)
 def test_exceptions_at_random_lines_and_real_signals(name: str, is_long: bool) -> None:
     """The long form has over ten thousand exceptions and three thousand signals."""
-    for interrupt, few, many in ((injected, 50, 600), (signalled, 15, 180)):
+    for interrupt, few, many in ((injected, 30, 600), (signalled, 10, 180)):
         interrupt(name, many if is_long else few, int(is_long))
 
 

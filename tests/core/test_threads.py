@@ -108,7 +108,7 @@ def test_threads_at_the_horizon_get_a_clear_error() -> None:
 # -- forks while another thread is at work ---------------------------------------------------------------
 
 
-def fork_while_a_thread_pushes(forks: int = 20) -> None:
+def fork_while_a_thread_pushes(forks: int = 10) -> None:
     """The child of a fork finds the stream exactly before or after a piece, and its lock open."""
     loud = sp.PrivateFPL(
         n_components=2, epsilon=1e9, delta=0.1, horizon=10**6, release_every=1, center=False

@@ -47,7 +47,6 @@ release.guarantee.mu
 release.guarantee.rho
 release.guarantee.epsilon_at(1e-9)
 sp.check(df, epsilon=1.0)
-sp.plan(n_rows=1000, n_features=3, n_components=2, epsilon=1.0)
 sp.plan(n_rows=1000, n_features=3, n_components=2, epsilon=1.0).best
 sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0), row_norm=3)
 sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0), bounds=(-3, 3)).push_many(df)

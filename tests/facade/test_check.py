@@ -407,24 +407,29 @@ def visits(folder: Path, kind: str) -> pd.DataFrame | Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
-@pytest.mark.parametrize("columns", [None, ["a", "b", "c"]])
+@pytest.mark.parametrize(
+    ("kind", "columns"), [("frame", None), ("csv", ["a", "b", "c"]), ("csv", None), ("parquet", None)]
+)
 def test_people_and_their_rows(kind: str, columns: list[str] | None, tmp_path: Path) -> None:
     table = visits(tmp_path, kind)
-    report = sp.check(table, columns=columns, unit="who", epsilon=1.0)
+    # A prediction takes a second, and does not depend on the form of the table.
+    is_first = kind == "frame"
+    report = sp.check(table, columns=columns, unit="who", epsilon=1.0 if is_first else None)
     assert report.used == ("a", "b", "c")
     assert (report.rows, report.complete_rows, report.people) == (300, 299, 30)
     text = " ".join(str(report).split())
     assert "30 people have complete rows, 10 in the median and 10 at most" in text
     assert "1 rows name nobody in who and would count for nothing." in text
+    wide = sp.check(table, columns=columns, unit=sp.Person(column=("who",), budget=1e3))
+    assert wide.mean_weight == 1.0
+    assert "0 people would spend" in " ".join(wide.notes)
     assert "30 people would spend their budget" in text
+    if not is_first:
+        return
     # The planner's guess, and that of a larger budget; the share that it expects is lower than for rows.
     assert report.mean_weight == pytest.approx(sp.plan(
         n_rows=300, n_features=3, n_components=2, epsilon=1.0, release_every=300, rows_per_person=298 / 30
     ).question.weight)  # fmt: skip
-    wide = sp.check(table, columns=columns, unit=sp.Person(column=("who",), budget=1e3))
-    assert wide.mean_weight == 1.0
-    assert "0 people would spend" in " ".join(wide.notes)
     assert report.captured is not None
     assert report.captured[0] < sp.check(table, columns=["a", "b", "c"], epsilon=1.0).captured[0]  # type: ignore[index]
 

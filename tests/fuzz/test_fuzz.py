@@ -1,4 +1,4 @@
-"""Admission under fire: 0.4 CPU seconds of fuzzing per format, and inputs that random changes do not find.
+"""Admission under fire: 0.2 CPU seconds of fuzzing per format, and inputs that random changes do not find.
 
 The long form is ``tests/fuzz/fuzz.py``.
 """
@@ -24,7 +24,7 @@ from streampca.sources.csv_rows import CsvRows
 
 @pytest.mark.parametrize("name", fuzz.FORMATS)
 def test_random_changes(name: str) -> None:
-    assert fuzz.blind(name, 10**6, seed=int.from_bytes(name.encode()[:4], "big"), seconds=0.4) > 20
+    assert fuzz.blind(name, 10**6, seed=int.from_bytes(name.encode()[:4], "big"), seconds=0.2) > 10
 
 
 @pytest.mark.long
@@ -84,7 +84,7 @@ kinds_of_rows = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(kinds_of_rows, max_size=8), st.sampled_from([False, False, True]))
 def test_anything_is_a_row_or_an_error_and_counted_once_in_the_store_too(rows: list[Any], stored: bool) -> None:
     absorb(rows, sp.Store(":memory:", commit_every=2) if stored else None)

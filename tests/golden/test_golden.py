@@ -14,7 +14,6 @@ from streampca import _native
 
 RECORDED: dict[str, Any] = golden.read()
 NAMES = [*cases.STREAMS, *cases.MECHANISMS]
-every_case = pytest.mark.parametrize("name", NAMES)
 
 
 @pytest.fixture(autouse=True)
@@ -38,13 +37,8 @@ def compare(found: dict[str, Any], name: str, *, spans: bool) -> None:
         np.testing.assert_allclose(found["noise_std"] or 0.0, recorded["noise_std"] or 0.0, rtol=1e-9)
 
 
-@every_case
-def test_releases_are_the_recorded_ones(name: str) -> None:
-    compare(golden.digest(name, golden.released(name)), name, spans=True)
-
-
-@pytest.mark.parametrize("name", [name for name in cases.STREAMS if not name.startswith("users")])
-def test_a_restored_stream_continues_with_the_recorded_ones(name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_releases_are_the_recorded_ones_with_a_copy_between(name: str) -> None:
     compare(golden.digest(name, golden.released(name, interrupted=True)), name, spans=True)
 
 

@@ -17,7 +17,7 @@ from streampca.store.ledger import Account
 
 #: Lines of the package, of which long runs try more.
 FILES = tuple(map(str, Path(streampca.__file__).parent.rglob("*.py")))
-STEPS = pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.long)])
+STEPS = pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.long)])
 ROWS = [dict(zip("abc", row, strict=True)) for row in np.random.default_rng(0).normal(size=(12, 3)).tolist()]
 
 

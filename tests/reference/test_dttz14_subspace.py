@@ -11,7 +11,7 @@ from streampca.privacy.gaussian import delta_at
 # Gram matrices diag(50.01, 50) and diag(50.01, 51): one row, and the top eigenvector is the other one.
 FIRST = np.vstack([np.tile([1.0, 0.0], (50, 1)), [[0.1, 0.0]], np.tile([0.0, 1.0], (50, 1)), [[0.0, 0.0]]])
 SECOND = FIRST + np.eye(102)[:, -1:] * [0.0, 1.0]
-DRAWS = 1500
+DRAWS = 600
 SLACK = 4.5 * math.sqrt(0.25 / DRAWS)
 
 

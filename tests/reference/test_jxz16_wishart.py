@@ -31,6 +31,7 @@ def test_supports_differ_at_the_stated_rate(epsilon):
         assert below > 0.22
 
 
+@pytest.mark.ci
 def test_the_mended_mechanisms_pass_the_same_attack():
     draws = 1500
     for mechanism in (

@@ -70,7 +70,7 @@ def test_intervals_of_centered_streams_cover_whatever_the_share_of_bad_rows(shar
     given, covered, public = rows_with(SPECTRUM, 300) * 0.5, np.zeros(2), 0
     given[:, 2] += 0.6
     given[np.random.default_rng(1).uniform(size=300) < share, 0] = np.nan
-    algorithm = fpl(horizon=300, release_every=15, center=True, epsilon=8.0, delta=delta_at(6.0, 8.0))
+    algorithm = fpl(horizon=300, release_every=50, center=True, epsilon=8.0, delta=delta_at(6.0, 8.0))
     for run in range(100):
         given_stream: dict[str, Any] = {"row_norm": 1.0, "features": 4, "regret": sp.RegretLog(every=300)}
         stream = sp.Stream(algorithm, seed=run, **given_stream)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from cluster_costs import default_task, simulate
 
 
+@pytest.mark.ci
 def test_workers_are_busy_at_the_default_size_of_a_task() -> None:
     rows, workers, every = 10**12, 1000, 10**9
     made = simulate(rows, workers, default_task(workers, rows, every), every)

@@ -55,7 +55,7 @@ def line(megabytes: int, start: str = "", text: str = "1", end: str = "") -> lis
 
 
 @pytest.mark.parametrize("megabytes", [40, pytest.param(1000, marks=pytest.mark.long)])
-@pytest.mark.parametrize("quotes", [("", "1", ""), ('"', '1""\n,', '"')])
+@pytest.mark.parametrize("quotes", [pytest.param(("", "1", ""), marks=pytest.mark.ci), ('"', '1""\n,', '"')])
 def test_a_long_record_through_a_pipe_is_one_bad_row(megabytes: int, quotes: tuple[str, str, str]) -> None:
     assert read("-", {"columns": "all"}, line(megabytes, *quotes)) == (3, 1, "")
 
@@ -71,7 +71,7 @@ def test_a_bomb(tmp_path: Path, letter: bytes, times: int, rows: int) -> None:
     assert read(path, {"columns": "all"}) == (rows, rows - 2, "")
 
 
-@pytest.mark.parametrize("columns", ["all", ["c7", "c499999"]])
+@pytest.mark.parametrize("columns", [pytest.param("all", marks=pytest.mark.ci), ["c7", "c499999"]])
 def test_half_a_million_columns(tmp_path: Path, columns: object) -> None:
     path, row, width = tmp_path / "wide.csv", ",".join(["0.25"] * 500_000), 500_000
     path.write_text(",".join(f"c{i}" for i in range(width)) + f"\n{row}\n{row}\n")

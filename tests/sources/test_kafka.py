@@ -112,6 +112,7 @@ def test_a_position_without_a_partition_reads_it_from_its_first_message(cluster)
     assert np.array_equal(np.concatenate(rest), np.concatenate([parts[0][3:], parts[3]]))
 
 
+@pytest.mark.ci
 def test_brokers_that_go_down_are_an_error(monkeypatch) -> None:
     producer, servers = brokers(1)
     for _ in range(60):
@@ -140,6 +141,7 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
         list(collect(sp.Stream(algorithm, row_norm=1.0, features=FEATURES), source, readers=2, rows=2))
 
 
+@pytest.mark.ci
 def test_a_calendar_goes_by_the_arrival_of_messages_at_any_kill(tmp_path: Path, monkeypatch) -> None:
     """Days pass while the topic is silent and while its broker is down; a resumed run repeats the closings."""
     (producer, servers), start, days = brokers(1), datetime(2026, 1, 1, tzinfo=UTC), [0.0]
@@ -297,7 +299,7 @@ with Store(path, commit_every=40, snapshot_every="20ms") as store:
 """
 
 
-@pytest.mark.parametrize("unit", [None, "who"])
+@pytest.mark.parametrize("unit", [pytest.param(None, marks=pytest.mark.ci), "who"])
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.long)])
 def test_each_row_counts_once_after_any_kill(tmp_path: Path, kills: int, unit: str | None) -> None:
     (producer, servers), path = brokers(1), tmp_path / "run.db"

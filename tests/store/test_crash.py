@@ -1,34 +1,39 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import crash as script
 import pytest
 
+from streampca.store import log
 
-def crash(*options: str) -> str:
-    done = subprocess.run([sys.executable, script.__file__, *options], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
+@pytest.mark.parametrize("chunk", [None, 256])
 @pytest.mark.parametrize(
-    ("times", "options"),
+    ("times", "rows", "how", "commit_every"),
     [
-        *(("5", f"--rows 20000 {more}") for more in ("--commit-every 20ms", "--commit-every 500", "--chunk 256")),
-        ("10", "--rows 2000 --how begin"),
-        ("4", "--rows 20000 --how full --chunk 256"),
-        pytest.param("40", "--rows 5000 --how fsync", marks=pytest.mark.long),
-        pytest.param("3", "--rows 20000 --how stop --pause 120", marks=pytest.mark.long),
+        (3, 10_000, "kill", "20ms"),
+        (3, 10_000, "kill", 500),
+        (5, 2000, "begin", "20ms"),
+        (3, 10_000, "full", "20ms"),
+        pytest.param(40, 5000, "fsync", "20ms", marks=pytest.mark.long),
         *(
-            pytest.param("200", f"--rows {rows} --how {how} {chunk}", marks=pytest.mark.long)
+            pytest.param(200, rows, how, "20ms", marks=pytest.mark.long)
             for how, rows in (("kill", 10**5), ("full", 10**5), ("begin", 20_000), ("stop", 20_000))
-            for chunk in ("", "--chunk 256")
         ),
     ],
 )
-def test_runs_that_break_off_at_random_moments(times: str, options: str) -> None:
-    assert f"'interruptions': {times}," in crash("--times", times, *options.split())
+def test_runs_that_break_off_at_random_moments(
+    times: int, rows: int, how: str, commit_every: int | str, chunk: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if chunk is not None:
+        monkeypatch.setattr(log, "CHUNK", chunk)
+    assert script.break_off(times, rows, commit_every, how, 0)["interruptions"] == times
+
+
+@pytest.mark.long
+def test_a_writer_that_is_stopped_for_two_minutes_keeps_its_run() -> None:
+    assert script.break_off(3, 20_000, "20ms", "stop", 0, pause=120.0)["interruptions"] == 3
 
 
 def test_a_stopped_writer_keeps_its_run() -> None:

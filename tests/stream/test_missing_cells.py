@@ -24,7 +24,7 @@ from streampca.readers import collect, reader_blocks
 from streampca.rows.protocol import Part
 from streampca.sources import from_csv, from_query, open_rows
 
-N, D, K, SEED = 12_000, 8, 2, 3
+N, D, K, SEED = 9_000, 8, 2, 3
 NAMES = tuple("abcdefgh")
 RATES = np.linspace(0.0, 0.6, D)  # mean .3
 ALGORITHM = sp.PrivateFPL(n_components=K, epsilon=8.0, horizon=N, release_every=N)
@@ -117,8 +117,8 @@ def by_push_of(make: Any) -> Any:
 def by_push_many(make: Any) -> Any:
     def door(folder: Path, **options: Any) -> sp.Release:
         stream, rows = streamed(**options), make()
-        for start in range(0, N, 7_001):
-            stream.push_many(rows[start : start + 7_001])
+        for start in range(0, N, 4_001):
+            stream.push_many(rows[start : start + 4_001])
         return last(stream)
 
     return door

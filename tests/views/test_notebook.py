@@ -80,7 +80,7 @@ def test_histories_are_frames(run: sp.Stream) -> None:
 
 
 def test_plans_and_audits_are_tables() -> None:
-    made: Plan = sp.plan(n_rows=5_000, n_features=4, n_components=2, epsilon=1.0, delta=1e-6)
+    made: Plan = sp.plan(n_rows=5_000, n_features=4, n_components=2, epsilon=1.0, spectrum="steep")
     assert len(made.to_frame()) == len(made.predictions)
     assert "Use " in made._repr_html_()
     report = Report((

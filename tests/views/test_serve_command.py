@@ -70,6 +70,7 @@ def test_a_run_shows_itself_to_the_curator_and_stays(folder):
     assert shown["ended"]
 
 
+@pytest.mark.ci
 def test_a_public_page_shows_releases_alone_and_not_the_name_of_the_file(folder):
     with command(folder, *SERVED, "--out", "public.jsonl", "--set", "serve.public=yes") as (link, state):
         assert "publishable" in link
