@@ -24,7 +24,7 @@ import numpy as np
 
 import streampca as sp
 from streampca.auditing import needs
-from streampca.auditing.runs import HERS, Case, feed_calendar, feed_stream
+from streampca.auditing.runs import HERS, START, Case, feed_calendar, feed_stream
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
@@ -166,44 +166,50 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[Named]:
                 case["changes"] = partial(needs.her_rows, case["changes"], warmup=warmup if bounds else 0)
             yield words, case
             if streaming and not bounds:
-                yield from _with_gaps(subject, words, case)
+                yield from _with_gaps(subject.made, words, case)
             if streaming:
                 yield words | {"feeds": "resumed"}, case | {"feeds": ("resumed",)}
                 if not bounds:
-                    yield from _dated(subject, words, case)
+                    yield from _dated(subject.made, words, case)
 
 
-def _dated(subject: Subject, words: dict[str, str], case: dict[str, Any]) -> Iterator[Named]:
-    """Yield the case of a subject with the periods of a calendar, two rows each, if there is one."""
-    made, periods = subject.made, {"release_every": "1d"}
+def _dated(made: Any, words: dict[str, str], case: dict[str, Any]) -> Iterator[Named]:
+    """Yield the cases of a subject with the periods of a calendar, two rows each, if there are any."""
+    periods = {"release_every": "1d"}
     if not getattr(made, "absorbs_periods", False) or "release_every" in words:
         return
     if getattr(made, "horizon", None) is not None:
         periods["horizon"] = f"{-(-case['rows'] // 2)}d"
     try:
-        replace(made, **periods)
+        dated = replace(made, **periods)
     except StreamPCAError:
         return
     # The rows of a person in three periods spend her budget: their products across periods count, too.
     changes = needs.absent if made.unit is None else needs.her_absence
     case = {**case, "feed": feed_calendar, "changes": changes, "feeds": ("push", "many", "timed", "resumed")}
-    yield words | {"release_every": "calendar"}, case | {"make": partial(replace, made, **periods)}
+    words, case = words | {"release_every": "calendar"}, case | {"make": partial(replace, made, **periods)}
+    yield words, case
+    yield from _with_gaps(dated, words, case, start=START)
 
 
-def _with_gaps(subject: Subject, words: dict[str, str], case: dict[str, Any]) -> Iterator[Named]:
+def _with_gaps(made: Any, words: dict[str, str], case: dict[str, Any], **more: Any) -> Iterator[Named]:
     """Yield cases whose missing cells are filled and corrected, by private and by public shares."""
     for word, rates in {"cells": "private", "shares": 0.8}.items():
         options: dict[str, Any] = {"on_missing": "cell", "row_norm": 1.0, "missing_rates": rates}
         try:
-            present = sp.Stream(subject.made, features=case["d"], **options).engine.now.admission.present
+            present = sp.Stream(made, features=case["d"], **options, **more).engine.now.admission.present
         except StreamPCAError:
             continue
-        yield words | {"missing": word}, {
-            **case,
-            # The law of the noise is that of the algorithm that corrects.
-            "make": lambda present=present: for_missing(subject.make(), present),
-            "feed": partial(feed_stream, **options), "changes": partial(needs.with_gaps, case["changes"]),
-        }  # fmt: skip
+        yield (
+            words | {"missing": word},
+            {
+                **case,
+                # The law of the noise is that of the algorithm that corrects.
+                "make": lambda present=present: for_missing(case["make"](), present),
+                "feed": partial(case["feed"], **options),
+                "changes": partial(needs.with_gaps, case["changes"]),
+            },
+        )
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:

@@ -213,28 +213,28 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
 
 
 #: A start that no clock has reached: rows count on arrival in the period that `Stream.tick` has opened.
-_START = datetime(3000, 1, 1, tzinfo=UTC)
+START = datetime(3000, 1, 1, tzinfo=UTC)
 
 
-def feed_calendar(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    """Feed a stream with periods of a day, two rows each; an absent row is None.
+def feed_calendar(subject: Any, rows: list[Row], how: str, **more: Any) -> list[Any]:
+    """Feed a stream with periods of a day, two rows each; an absent row is None. ``more`` are options of the stream.
 
     ``how`` is "push", "many", "resumed" (as for `feed_stream`) or "timed", where rows have times. A row that is a
     function is pushed singly. If the unit is a person, the first `HERS` rows are those of one.
     """
     people = [f"person {max(0, i - HERS + 1)}" for i in range(len(rows))]
     names = tuple(names_of([row for row in rows if row is not None]))
-    options: dict[str, Any] = {"features": names, "regret": None, "row_norm": 1.0, "start": _START}
+    options: dict[str, Any] = {"features": names, "regret": None, "row_norm": 1.0, "start": START} | more
     stream, out = sp.Stream(subject, **options), list[Any]()
-    end = _START + timedelta(days=(len(rows) + 1) // 2)
+    end = START + timedelta(days=(len(rows) + 1) // 2)
     if how == "timed" and not any(map(callable, rows)):
         present = [i for i, row in enumerate(rows) if row is not None]
-        values, times = np.array([rows[i] for i in present]), [_START + timedelta(days=i / 2) for i in present]
+        values, times = np.array([rows[i] for i in present]), [START + timedelta(days=i / 2) for i in present]
         columns = [times, *_whose(subject, [people[i] for i in present]).values()]
         table = Table(names, None, lambda: iter([values]), lambda _: iter([(values, columns)]))
         return [*released(*stream.run(table, time="at", end=end)), stream]
     for day in range((len(rows) + 1) // 2):
-        out += stream.tick(_START + timedelta(days=day)).releases
+        out += stream.tick(START + timedelta(days=day)).releases
         some = [i for i in range(2 * day, min(2 * day + 2, len(rows))) if rows[i] is not None]
         if how == "many" and some and not any(callable(rows[i]) for i in some):
             stream.push_many(np.array([rows[i] for i in some]), **_whose(subject, [people[i] for i in some]))

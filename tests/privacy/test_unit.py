@@ -124,8 +124,8 @@ def test_the_guarantee_of_a_person_in_a_period_is_that_of_one_period_with_the_pr
          ("discrete", "unit")),
         (lambda u: sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, unit=u, adjacency="replace"),
                              bounds="private"), ("bounds", "unit", "adjacency")),
-        (lambda u: sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, unit=u), row_norm=1.0, features=2,
-                             on_missing="cell"), ("missing_rates", "unit")),
+        (lambda u: sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, unit=u, center=False), row_norm=1.0,
+                             features=2, on_missing="cell"), ("missing_rates", "unit", "center")),
     ],
 )  # fmt: skip
 def test_refused_combinations_name_both_settings(make, both):

@@ -49,7 +49,7 @@ from streampca.processors.private_fpl import FPLProcessor, RewardSum
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor
 from streampca.processors.sliding_window import METHODS, HistogramProcessor, RingProcessor, View
 from streampca.processors.spectral_histogram import SpectralHistogram
-from streampca.rows import admission, owners
+from streampca.rows import admission, owners, people
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.people import Budgets, _Spent
 from streampca.stream.engine import Engine
@@ -373,6 +373,7 @@ bug("spent budgets forgotten", _PEOPLE, put(_Spent, "__contains__", lambda self,
 bug("budgets renewed by each commit", _PEOPLE, put(Budgets, "enter", lambda self, people: None))
 bug("budgets renewed by a resume", "PrivateFPL-person", put(runs, "restore_people", lambda *given: None))
 bug("names of a person split by their types", _PEOPLE, put(owners, "name_of", lambda value: repr(value).encode()))
+bug("cells of a person free of charge", "PrivateFPL-person-centered-cells", put(people, "PRESENCE", 0.0))
 bug("private-bounds voters let in again", "PrivateFPL-person-bounds",
     after(Budgets, "voted", lambda made, self, people, *_: (made[0], people)))
 bug("each row of a person votes", "PrivateFPL-person-bounds",
