@@ -57,6 +57,7 @@ from streampca.rows.bounds import NO_VOTE, Bins
 
 #: Bytes of the hash of a name.
 ID_BYTES = 16
+_EMPTY = bytes(ID_BYTES)
 #: State of a person whose budget is spent. Otherwise it is Q, the inputs of her rows, and the rows as they count.
 SPENT = b""
 #: Part of the budget that counts as spent, and least weight that is not 0.
@@ -66,7 +67,6 @@ _NOTHING_LEFT, _LEAST_WEIGHT = 1e-6, 2.0**-20
 _REWARD_ERROR = 2.0**-29
 _Q = struct.Struct("<d")
 _NO_CHANGES: Mapping[bytes, bytes] = MappingProxyType({})
-_NO_INPUTS = np.empty(0, dtype=np.int64)
 
 
 class People(NamedTuple):
@@ -117,15 +117,14 @@ class _Spent:
 
     def ids(self) -> list[bytes]:
         """Return all ids."""
-        empty = bytes(ID_BYTES)
         parts = (bytes(self._table[place : place + ID_BYTES]) for place in range(0, len(self._table), ID_BYTES))
-        return [one for one in parts if one != empty]
+        return [one for one in parts if one != _EMPTY]
 
 
 def _place(table: bytearray, identity: bytes) -> int:
     """Return the place of an id in a table, or the empty one at which it would be stored."""
     place = int.from_bytes(identity[:8], "little") * ID_BYTES % len(table)
-    while (found := table[place : place + ID_BYTES]) != identity and any(found):
+    while (found := table[place : place + ID_BYTES]) != identity and found != _EMPTY:
         place = (place + ID_BYTES) % len(table)
     return place
 
@@ -158,7 +157,8 @@ class Budgets:
         self._spent = _Spent()
         self._entered: Mapping[bytes, bytes] = _NO_CHANGES
         self._past = 0
-        self._own = 0, 0.0  # the latest input, and the product of its column with itself
+        # The latest input, its number of rows, and P of the inputs up to it; of itself alone until many rows need it.
+        self._latest = 0, 0, np.ones(1)
 
     def id_of(self, name: bytes) -> bytes:
         """Return the id of a name. Names with one id, of probability 2**-128 for two, are one person."""
@@ -203,16 +203,15 @@ class Budgets:
             if state == SPENT or (state is None and identity in self._spent):
                 out[i], refused = 0.0, refused + 1
                 continue
-            root, after = self._charged(state, rows[i], inputs[i])
+            row, weight, after = self._charged(state, rows[i], inputs[i])
             if after is not None:
                 number, spent = number + (state is None), spent + (after == SPENT)
                 changes[identity] = after
-            if root == 1.0:
+            total += weight
+            if weight == 1.0:
                 full += 1
             else:
-                out[i] = _shrunk(rows[i], root)
-                shrunk, refused = shrunk + (root > 0.0), refused + (root == 0.0)
-            total += root * root
+                out[i], shrunk, refused = row, shrunk + (weight > 0.0), refused + (weight == 0.0)
         return out, People(MappingProxyType(changes), number, spent, full, shrunk, refused, total, past)
 
     def voted(self, people: People, bins: Bins, names: Sequence[bytes | None]) -> tuple[Bins, People]:
@@ -243,48 +242,55 @@ class Budgets:
         bounds: FloatArray = squares + rows.shape[1] * _REWARD_ERROR
         return bounds
 
-    def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[float, bytes | None]:
-        """Return the root of the weight of a row in input n, and the state of its person after it; None for none."""
-        size, used, count, inputs, held = row.size, 0.0, 0, _NO_INPUTS, None
+    def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[FloatArray, float, bytes | None]:
+        """Return a row of input n as it counts, its weight, and the state of its person after it; None for none."""
+        used, count, middle = 0.0, 0, 0
+        latest, size, column = self._latest
+        if latest != n:
+            size, column = 0, self._products(np.array([n]), n)
         if state is not None:
-            count = (len(state) - _Q.size) // (8 + 4 * size)
             used = _Q.unpack_from(state)[0]
+            count = (len(state) - _Q.size) // (8 + 4 * row.size)
+            middle = _Q.size + 8 * count
             inputs = np.frombuffer(state, np.int64, count, _Q.size)
-            held = np.frombuffer(state, np.float32, count * size, _Q.size + 8 * count).reshape(count, size)
-            products, rows = self._products(inputs, n), held.astype(np.float64)
-            rewards = self._reward * self._largest_rewards(rows) if self._reward else None
-        if self._own[0] != n:
-            self._own = n, float(self._products(np.array([n]), n)[0])
+            if column.size < n <= 4 * size:
+                column = self._products(np.arange(1, n + 1), n)
+            products = column[inputs - 1] if column.size == n else self._products(inputs, n)
+            held = np.frombuffer(state, np.float32, -1, middle).reshape(count, row.size).astype(np.float64)
+            rewards = self._reward * self._largest_rewards(held) if self._reward else None
+        self._latest = n, size + 1, column  # one assignment, for interrupts
+        room, weight, cross, alone = self._square - used, 1.0, 0.0, 0.0
 
-        def cost(one: FloatArray) -> tuple[float, float, float]:
-            """Return X and Y of the row, and 2 X + Y."""
+        def fits(one: FloatArray) -> bool:
+            """Find X and Y of the row; return whether there is room for it."""
+            nonlocal cross, alone
             # Products of two rows are exact: sums of multiples of 2**-40 below 2**13.
-            both, cross, reward = float(one @ one) ** 2, 0.0, 0.0
+            both, reward = float(one @ one) ** 2, 0.0
             if self._reward:
                 reward = float(self._largest_rewards(one[None])[0])
                 both += self._reward * reward * reward
-            if held is not None:
-                pairs = rows @ one
+            alone = float(column[-1]) * both
+            if count:
+                pairs = held @ one
                 pairs *= pairs
                 if rewards is not None:
                     pairs += rewards * reward
                 cross = float(products @ pairs)
-            own = self._own[1] * both
-            return cross, own, 2.0 * cross + own
+            return 2.0 * cross + alone <= room
 
-        (cross, own, total), room, root, counts = cost(row), self._square - used, 1.0, row
-        if total > room:
-            weight = max(0.0, room) / (cross + math.sqrt(cross * cross + own * max(0.0, room)))
-            root, counts = _fitting(row, math.sqrt(weight), lambda one: cost(one)[2] <= room)
-            if not counts.any():
-                return 0.0, state
-            total = cost(counts)[2]
-        used += total
+        if not fits(row):
+            least = max(0.0, room)
+            root = math.sqrt(least / (cross + math.sqrt(cross * cross + alone * least)))
+            root, row = _fitting(row, root, fits)
+            if not row.any():
+                return row, 0.0, state
+            weight = root * root
+        used += 2.0 * cross + alone
         if self._square - used < _NOTHING_LEFT * self._square or count + 1 >= self._unit.max_rows:
-            return root, SPENT
-        after = counts.astype(np.float32).tobytes()  # exact: multiples of 2**-20 up to 1
-        parts = _Q.pack(used), inputs.tobytes(), n.to_bytes(8, "little"), b"" if held is None else held.tobytes(), after
-        return root, b"".join(parts)
+            return row, weight, SPENT
+        before, rows = (b"", b"") if state is None else (state[_Q.size : middle], state[middle:])
+        after = row.astype(np.float32).tobytes()  # exact: multiples of 2**-20 up to 1
+        return row, weight, b"".join([_Q.pack(used), before, n.to_bytes(8, "little"), rows, after])
 
 
 def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: float) -> FloatArray:
