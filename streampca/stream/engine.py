@@ -310,6 +310,9 @@ class Engine:
         """Return the guarantee of all releases together under these settings of admission."""
         algorithm, d = self.algorithm, admission.n_features
         guarantee = algorithm.guarantee if d is None else algorithm.guarantee_for(d)
+        if guarantee.period is not None and self.calendar is not None:
+            # Privacy: a day of one grid overlaps two days of another, so that their costs do not add up.
+            guarantee = replace(guarantee, unit=guarantee.unit + self.calendar.phase(guarantee.period))
         if isinstance(admission.bounds, PrivateBounds):
             rows, who, kind = "rows" if d is None else f"{admission.warmup} rows", "which enter", "rows"
             if algorithm.unit is not None:

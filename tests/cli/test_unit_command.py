@@ -196,8 +196,7 @@ def test_an_endless_run_says_that_budgets_are_spent_for_good(table, command):
 )
 def test_one_release_of_people_is_that_of_python(words, how, table, command):
     out, book = table.with_name("r.jsonl"), table.with_name("book.db")
-    with sp.Ledger(book) as ledger:
-        ledger.set_budget("t", sp.Budget(1.0, 1e-6), "one device")
+    assert command("ledger", "budget", book, "t", "--epsilon", 1, "--unit", "one device").status == 0
     words = ["-k", "1", "--epsilon", "1", "--columns", "a,b", "--unit", "who", "--seed", "1", "--out", out, *words]
     words += ["--set", "unit.budget=2", "--set", "unit.name=device", "--ledger", book, "--data-set", "t"]
     said = command("pca", table, *words)
