@@ -418,10 +418,10 @@ def test_people_and_their_rows(kind: str, columns: list[str] | None, tmp_path: P
     assert "30 people have complete rows, 10 in the median and 10 at most" in text
     assert "1 rows name nobody in who and would count for nothing." in text
     assert "30 people would spend their budget" in text
-    # The planner's guess, and that of a larger budget; the share that it expects is lower than for rows.
-    assert report.mean_weight == pytest.approx(sp.plan(
-        n_rows=300, n_features=3, n_components=2, epsilon=1.0, release_every=300, rows_per_person=298 / 30
-    ).question.weight)  # fmt: skip
+    # From the known numbers of rows: a little more than the planner's guess, which is for uneven ones. And that of a
+    # larger budget; the share that it expects is lower than for rows.
+    guess = sp.plan(n_rows=300, n_features=3, n_components=2, epsilon=1.0, release_every=300, rows_per_person=298 / 30)
+    assert 0.8 * report.mean_weight < guess.question.weight < report.mean_weight
     wide = sp.check(table, columns=columns, unit=sp.Person(column=("who",), budget=1e3))
     assert wide.mean_weight == 1.0
     assert "0 people would spend" in " ".join(wide.notes)
