@@ -1,9 +1,14 @@
-"""Properties that are computed once."""
+"""Values that are computed once."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streampca.linalg.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from functools import cached_property as cached_property
@@ -20,3 +25,30 @@ else:
                 return self
             value = instance.__dict__[self.attrname] = self.func(instance)
             return value
+
+
+class Columns:
+    """Products of the columns of a strategy with the latest of them, which ``products`` returns.
+
+    They are public, and have the same bits by themselves and in the table that is made once many are asked for.
+    """
+
+    def __init__(self, products: Callable[[IntArray, int], FloatArray]) -> None:
+        self._products = products
+        # The latest column, how often it was asked for, and its products with itself alone, or with all up to it.
+        self._latest = 0, 0, np.ones(1)
+
+    def own(self, n: int) -> float:
+        """Return the product of column n with itself."""
+        if self._latest[0] != n:
+            self._latest = n, 0, self._products(np.array([n]), n)
+        return float(self._latest[2][-1])
+
+    def products(self, columns: IntArray, n: int) -> FloatArray:
+        """Return the products of columns up to n with column n."""
+        self.own(n)
+        _, count, table = self._latest
+        if table.size < n <= 4 * count:
+            table = self._products(np.arange(1, n + 1), n)
+        self._latest = n, count + 1, table  # one assignment, for interrupts
+        return table[columns - 1] if table.size == n else self._products(columns, n)

@@ -51,13 +51,13 @@ import numpy as np
 
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import STEP
+from streampca.linalg.lazy import Columns
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.unit import Person
 from streampca.rows.bounds import NO_VOTE, Bins
 
 #: Bytes of the hash of a name.
 ID_BYTES = 16
-_EMPTY = bytes(ID_BYTES)
 #: State of a person whose budget is spent. Otherwise it is Q, the inputs of her rows, and the rows as they count.
 SPENT = b""
 #: Part of the budget that counts as spent, and least weight that is not 0.
@@ -117,14 +117,15 @@ class _Spent:
 
     def ids(self) -> list[bytes]:
         """Return all ids."""
+        empty = bytes(ID_BYTES)
         parts = (bytes(self._table[place : place + ID_BYTES]) for place in range(0, len(self._table), ID_BYTES))
-        return [one for one in parts if one != _EMPTY]
+        return [one for one in parts if one != empty]
 
 
 def _place(table: bytearray, identity: bytes) -> int:
     """Return the place of an id in a table, or the empty one at which it would be stored."""
     place = int.from_bytes(identity[:8], "little") * ID_BYTES % len(table)
-    while (found := table[place : place + ID_BYTES]) != identity and found != _EMPTY:
+    while (found := table[place : place + ID_BYTES]) != identity and any(found):
         place = (place + ID_BYTES) % len(table)
     return place
 
@@ -150,15 +151,13 @@ class Budgets:
         self, unit: Person, key: bytes, largest: float, reward_weight: float,
         products: Callable[[IntArray, int], FloatArray], *, center: bool = False,
     ) -> None:  # fmt: skip
-        self._unit, self._key, self._products = unit, key, products
+        self._unit, self._key, self._columns = unit, key, Columns(products)
         self._square = unit.budget**2 * (largest**2 + reward_weight**2) * (1.0 - 2.0**-30)
         self._reward, self._center = reward_weight**2, center
         self._active: dict[bytes, bytes] = {}
         self._spent = _Spent()
         self._entered: Mapping[bytes, bytes] = _NO_CHANGES
         self._past = 0
-        # The latest input, its number of rows, and P of the inputs up to it; of itself alone until many rows need it.
-        self._latest = 0, 0, np.ones(1)
 
     def id_of(self, name: bytes) -> bytes:
         """Return the id of a name. Names with one id, of probability 2**-128 for two, are one person."""
@@ -203,15 +202,15 @@ class Budgets:
             if state == SPENT or (state is None and identity in self._spent):
                 out[i], refused = 0.0, refused + 1
                 continue
-            row, weight, after = self._charged(state, rows[i], inputs[i])
+            row, root, after = self._charged(state, rows[i], inputs[i])
             if after is not None:
                 number, spent = number + (state is None), spent + (after == SPENT)
                 changes[identity] = after
-            total += weight
-            if weight == 1.0:
+            total += root * root
+            if root == 1.0:
                 full += 1
             else:
-                out[i], shrunk, refused = row, shrunk + (weight > 0.0), refused + (weight == 0.0)
+                out[i], shrunk, refused = row, shrunk + (root > 0.0), refused + (root == 0.0)
         return out, People(MappingProxyType(changes), number, spent, full, shrunk, refused, total, past)
 
     def voted(self, people: People, bins: Bins, names: Sequence[bytes | None]) -> tuple[Bins, People]:
@@ -243,54 +242,47 @@ class Budgets:
         return bounds
 
     def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[FloatArray, float, bytes | None]:
-        """Return a row of input n as it counts, its weight, and the state of its person after it; None for none."""
-        used, count, middle = 0.0, 0, 0
-        latest, size, column = self._latest
-        if latest != n:
-            size, column = 0, self._products(np.array([n]), n)
+        """Return a row in input n as it counts, the root of its weight, and the state of its person after it."""
+        used, count, middle, held, column = 0.0, 0, 0, None, self._columns
         if state is not None:
             used = _Q.unpack_from(state)[0]
             count = (len(state) - _Q.size) // (8 + 4 * row.size)
             middle = _Q.size + 8 * count
-            inputs = np.frombuffer(state, np.int64, count, _Q.size)
-            if column.size < n <= 4 * size:
-                column = self._products(np.arange(1, n + 1), n)
-            products = column[inputs - 1] if column.size == n else self._products(inputs, n)
+            products = column.products(np.frombuffer(state, np.int64, count, _Q.size), n)
             held = np.frombuffer(state, np.float32, -1, middle).reshape(count, row.size).astype(np.float64)
             rewards = self._reward * self._largest_rewards(held) if self._reward else None
-        self._latest = n, size + 1, column  # one assignment, for interrupts
-        room, weight, cross, alone = self._square - used, 1.0, 0.0, 0.0
+        found = 0.0, 0.0, 0.0
 
-        def fits(one: FloatArray) -> bool:
-            """Find X and Y of the row; return whether there is room for it."""
-            nonlocal cross, alone
+        def cost(one: FloatArray) -> tuple[float, float, float]:
+            """Return X and Y of the row, and 2 X + Y."""
+            nonlocal found
             # Products of two rows are exact: sums of multiples of 2**-40 below 2**13.
-            both, reward = float(one @ one) ** 2, 0.0
+            both, cross, reward = float(one @ one) ** 2, 0.0, 0.0
             if self._reward:
                 reward = float(self._largest_rewards(one[None])[0])
                 both += self._reward * reward * reward
-            alone = float(column[-1]) * both
-            if count:
+            if held is not None:
                 pairs = held @ one
                 pairs *= pairs
                 if rewards is not None:
                     pairs += rewards * reward
                 cross = float(products @ pairs)
-            return 2.0 * cross + alone <= room
+            own = column.own(n) * both
+            found = cross, own, 2.0 * cross + own
+            return found
 
-        if not fits(row):
-            least = max(0.0, room)
-            root = math.sqrt(least / (cross + math.sqrt(cross * cross + alone * least)))
-            root, row = _fitting(row, root, fits)
-            if not row.any():
-                return row, 0.0, state
-            weight = root * root
-        used += 2.0 * cross + alone
+        (cross, own, total), room, root, counts = cost(row), self._square - used, 1.0, row
+        if total > room:
+            weight = max(0.0, room) / (cross + math.sqrt(cross * cross + own * max(0.0, room)))
+            root, counts = _fitting(row, math.sqrt(weight), lambda one: cost(one)[2] <= room)
+            if not counts.any():
+                return counts, 0.0, state
+        used += found[2]
         if self._square - used < _NOTHING_LEFT * self._square or count + 1 >= self._unit.max_rows:
-            return row, weight, SPENT
+            return counts, root, SPENT
         before, rows = (b"", b"") if state is None else (state[_Q.size : middle], state[middle:])
-        after = row.astype(np.float32).tobytes()  # exact: multiples of 2**-20 up to 1
-        return row, weight, b"".join([_Q.pack(used), before, n.to_bytes(8, "little"), rows, after])
+        after = counts.astype(np.float32).tobytes()  # exact: multiples of 2**-20 up to 1
+        return counts, root, b"".join([_Q.pack(used), before, n.to_bytes(8, "little"), rows, after])
 
 
 def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: float) -> FloatArray:
