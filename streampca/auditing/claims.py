@@ -126,12 +126,12 @@ def hockey_stick(first: Density, second: Density, epsilon: float, breaks: Sequen
 
 
 def gram_move(
-    d: int, adjacency: str, *, center: bool = False, rewards: bool = False, trace: bool = False, cells: bool = False
+    d: int, adjacency: str, *, center: bool = False, rewards: bool = False, trace: bool = False, cells: float = 0.0
 ) -> float:
     """Return the largest move of a Gram matrix in Frobenius norm, with the sum of rows and of rewards beside it.
 
-    With ``cells``, also the numbers of cells present, d cells of one row against none. If ``trace``, the move is in
-    trace norm, of the matrix only.
+    Also of this number of full rows of ``cells``, whose products are 0. If ``trace``, the move is in trace norm, of the
+    matrix only.
     """
     # Rotations leave both norms unchanged, so the first row is e1. A plane has all pairs of rows.
     angles = np.linspace(0.0, math.pi, 2 if d == 1 else 1025)
@@ -156,7 +156,7 @@ def gram_move(
             aside = np.linalg.norm(first - other, axis=1) * (2.0 if replace else 3.0)
         best = np.maximum(top, aside) / reward_scale(center=center, replace=replace)
         square = square + (REWARD_WEIGHT * np.minimum(best, 1.0)) ** 2
-    return math.sqrt(float(square.max()) + PRESENCE * float(cells))
+    return math.sqrt(float(square.max()) + PRESENCE * cells)
 
 
 def _outer(rows: FloatArray) -> FloatArray:
@@ -285,6 +285,9 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
     """Yield the claims on the noise of a subject."""
     adjacency, mu = subject.guarantee.adjacency, subject.guarantee.mu or 0.0
     gram = gram_move(d, adjacency)
+    # Two persons may each spend a budget that includes full rows of cells; two rows have one such row between them.
+    both = getattr(subject, "unit", None) is not None and adjacency == "replace"
+    cells = float(getattr(subject, "counts_cells", False)) * (2.0 if both else 1.0)
     # Standard deviations by kind, for each block of rows: a kind that recurs begins another block.
     phases: list[dict[str, float]] = [{}]
     for note in notes:
@@ -295,7 +298,6 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case Tumbling():
             yield from _parts(subject.mechanism, d, notes)
         case PrivateFPL():
-            cells = subject.counts_cells
             move = gram_move(d, adjacency, center=subject.center, rewards=subject.publish_regret, cells=cells)
             if subject.unit is not None:
                 move *= subject.unit.budget
@@ -305,7 +307,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case DoublingFPL():
             yield of_sums("running sums of an epoch", subject.first_epoch(d).mechanism, mu, gram)
         case SlidingWindowPCA():
-            move = gram_move(d, adjacency, center=subject.center, cells=subject.counts_cells)
+            move = gram_move(d, adjacency, center=subject.center, cells=cells)
             yield of_sums("windows", subject.mechanism, mu, move)
         case PrivateOja():
             k, clip = subject.n_components, subject.resolved(d).clip or 1.0
@@ -326,7 +328,7 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
                 what = f"delta of a mean clipped to {radius:g}, by quadrature"
                 yield Claim(what, delta, profile(across, subject.epsilon), tight=False)
         case GaussianCovariance():
-            move = gram_move(d, adjacency, center=subject.center, cells=subject.counts_cells)
+            move = gram_move(d, adjacency, center=subject.center, cells=cells)
             std = min((note.std for note in notes if note.kind == "gram"), default=subject.sigma)
             yield Claim("mu of the Gram matrix, by search", mu, move / std, d > 1)
         case AdaptiveCovariance() | AdaptiveLaplaceCovariance():

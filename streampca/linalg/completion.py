@@ -18,7 +18,8 @@ has the standard deviation ``sigma sqrt(d / r)`` in each column.
 *Joint sensitivity*, with u that of the matrix, of longer rows if centered (`linalg.centering`). Zero-out: the change is
 (b b^T, sqrt(r / d) e), and ``||b b^T||**2 + (r / d) ||e||**2 <= u**2 + r``, met by a unit row without a gap. Replace:
 ``||b b^T - b' b'^T||**2 + (r / d) ||e - e'||**2 <= u**2 + r``, as e - e' has entries of -1, 0 and 1. So the sensitivity
-is ``sqrt(u**2 + r)``: 4.9 % more noise under zero-out without a mean, 3.9 % about one.
+is ``sqrt(u**2 + r)``: 4.9 % more noise under zero-out without a mean, 3.9 % about one. The cells of people count with
+the weights of their rows (`streampca.rows.people`), and shares are those of the weight.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class GramSum(State):
 
     # ``parts``, (2, d (d + 1) / 2 + further) and not to be written to, has of each packed entry whole units and the
     # rest, a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows. With ``further``,
-    # rows end with that many zeros and ones, whose sums follow the matrix (`linalg.completion`).
+    # rows end with that many weights of their cells, whose sums follow the matrix (`linalg.completion`).
 
     __slots__ = ("hidden", "n_features", "parts")
     fixed = ("n_features",)
@@ -200,9 +200,9 @@ class GramSum(State):
     def add(self, rows: FloatArray) -> GramSum:
         """Return the sum with the outer products of admitted rows, (n, d), added."""
         count, parts, d = rows.shape[0], self.parts, self.n_features
-        if rows.shape[1] > d:  # whole numbers, so that their sums are exact
-            counts = np.zeros((2, rows.shape[1] - d))
-            counts[0] = rows[:, d:].sum(axis=0) + parts[0, svec_size(d) :]
+        if rows.shape[1] > d:  # multiples of 2**-20 up to 1, so that their sums are exact
+            size = svec_size(d)
+            counts = _carried(parts[0, size:], parts[1, size:] + rows[:, d:].sum(axis=0))
             gram = self.matrix().add(np.ascontiguousarray(rows[:, :d]))
             return GramSum(d, np.hstack([gram.parts, counts]))
         kernels = _native.compiled

@@ -12,7 +12,6 @@ import numpy as np
 
 from streampca.conversion import as_block
 from streampca.errors import BadParameterError, UsageError
-from streampca.linalg.centering import JOINT_FACTOR
 from streampca.linalg.counts import check_count
 from streampca.linalg.scale import Bounds, check_row_norm, check_scale, in_norm
 from streampca.linalg.types import FloatArray
@@ -115,7 +114,7 @@ class Mechanism(Configuration):
         values, (rows, marks) = rows, admission.block(rows, 1)
         report = AdmissionReport.of(admission, marks.counts(), n)
         if names is not None and self.unit is not None:
-            rows = commonly_weighted(rows, names, self.unit.budget * (JOINT_FACTOR if self.center else 1.0))
+            rows = commonly_weighted(rows, names, self.unit.budget * self.full_row, d * int(self.counts_cells))
         if self.is_exact:
             kept = values if marks.reasons is None else np.where(marks.reasons[:, None] < 0, values, 0.0)
             kept = kept if marks.gaps is None else np.where(marks.gaps, 0.0, kept)

@@ -9,6 +9,7 @@ from copy import copy
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from streampca.errors import UsageError, refuse_guess
+from streampca.linalg.centering import JOINT_FACTOR
 from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import check_memory
 from streampca.linalg.svec import PRESENCE
@@ -33,11 +34,12 @@ def for_missing(algorithm: Kind, present: tuple[float, ...] | Literal["private"]
             f"missing_rates='private', {algorithm!r}: the numbers of cells present cannot be part of its noise. Pass "
             "public shares as missing_rates=, or correct=False"
         )
-    if present == "private" and (algorithm.unit is not None or algorithm.has_calendar):
-        # A row that is shrunk, or absent, would need the weight of its cells, and the number of rows is private.
+    if present == "private" and not algorithm.center and (algorithm.unit is not None or algorithm.has_calendar):
+        # A share is a number of cells over that of the rows, which is then private, and only released about a mean.
         other = "unit" if algorithm.unit is not None else f"release_every={algorithm.release_every!r}"  # type: ignore[attr-defined]
         raise UsageError(
-            f"missing_rates='private', {other}: not supported together. Pass public shares as missing_rates="
+            f"center=False, missing_rates='private', {other}: the number of rows is private. Use center=True, or pass "
+            "public shares as missing_rates="
         )
     return algorithm.corrected(counting=present == "private")
 
@@ -110,9 +112,16 @@ class Configuration(ABC):
         That of a row (`linalg.completion`), or of a person with a budget (`streampca.rows.people`).
         """
         matrix = self.budget.sensitivity(center=self.center)
-        if self.unit is not None:
-            matrix *= self.unit.budget
-        return math.sqrt(matrix**2 + PRESENCE) if self.counts_cells else matrix
+        if self.unit is None:
+            return math.sqrt(matrix**2 + PRESENCE) if self.counts_cells else matrix
+        # The cells of two persons have no negative product, so they add twice under replacement, as matrices do.
+        cells = PRESENCE * (2.0 if self.budget.adjacency == "replace" else 1.0)
+        return self.unit.budget * (math.sqrt(matrix**2 + cells) if self.counts_cells else matrix)
+
+    @property
+    def full_row(self) -> float:
+        """Norm of what a full row adds to all that is released with one vector of noise, rewards apart."""
+        return math.hypot(JOINT_FACTOR if self.center else 1.0, math.sqrt(PRESENCE) * self.counts_cells)
 
     def corrected(self, *, counting: bool) -> Self:
         """Return the configuration whose releases are completed, ``counting`` the cells that are present."""

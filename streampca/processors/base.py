@@ -17,7 +17,7 @@ import numpy as np
 
 from streampca.calendar import CAVEAT, MANUAL, count_of, length_of, periods_of
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, UsageError
-from streampca.linalg.centering import CONSTANT, JOINT_FACTOR, are_present
+from streampca.linalg.centering import CONSTANT, are_present
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import GramSum, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
@@ -153,8 +153,9 @@ class Algorithm(Configuration):
         if self.unit is None:
             return None
         reward = REWARD_WEIGHT if getattr(self, "publish_regret", False) else 0.0
-        largest = JOINT_FACTOR if self.center else 1.0
-        return Budgets(self.unit, key, largest, reward, self.products, center=self.center)
+        return Budgets(
+            self.unit, key, self.full_row, reward, self.products, center=self.center, cells=self.counts_cells
+        )
 
     def noise_law(self, n_features: int) -> NoiseLaw | None:
         """Return the law of the noise in Gram matrices, for the terms of releases; None as in `Terms`."""

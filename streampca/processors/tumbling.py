@@ -136,7 +136,7 @@ class TumblingProcessor(Processor, of=Tumbling):
     def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         t, mechanism = self.t + count, self.algorithm.mechanism
         assert isinstance(mechanism, GaussianCovariance)
-        gram = GramSum(self.n_features).add_high_low(high, low)
+        gram = GramSum(self.n_features, further=self.further).add_high_low(high, low)
         release = mechanism.released_gram(gram, math.inf, outlet, self.terms, t)
         return self.after(t, outlet.chain), release
 

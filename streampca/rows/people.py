@@ -34,6 +34,10 @@ rows costs ``(y_i . y_l)**2 + c**2 ||y_i||**2 ||y_l||**2``, and u**2 grows by c*
 its entries, and rewards are in units of 3: their bound over 3 takes the place of ``||y||**2``. It scales with w. Under
 replacement the product of rewards may be negative there, so that 2 takes the place of sqrt(2).
 
+*Cells.* With the cells of each row counted jointly (`linalg.completion`), e_i = 1 for a cell that is present, a row of
+weight w adds w e to their numbers. A pair of rows costs ``(y_i . y_l)**2 + (r / d) e_i . e_l``, which is not negative,
+and u**2 grows by r: what a full row without a gap adds has the norm u. The weight of the cells is truncated by itself.
+
 *Rounding.* Q is computed from the row that is absorbed, which is truncated toward zero to the lattice; while it exceeds
 the budget, the row is shrunk again. The budget is lowered by 2**-30 for the rounding of Q.
 """
@@ -52,6 +56,7 @@ import numpy as np
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import STEP
 from streampca.linalg.lazy import Columns
+from streampca.linalg.svec import PRESENCE
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.unit import Person
 from streampca.rows.bounds import NO_VOTE, Bins
@@ -141,19 +146,20 @@ class Budgets:
     ----------
     unit : the `Person`.
     key : secret bytes, under which names are hashed. Names are not kept.
-    largest : u, the norm of ``y y^T`` of a full row.
+    largest : u, the norm of what a full row adds, rewards apart.
     reward_weight : c, of rewards that are released jointly; 0 for none.
     products : function of the inputs of rows and of an input that returns P.
-    center : whether rows end with the constant of `linalg.centering`.
+    center : whether rows have the constant of `linalg.centering`.
+    cells : whether rows end with the cells that are present.
     """
 
     def __init__(
         self, unit: Person, key: bytes, largest: float, reward_weight: float,
-        products: Callable[[IntArray, int], FloatArray], *, center: bool = False,
+        products: Callable[[IntArray, int], FloatArray], *, center: bool = False, cells: bool = False,
     ) -> None:  # fmt: skip
         self._unit, self._key, self._columns = unit, key, Columns(products)
         self._square = unit.budget**2 * (largest**2 + reward_weight**2) * (1.0 - 2.0**-30)
-        self._reward, self._center = reward_weight**2, center
+        self._reward, self._center, self._cells = reward_weight**2, center, cells
         self._active: dict[bytes, bytes] = {}
         self._spent = _Spent()
         self._entered: Mapping[bytes, bytes] = _NO_CHANGES
@@ -241,9 +247,15 @@ class Budgets:
         bounds: FloatArray = squares + rows.shape[1] * _REWARD_ERROR
         return bounds
 
+    def _further(self, size: int) -> int:
+        """Return how many of the last entries of a row are the weights of its cells."""
+        return (size - int(self._center)) // 2 * int(self._cells)
+
     def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[FloatArray, float, bytes | None]:
         """Return a row in input n as it counts, the root of its weight, and the state of its person after it."""
         used, count, middle, held, column = 0.0, 0, 0, None, self._columns
+        further = self._further(row.size)
+        d = row.size - further
         if state is not None:
             used = _Q.unpack_from(state)[0]
             count = (len(state) - _Q.size) // (8 + 4 * row.size)
@@ -257,24 +269,29 @@ class Budgets:
             """Return X and Y of the row, and 2 X + Y."""
             nonlocal found
             # Products of two rows are exact: sums of multiples of 2**-40 below 2**13.
-            both, cross, reward = float(one @ one) ** 2, 0.0, 0.0
+            own, present = one[:d], one[d:]
+            both, cross, reward = float(own @ own) ** 2, 0.0, 0.0
+            if further:
+                both += PRESENCE / further * float(present @ present)
             if self._reward:
                 reward = float(self._largest_rewards(one[None])[0])
                 both += self._reward * reward * reward
             if held is not None:
-                pairs = held @ one
+                pairs = held[:, :d] @ own
                 pairs *= pairs
+                if further:
+                    pairs += PRESENCE / further * (held[:, d:] @ present)
                 if rewards is not None:
                     pairs += rewards * reward
                 cross = float(products @ pairs)
-            own = column.own(n) * both
-            found = cross, own, 2.0 * cross + own
+            both *= column.own(n)
+            found = cross, both, 2.0 * cross + both
             return found
 
         (cross, own, total), room, root, counts = cost(row), self._square - used, 1.0, row
         if total > room:
             weight = max(0.0, room) / (cross + math.sqrt(cross * cross + own * max(0.0, room)))
-            root, counts = _fitting(row, math.sqrt(weight), lambda one: cost(one)[2] <= room)
+            root, counts = _fitting(row, math.sqrt(weight), lambda one: cost(one)[2] <= room, further)
             if not counts.any():
                 return counts, 0.0, state
         used += found[2]
@@ -285,11 +302,11 @@ class Budgets:
         return counts, root, b"".join([_Q.pack(used), before, n.to_bytes(8, "little"), rows, after])
 
 
-def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: float) -> FloatArray:
+def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: float, further: int = 0) -> FloatArray:
     """Return the rows of one release as they count: those of each name with one weight.
 
     The norm of the sum of ``w y y^T`` over the rows of a name, which is what the release moves by, is at most
-    ``budget``, in units of ``||y||**2``.
+    ``budget``, in units of ``||y||**2``. The last ``further`` entries of a row are its cells, whose numbers move, too.
     """
     out, places = rows.copy(), dict[bytes, list[int]]()
     for i in np.flatnonzero(rows.any(axis=1)).tolist():
@@ -298,29 +315,38 @@ def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: f
         places.setdefault(name, []).append(i)
     most = budget * (1.0 - 2.0**-30)
     for own in places.values():
-        norm = _norm_of_sum(rows[own])
+        norm = _norm_of_sum(rows[own], further)
         if norm > most:
-            out[own] = _fitting(rows[own], math.sqrt(most / norm), lambda part: _norm_of_sum(part) <= most)[1]
+            root = math.sqrt(most / norm)
+            out[own] = _fitting(rows[own], root, lambda part: _norm_of_sum(part, further) <= most, further)[1]
     return out
 
 
-def _norm_of_sum(rows: FloatArray) -> float:
-    """Return the Frobenius norm of the sum of ``y y^T`` over rows y."""
-    small = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows
-    return float(np.linalg.norm(small))
+def _norm_of_sum(rows: FloatArray, further: int) -> float:
+    """Return the Frobenius norm of the sum of ``y y^T`` over rows y, with that of their cells."""
+    d = rows.shape[1] - further
+    vectors, cells = rows[:, :d], rows[:, d:].sum(axis=0)
+    small = vectors @ vectors.T if len(vectors) < d else vectors.T @ vectors
+    norm = float(np.linalg.norm(small))
+    return math.hypot(norm, math.sqrt(PRESENCE / further) * float(np.linalg.norm(cells))) if further else norm
 
 
-def _fitting(rows: FloatArray, root: float, fits: Callable[[FloatArray], bool]) -> tuple[float, FloatArray]:
+def _fitting(
+    rows: FloatArray, root: float, fits: Callable[[FloatArray], bool], further: int
+) -> tuple[float, FloatArray]:
     """Return the root of a weight, and rows of this weight that fit: a lower one while they do not, at last 0."""
     root, less = root if root * root >= _LEAST_WEIGHT else 0.0, 2.0**-20
-    counts = _shrunk(rows, root)
+    counts = _shrunk(rows, root, further)
     # Truncation shortens each entry, but may enlarge a product of rows with entries of both signs.
     while root > 0.0 and not fits(counts):
         root, less = max(0.0, root - less), 2.0 * less
-        counts = _shrunk(rows, root)
+        counts = _shrunk(rows, root, further)
     return root, counts
 
 
-def _shrunk(row: FloatArray, root: float) -> FloatArray:
-    """Return a row times the root of its weight, truncated toward zero to the lattice."""
-    return np.trunc(row * (root / STEP)) * STEP + 0.0
+def _shrunk(rows: FloatArray, root: float, further: int = 0) -> FloatArray:
+    """Return rows times the root of their weight, and their cells times the weight, truncated to the lattice."""
+    counts: FloatArray = np.trunc(rows * (root / STEP)) * STEP + 0.0
+    if further:
+        counts[..., -further:] = np.trunc(rows[..., -further:] * (root * root / STEP)) * STEP
+    return counts

@@ -35,7 +35,8 @@ OPEN, CLOSE, _TIMED = "open", "close", " by time"
 
 def of(now: State) -> Period:
     """Return the open period of a stream that has started, also if no row has arrived."""
-    return now.period or Period(GramSum(running(now).n_features))
+    processor = running(now)
+    return now.period or Period(GramSum(processor.n_features, further=processor.further))
 
 
 def restored(now: State, saved: Any) -> State:
@@ -90,11 +91,13 @@ def close(engine: Engine, now: State, recorded: Any = None) -> tuple[State, floa
     after, release = processor.step_gram(1, *high_low, outlet)
     reward, sums = float("nan"), cast(RegretSums | None, None)
     if now.regret is not None and now.scoring is not None:
-        reward = block_reward(*high_low, processor.n_features, now.scoring)
-        sums = now.regret.observe_block(1, period.gram, reward)
+        gram = period.gram.matrix()
+        reward = block_reward(*gram.high_low(), processor.n_features, now.scoring)
+        sums = now.regret.observe_block(1, gram, reward)
     entry = Entry(now.t + 1, 1, None, None, kind=CLOSE + _TIMED * bool(period.timed))
     following = engine.following(now, 1, NO_COUNTS, after, release, sums)
-    following = following._replace(period=period._replace(gram=GramSum(processor.n_features)))
+    empty = GramSum(processor.n_features, further=processor.further)
+    following = following._replace(period=period._replace(gram=empty))
     # Privacy: the number of the period decides, never a time of a row. Budgets end with it, in the same commit.
     if (every := processor.algorithm.unit_periods) and following.t % every == 0:
         following = following._replace(people=now.people.closed())

@@ -151,6 +151,7 @@ stream("cells-fpl-public", lambda: FPL(**BUDGET, center=True, solver="tracking")
 stream("cells-fpl-filled", lambda: FPL(**BUDGET, center=True), correct=False, **CELLS)
 stream("cells-window-smoothed", lambda: WINDOW(**RICH, window=40, release_every=20, center=True), **CELLS)
 stream("cells-window-histogram", lambda: WINDOW(**RICH, window=64, release_every=4, method="histogram"), **CELLS)
+stream("cells-people", lambda: FPL(**BUDGET, horizon=400, release_every=5, center=True, unit=PERSON), **CELLS)
 stream("cells-tumbling", lambda: TUMBLING(GAUSSIAN(**RICH, center=True), release_every=40), **CELLS)
 stream("tumbling-laplace", lambda: TUMBLING(sp.papers.LaplaceCovariance(n_components=K, epsilon=1.0), release_every=40))
 # -- mechanisms -----------------------------------------------------------------------------------

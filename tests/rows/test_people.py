@@ -12,6 +12,7 @@ from dense_forms import strategy
 
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import STEP
+from streampca.linalg.svec import PRESENCE
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
@@ -36,25 +37,36 @@ def lattice(rows):
     return np.trunc(np.asarray(rows) / STEP) * STEP + 0.0
 
 
-def admitted(rng, count, d, kind, *, centered):
-    """Rows of one person, who repeats one direction, or draws it, or has rows of both signs; some are short."""
+def admitted(rng, count, d, kind, *, centered, cells=False):
+    """Rows of one person, who repeats one direction, or draws it, or has rows of both signs; some are short.
+
+    With cells, some are missing of about half the rows.
+    """
     direction = rng.standard_normal(d)
     rows = np.tile(direction, (count, 1)) if kind == "one direction" else rng.standard_normal((count, d))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     if kind == "short":
         rows *= rng.uniform(0.05, 0.9, size=(count, 1))
-    rows = lattice(rows)
-    return np.hstack([rows, np.full((count, 1), CONSTANT)]) if centered else rows
+    present = rng.random((count, d)) < rng.choice([0.6, 1.0], size=(count, 1)) if cells else np.ones((count, d))
+    rows = lattice(rows) * present
+    rows = np.hstack([rows, np.full((count, 1), CONSTANT)]) if centered else rows
+    return np.hstack([rows, present]) if cells else rows
 
 
-def costs(rows, inputs, encoder, *, reward):
-    """Return ||C D||_F and that of the rewards, at their largest, by the dense encoder (largest column of norm 1)."""
-    d, n = rows.shape[1], encoder.shape[1]
-    sums, lengths = np.zeros((n, d * d)), np.zeros(n)
-    for row, n in zip(rows, inputs, strict=True):
-        sums[n - 1] += np.outer(row, row).ravel()
-        lengths[n - 1] += row @ row
-    return math.hypot(np.linalg.norm(encoder @ sums), reward * np.linalg.norm(encoder @ lengths))
+def moves(rows, inputs, n, *, reward, cells=False, sign=1.0):
+    """Return what rows add to n inputs: matrices, rewards at their largest, and numbers of cells of centered rows."""
+    d = rows.shape[1] // 2 + 1 if cells else rows.shape[1]
+    sums = np.zeros((n, d * d + 1 + rows.shape[1] - d))
+    for row, at in zip(rows, inputs, strict=True):
+        y, present = row[:d], row[d:]
+        parts = np.outer(y, y).ravel(), [reward * (y @ y)], present * math.sqrt(PRESENCE / max(1, present.size))
+        sums[at - 1] += sign * np.concatenate(parts)
+    return sums
+
+
+def costs(rows, inputs, encoder, *, reward, cells=False):
+    """Return ||C D||_F by the dense encoder, whose largest column has norm 1."""
+    return float(np.linalg.norm(encoder @ moves(rows, inputs, encoder.shape[1], reward=reward, cells=cells)))
 
 
 def dense(mechanism, n):
@@ -62,12 +74,13 @@ def dense(mechanism, n):
     return strategy(mechanism, n)
 
 
-def largest(*, centered, reward):
-    return (1.0 + CONSTANT**2 if centered else 1.0) * math.hypot(1.0, reward)
+def largest(*, centered, reward, cells=False):
+    return math.hypot((1.0 + CONSTANT**2 if centered else 1.0) * math.hypot(1.0, reward), math.sqrt(PRESENCE) * cells)
 
 
-def made(mechanism, unit, *, centered=False, reward=0.0):
-    return Budgets(unit, b"key", 1.0 + CONSTANT**2 if centered else 1.0, reward, mechanism.products)
+def made(mechanism, unit, *, centered=False, reward=0.0, cells=False):
+    norm = largest(centered=centered, reward=0.0, cells=cells)
+    return Budgets(unit, b"key", norm, reward, mechanism.products, center=centered and cells, cells=cells)
 
 
 def fed(budgets, rows, names, inputs, cuts=()):
@@ -79,35 +92,35 @@ def fed(budgets, rows, names, inputs, cuts=()):
     return np.vstack(out), after
 
 
-def spenders(name, horizon, rng, *, kind, centered, reward, budget):
+def spenders(name, horizon, rng, *, kind, budget, **form):
     """Return the share of the claim that one person takes who sends rows until her budget is spent."""
     mechanism, d = ENCODERS[name](horizon), int(rng.integers(1, 6))
     unit = Person(budget=budget, max_rows=10_000)
     count = int(4 * budget) + 60
-    rows = admitted(rng, count, d, kind, centered=centered)
+    has_cells = form.get("cells", False)
+    rows = admitted(rng, count, d, kind, centered=form["centered"], cells=has_cells)
     inputs = np.sort(rng.integers(1, horizon + 1, size=count)).tolist()
-    budgets = made(mechanism, unit, centered=centered, reward=reward)
-    out, after = fed(budgets, rows, [b"she"] * count, inputs)
-    true = costs(out, inputs, dense(mechanism, horizon), reward=reward)
+    out, after = fed(made(mechanism, unit, **form), rows, [b"she"] * count, inputs)
+    true = costs(out, inputs, dense(mechanism, horizon), reward=form["reward"], cells=has_cells)
     assert not (np.abs(out) > np.abs(rows)).any()
     np.testing.assert_array_equal(out, lattice(out))
-    return true / (budget * largest(centered=centered, reward=reward)), after, (out, inputs, mechanism)
+    return true / (budget * largest(**form)), after, (out, inputs, mechanism)
 
 
-FORMS = {"plain": (False, 0.0), "centered": (True, 0.0), "rewards": (False, REWARD)}
+FORMS = {
+    "plain": {"centered": False, "reward": 0.0}, "centered": {"centered": True, "reward": 0.0},
+    "rewards": {"centered": False, "reward": REWARD}, "cells": {"centered": True, "reward": 0.0, "cells": True},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_person_never_costs_more_than_her_budget_and_can_spend_it(name, form):
-    centered, reward = FORMS[form]
     rng, reached = np.random.default_rng(len(name) + len(form)), []
     for horizon in (1, 2, 7, 64, 300):
         for kind in ("one direction", "any", "short"):
             for budget in (0.4, 1.0, 4.0):
-                share, after, _ = spenders(
-                    name, horizon, rng, kind=kind, centered=centered, reward=reward, budget=budget
-                )
+                share, after, _ = spenders(name, horizon, rng, kind=kind, budget=budget, **FORMS[form])
                 assert share <= 1.0, (horizon, kind, budget)
                 if after.spent and name in EXACT and horizon > 1:
                     reached.append(share)
@@ -119,26 +132,19 @@ def test_a_person_never_costs_more_than_her_budget_and_can_spend_it(name, form):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", EXACT)
 def test_other_rows_of_a_person_cost_at_most_the_square_root_of_two(name, form):
-    centered, reward = FORMS[form]
+    options, most = FORMS[form], largest(**FORMS[form])
     rng, worst = np.random.default_rng(5), 0.0
     for horizon in (2, 7, 64):
-        for _ in range(6):
-            both = [
-                spenders(name, horizon, rng, kind="any", centered=centered, reward=reward, budget=1.0)[2]
-                for _ in range(2)
-            ]
+        for _ in range(12):
+            both = [spenders(name, horizon, rng, kind="any", budget=1.0, **options)[2] for _ in range(2)]
             (one, first, mechanism), (two, second, _) = both
             if one.shape[1] != two.shape[1]:
                 continue
-            encoder, d = dense(mechanism, horizon), one.shape[1]
-            difference, lengths = np.zeros((horizon, d * d)), np.zeros(horizon)
-            for rows, inputs, sign in ((one, first, 1.0), (two, second, -1.0)):
-                for row, n in zip(rows, inputs, strict=True):
-                    difference[n - 1] += sign * np.outer(row, row).ravel()
-                    lengths[n - 1] += sign * (row @ row)
-            cost = math.hypot(np.linalg.norm(encoder @ difference), reward * np.linalg.norm(encoder @ lengths))
-            worst = max(worst, cost / largest(centered=centered, reward=reward))
-            assert cost <= math.sqrt(2.0) * largest(centered=centered, reward=reward)
+            kept = {name: options.get(name, False) for name in ("reward", "cells")}
+            difference = moves(one, first, horizon, **kept) + moves(two, second, horizon, sign=-1.0, **kept)
+            cost = float(np.linalg.norm(dense(mechanism, horizon) @ difference))
+            worst = max(worst, cost / most)
+            assert cost <= math.sqrt(2.0) * most
     assert worst > 1.0  # more than the absence of either
 
 
@@ -279,26 +285,35 @@ def test_truncation_that_enlarges_a_product_is_undone(monkeypatch):
 
     assert worst() <= 1.0
     honest = people._shrunk
-    monkeypatch.setattr(people, "_shrunk", lambda row, root: np.where(row, honest(row, root) + STEP, 0.0))
+    monkeypatch.setattr(people, "_shrunk", lambda row, root, _=0: np.where(row, honest(row, root) + STEP, 0.0))
     assert worst() <= 1.0
 
 
 @pytest.mark.parametrize("budget", [0.01, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("d", [1, 3, 40])
-def test_rows_of_one_release_have_one_weight(d, budget):
+@pytest.mark.parametrize("cells", [False, True])
+def test_rows_of_one_release_have_one_weight(cells, d, budget):
     rng = np.random.default_rng(d)
     rows = lattice(rng.standard_normal((60, d)) / (2.0 * math.sqrt(d)))
+    present = (rng.random((60, d if cells else 0)) < 0.8).astype(float)
+    rows = np.hstack([rows * present if cells else rows, present])
     names = [b"%d" % i for i in rng.integers(0, 5, size=60)]
-    out, norms = commonly_weighted(rows, names, budget), []
+    out, norms = commonly_weighted(rows, names, budget, d * cells), []
     for name in set(names):
         own = [i for i, one in enumerate(names) if one == name]
-        norm, whole = (float(np.linalg.norm(made[own].T @ made[own])) for made in (out, rows))
+        norm, whole = (
+            math.hypot(
+                np.linalg.norm(some[own, :d].T @ some[own, :d]),
+                math.sqrt(PRESENCE / d) * np.linalg.norm(some[own, d:].sum(axis=0)),
+            )
+            for some in (out, rows)
+        )
         assert norm <= budget
         assert norm == pytest.approx(min(budget, whole), rel=1e-3)
         norms.append(norm)
-        ratio = np.linalg.norm(out[own]) / np.linalg.norm(rows[own])
-        np.testing.assert_allclose(out[own], ratio * rows[own], atol=4 * STEP)
-    assert max(norms) == pytest.approx(budget, rel=1e-3) or budget == 3.0
+        ratio = np.linalg.norm(out[own, :d]) / np.linalg.norm(rows[own, :d])
+        np.testing.assert_allclose(out[own, :d], ratio * rows[own, :d], atol=4 * STEP)
+        np.testing.assert_allclose(out[own, d:], ratio**2 * rows[own, d:], atol=1e-4)
 
 
 def test_spent_people_are_a_set():

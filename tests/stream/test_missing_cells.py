@@ -5,6 +5,7 @@ import logging
 import sqlite3
 from collections import namedtuple
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ def is_good(release: sp.Release) -> bool:
     basis = release.components.T
     captured = np.trace(basis.T @ covariance @ basis) / best
     return bool(captured >= 0.99 and (np.abs(release.mean - WHOLE.mean(axis=0)) <= 0.01 * width).all())
+
+
+def whose(algorithm: Any, rows: Any) -> dict[str, Any]:
+    """Return the argument that names the people of one or of many rows, two each, if they are the unit."""
+    if algorithm.unit is None:
+        return {}
+    return {"person": rows // 2 if isinstance(rows, int) else [row // 2 for row in rows]}
 
 
 def streamed(algorithm: sp.Stream | Any = ALGORITHM, **options: Any) -> sp.Stream:
@@ -323,41 +331,60 @@ def test_readers_take_public_shares_and_refuse_private_ones() -> None:
             for method in ("ring", "smoothed", "histogram", "forgetting")
         ),
         sp.Tumbling(sp.GaussianCovariance(n_components=K, epsilon=8.0), release_every=N),
+        sp.PrivateFPL(n_components=K, epsilon=8.0, horizon=N, release_every=N // 3, unit=sp.Person()),
+        sp.SlidingWindowPCA(window=N, n_components=K, epsilon=15.0, release_every=N // 3, unit=sp.Person()),
+        sp.Tumbling(sp.GaussianCovariance(n_components=K, epsilon=8.0, unit=sp.Person()), release_every=N),
     ],
     ids=repr,
 )
 def test_algorithms_with_private_shares(algorithm: Any) -> None:
     whole = streamed(algorithm)
-    whole.push_many(GAPS)
+    whole.push_many(GAPS, **whose(algorithm, range(N)))
     release = last(whole)
     assert is_good(release)
     shares = np.array(release.details["present"])
     assert np.abs(shares - (1.0 - RATES)).max() < 0.02
-    single = streamed(algorithm)
-    for row in GAPS:
-        single.push(row)
-    assert last(single).to_json() == release.to_json()
+    if algorithm.unit is None:  # with people: the test after the next one, for fewer rows
+        single = streamed(algorithm)
+        for row in GAPS:
+            single.push(row)
+        assert last(single).to_json() == release.to_json()
     # The release of a file has the same error bars.
     again = sp.Release.from_json(release.to_json())
     assert np.allclose(again.component_estimates.loading_std, release.component_estimates.loading_std)
 
 
+@pytest.mark.parametrize("unit", [None, sp.Person(column="who")])
+def test_the_sums_of_periods_have_private_shares(unit: sp.Person | None) -> None:
+    """Addition and removal of rows: their number, and those of their cells, are private."""
+    algorithm = sp.PrivateFPL(n_components=K, epsilon=8.0, horizon="4d", release_every="1d", unit=unit)
+    times = pd.date_range("2026-01-01", "2026-01-05", periods=N + 1, tz="UTC")[:-1]
+    more = {"at": times, **({} if unit is None else {"who": np.arange(N) // 2})}
+    stream = streamed(algorithm, start="2026-01-01T00:00+00:00", regret="exact")
+    releases = [step.release for step in stream.run(frame().assign(**more), time="at") if step.release]
+    assert len(releases) == 4
+    assert is_good(releases[-1])
+    assert np.abs(np.array(releases[-1].details["present"]) - (1.0 - RATES)).max() < 0.03
+    assert stream.regret.now().captured > 0.98  # of the filled rows
+
+
+@pytest.mark.parametrize("unit", [None, sp.Person()])
 @pytest.mark.parametrize("every", [1, 7])
-def test_pushed_resumed_and_copied_rows_have_the_same_bits(every: int, tmp_path: Path) -> None:
-    algorithm = sp.PrivateFPL(n_components=K, epsilon=8.0, horizon=200, release_every=every)
+def test_pushed_resumed_and_copied_rows_have_the_same_bits(every: int, unit: Any, tmp_path: Path) -> None:
+    algorithm = sp.PrivateFPL(n_components=K, epsilon=8.0, horizon=200, release_every=every, unit=unit)
     rows = np.concatenate([GAPS[:150], np.full((2, D), np.nan), np.full((2, D), np.inf), GAPS[150:196]])
     stream = streamed(algorithm, regret="exact")
-    releases = stream.push_many(rows).releases
+    releases = stream.push_many(rows, **whose(algorithm, range(200))).releases
     single = streamed(algorithm, regret="exact")
-    steps = [single.push(row) for row in rows]
+    steps = [single.push(row, **whose(algorithm, i)) for i, row in enumerate(rows)]
     assert [step.release.to_json() for step in steps if step.release] == [one.to_json() for one in releases]
     assert single.regret.now() == stream.regret.now()
     with sp.Store(tmp_path / "run.db") as store:
-        streamed(algorithm, regret="exact", store=store).push_many(rows[:101])
+        streamed(algorithm, regret="exact", store=store).push_many(rows[:101], **whose(algorithm, range(101)))
     with sp.Store(tmp_path / "run.db") as store:
         resumed = sp.Stream.resume(store)
-        for row in rows[101:]:
-            resumed.push(row)
+        for i, row in enumerate(rows[101:], 101):
+            resumed.push(row, **whose(algorithm, i))
         assert last(resumed).to_json() == last(stream).to_json()
         assert resumed.admission == stream.admission
 
@@ -453,6 +480,10 @@ def test_mechanisms_of_one_release(caplog: pytest.LogCaptureFixture) -> None:
     assert release.details["joint_noise_std"] == pytest.approx(mechanism.corrected(counting=True).sigma)
     assert is_good(mechanism.release(GAPS, **options, missing_rates=list(PUBLIC.values())))
     assert not is_good(mechanism.release(GAPS, **options, correct=False))
+    people = replace(mechanism, unit=sp.Person())
+    assert is_good(people.release(GAPS, **options, **whose(people, range(N))))
+    with pytest.raises(UsageError, match=r"center=False, missing_rates='private', unit: .* public shares"):
+        replace(people, center=False).release(GAPS, **options, **whose(people, range(N)))
     laplace = sp.MatrixLaplaceCovariance(n_components=K, epsilon=8.0)
     with pytest.raises(UsageError, match=r"missing_rates='private', MatrixLaplaceCovariance\(.*public shares"):
         laplace.release(GAPS, **options)
