@@ -35,20 +35,14 @@ class Columns:
 
     def __init__(self, products: Callable[[IntArray, int], FloatArray]) -> None:
         self._products = products
-        # The latest column, how often it was asked for, and its products with itself alone, or with all up to it.
-        self._latest = 0, 0, np.ones(1)
-
-    def own(self, n: int) -> float:
-        """Return the product of column n with itself."""
-        if self._latest[0] != n:
-            self._latest = n, 0, self._products(np.array([n]), n)
-        return float(self._latest[2][-1])
+        self._latest: tuple[int, int, FloatArray | None] = 0, 0, None  # a column, how often it was asked for, the table
 
     def products(self, columns: IntArray, n: int) -> FloatArray:
         """Return the products of columns up to n with column n."""
-        self.own(n)
-        _, count, table = self._latest
-        if table.size < n <= 4 * count:
+        latest, count, table = self._latest
+        if latest != n:
+            count, table = 0, None
+        if table is None and n <= 4 * count:
             table = self._products(np.arange(1, n + 1), n)
         self._latest = n, count + 1, table  # one assignment, for interrupts
-        return table[columns - 1] if table.size == n else self._products(columns, n)
+        return self._products(columns, n) if table is None else table[columns - 1]

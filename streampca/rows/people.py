@@ -158,6 +158,7 @@ class Budgets:
         products: Callable[[IntArray, int], FloatArray], *, center: bool = False, cells: bool = False,
     ) -> None:  # fmt: skip
         self._unit, self._key, self._columns = unit, key, Columns(products)
+        self._own = 0, 0.0  # the latest input, and the product of its column with itself
         self._square = unit.budget**2 * (largest**2 + reward_weight**2) * (1.0 - 2.0**-30)
         self._reward, self._center, self._cells = reward_weight**2, center, cells
         self._active: dict[bytes, bytes] = {}
@@ -253,16 +254,18 @@ class Budgets:
 
     def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[FloatArray, float, bytes | None]:
         """Return a row in input n as it counts, the root of its weight, and the state of its person after it."""
-        used, count, middle, held, column = 0.0, 0, 0, None, self._columns
+        used, count, middle, held = 0.0, 0, 0, None
         further = self._further(row.size)
         d = row.size - further
         if state is not None:
             used = _Q.unpack_from(state)[0]
             count = (len(state) - _Q.size) // (8 + 4 * row.size)
             middle = _Q.size + 8 * count
-            products = column.products(np.frombuffer(state, np.int64, count, _Q.size), n)
+            products = self._columns.products(np.frombuffer(state, np.int64, count, _Q.size), n)
             held = np.frombuffer(state, np.float32, -1, middle).reshape(count, row.size).astype(np.float64)
             rewards = self._reward * self._largest_rewards(held) if self._reward else None
+        if self._own[0] != n:
+            self._own = n, float(self._columns.products(np.array([n]), n)[0])
         found = 0.0, 0.0, 0.0
 
         def cost(one: FloatArray) -> tuple[float, float, float]:
@@ -284,7 +287,7 @@ class Budgets:
                 if rewards is not None:
                     pairs += rewards * reward
                 cross = float(products @ pairs)
-            both *= column.own(n)
+            both *= self._own[1]
             found = cross, both, 2.0 * cross + both
             return found
 
