@@ -148,6 +148,13 @@ class Calendar(NamedTuple):
         end = _EPOCH + timedelta(microseconds=self.start) + t * length
         return end - length, end
 
+    def phase(self, duration: str) -> str:
+        """Return where periods of this duration begin, in words; "" if one begins with 1970, in UTC."""
+        # Privacy: part of the unit, because a day of one grid overlaps two of another: their costs do not add up.
+        at = _EPOCH + timedelta(microseconds=self.start % length_of("period", duration))
+        text = at.replace(tzinfo=None).isoformat(" ").removeprefix("1970-01-01 ").removesuffix(":00")
+        return "" if at == _EPOCH else f" from {text} UTC"
+
     def terms(self) -> Mapping[str, Any]:
         """Return the calendar as JSON values, for the terms of releases."""
         return {"release_every": self.every, "start": None if self.length is None else self.bounds(1)[0].isoformat()}

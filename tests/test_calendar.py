@@ -34,6 +34,21 @@ def test_other_texts_are_no_durations(text):
         length_of("release_every", text)
 
 
+@pytest.mark.parametrize(
+    ("start", "duration", "words"),
+    [
+        ("2026-03-01T00:00+00:00", "1d", ""),
+        ("2026-03-01T00:00+01:00", "1d", " from 23:00 UTC"),
+        ("2026-03-01T06:00+01:00", "6h", " from 05:00 UTC"),
+        ("2026-03-01T12:00:00.5+00:00", "1d", " from 12:00:00.500000 UTC"),
+        ("2026-03-02T00:00+00:00", "1w", " from 1970-01-05 00:00 UTC"),
+        ("1969-12-31T23:59+00:00", "1h", " from 00:59 UTC"),
+    ],
+)
+def test_a_grid_says_where_its_periods_begin(start, duration, words):
+    assert Calendar.of("1min", start).phase(duration) == words
+
+
 def test_one_instant_has_many_spellings_and_others_are_none():
     at = 1_772_323_200 * SECOND
     zone = timezone(timedelta(hours=2))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import streampca as sp
@@ -17,6 +18,7 @@ VALUES = {
     "noise": ("blt", "tree", "discrete"), "horizon": ("known", "endless"),
     "adjacency": ("zero-out", "replace"), "unit": ("person", "row"),
 }  # fmt: skip
+START = "2026-01-01T00:00+00:00"
 ROWS = np.array([[0.5, 0.1], [0.4, -0.2], [0.6, 0.0]])
 
 
@@ -65,13 +67,14 @@ def test_what_is_listed_works_and_nothing_else() -> None:
                 run(*combination)
 
 
-def made(name: str) -> Any:
+def made(name: str, unit: Any = None, every: Any = None) -> Any:
     kind, *more = name.split()
+    own = {} if unit is None else {"unit": unit}
     if kind == "Tumbling":
         pure = "LaplaceCovariance" in more[0]
         given = {name: value for name, value in BUDGET.items() if not pure or name != "delta"}
         room = sp.papers if more[0] in sp.papers.__all__ else sp
-        return sp.Tumbling(getattr(room, more[0])(**given), release_every=3)
+        return sp.Tumbling(getattr(room, more[0])(**given, **own), release_every=every or 3)
     given = dict(BUDGET)
     if kind == "Oja":
         given = {"n_components": 1}
@@ -83,6 +86,7 @@ def made(name: str) -> Any:
         given |= {"release_every": 1}
     elif kind == "SlidingWindowPCA":
         given |= {"window": 3, "method": more[0]}
+    given |= own if every is None else {**own, "release_every": every}
     return getattr(sp.papers if kind in sp.papers.__all__ else sp, kind)(**given)
 
 
@@ -100,6 +104,37 @@ def test_algorithms_center_or_refuse() -> None:
         else:
             with pytest.raises(TypeError, match="center"):
                 type(getattr(algorithm, "mechanism", algorithm))(center=True)
+
+
+def goes(name: str, unit: Any, every: Any) -> str:
+    """Return "yes" if the algorithm releases three rows of two people, on three days; "no" if it is refused."""
+    try:
+        algorithm = made(name, unit, every)
+    except TypeError as problem:  # there is no such parameter
+        assert "unit" in str(problem) or "release_every" in str(problem)  # noqa: PT017
+        return "no"
+    except UsageError as problem:
+        assert f"release_every={every!r}" in str(problem)  # noqa: PT017
+        return "no"
+    days = [f"2026-01-0{i}T12:00+00:00" for i in (1, 2, 3)]
+    frame = pd.DataFrame({"who": ["p", "q", "p"], "at": days, "a": ROWS[:, 0], "b": ROWS[:, 1]})
+    stream = sp.Stream(algorithm, row_norm=1.0, seed=0, features=["a", "b"], start=None if every is None else START)
+    times = {} if every is None else {"time": "at", "end": "2026-01-04T00:00+00:00"}
+    list(stream.run(frame.drop(columns=[*["who"] * (unit is None), *["at"] * (every is None)]), **times))
+    assert stream.release is not None
+    assert stream.guarantee.unit == ("one row" if unit is None else unit.text)
+    assert (stream.guarantee.adjacency == "add-remove") is (every is not None)
+    return "yes"
+
+
+def test_the_table_of_people_and_calendars_is_what_happens() -> None:
+    day, person = sp.Person(column="who", period="1d"), sp.Person(column="who")
+    lines = ["| algorithm | people | calendar | people with a calendar | in one day |", "|---|---|---|---|---|"]
+    for row in table("algorithm"):
+        name = row["algorithm"]
+        asked = [goes(name, *one) for one in ((person, None), (None, "1d"), (person, "1d"), (day, "1d"))]
+        lines += [f"| {name} | {' | '.join(asked)} |"] * ("yes" in asked)
+    assert "\n".join(["", *lines, "\n"]) in PAGE, "\n".join(lines)
 
 
 def test_missing_cells_are_corrected_or_refused_with_both_settings() -> None:

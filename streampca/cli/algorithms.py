@@ -29,6 +29,8 @@ MECHANISMS = {
 }  # fmt: skip
 #: Parameters that are strategies, and the strings that are short for these.
 _STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS}
+#: Parameters that only some have, and what these can do.
+_ABLE = {"center": "center", "unit": "protect people"}
 #: Parameters that have options; others are given by ``--set``.
 COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every", "center")
 
@@ -105,10 +107,11 @@ def _missing(kind: type, given: Mapping[str, Any]) -> list[str]:
     """Return the required parameters that are not given; raise `UsageError` if it does not accept one that is."""
     accepted = inspect.signature(kind).parameters
     for key in given:
-        if key == "center" and key not in accepted:
+        if key in _ABLE and key not in accepted:
             named = {*NAMES.values(), *MECHANISMS.values()}
-            those = sorted(one for one in named if "center" in inspect.signature(getattr(streampca, one)).parameters)
-            raise UsageError(f"--center: {kind.__name__} cannot center; those that can are {', '.join(those)}")
+            those = sorted(one for one in named if key in inspect.signature(getattr(streampca, one)).parameters)
+            able = _ABLE[key]
+            raise UsageError(f"--{key}: {kind.__name__} cannot {able}; those that can are {', '.join(those)}")
         if key not in accepted and key.partition(".")[0] not in _STRATEGIES:
             known = ", ".join(accepted)
             raise UsageError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")

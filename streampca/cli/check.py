@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from streampca.cli import inputs
 from streampca.cli.files import OutputFile, refuse_inputs
-from streampca.cli.options import Address, CheckOptions, SourceAddress, about
+from streampca.cli.options import Address, CheckOptions, Settings, SourceAddress, about, pairs, take
 from streampca.errors import UsageError
 from streampca.facade.check import check as check_table
 from streampca.facade.pca import components_or_share
 from streampca.privacy.budget import DELTA
-from streampca.privacy.unit import Person, columns_of
+from streampca.privacy.unit import columns_of
 from streampca.rows.bounds import read_bounds
 from streampca.sources.reading import Reading
 from streampca.sources.tables import open_cells
@@ -51,7 +51,7 @@ def check(
     if columns is None and isinstance(bounds, dict):
         columns = list(bounds)
     is_gaussian = options.mechanism in (None, "gaussian", "GaussianCovariance")  # only its noise is predicted
-    unit = Person.of(None if options.unit is None else inputs.unit_column(options.unit))
+    unit = inputs.unit_of(options, take(Settings, pairs(options.set_), "unit", others=True))
     table = open_cells(file, None if columns is None else [*columns, *columns_of(unit)], reading, kind)
     report = check_table(
         table, columns=columns, bounds=bounds, row_norm=options.row_norm, n_components=k, limit=options.limit,
@@ -88,13 +88,14 @@ def _command(file: Path, options: CheckOptions, used: Sequence[str], header: Seq
         chosen = [] if options.columns is None else ["--columns", columns]
         scale = ["--bounds", "ranges.json"]
         first = shlex.join(["streampca", "check", str(file), *chosen, "--write-bounds", scale[1]]) + "\n"
-    repeated = {"-k": options.n_components, "--mechanism": options.mechanism, "--epsilon": options.epsilon or 1}
-    if options.unit is not None:  # the command for people
-        repeated |= {"--mechanism": None, "--unit": options.unit}
-    repeated |= {"--delta": options.delta, "--adjacency": options.adjacency}
+    repeated = {
+        # Only the default protects people.
+        "-k": options.n_components, "--mechanism": options.mechanism if options.unit is None else None,
+        "--epsilon": options.epsilon or 1, "--unit": options.unit, "--delta": options.delta,
+        "--adjacency": options.adjacency,
+    }  # fmt: skip
     words = [str(word) for flag, value in repeated.items() if value is not None for word in (flag, value)]
     words += [word for text in options.read for word in ("--read", text)]
     words += [word for text in options.set_ for word in ("--set", text)]
     words += [] if options.center is None else ["--center" if options.center else "--no-center"]
-    command = "pca" if options.unit is None else "run"
-    return f"{first}{shlex.join(['streampca', command, str(file), *words])} \\\n  {shlex.join(scale)}"
+    return f"{first}{shlex.join(['streampca', 'pca', str(file), *words])} \\\n  {shlex.join(scale)}"

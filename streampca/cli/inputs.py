@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
+from streampca.cli.options import Address, PcaOptions, PrivateOptions, ReadSettings, RunOptions, Settings
 from streampca.errors import UsageError
 from streampca.linalg.scale import check_scale
 from streampca.privacy.unit import Person, columns_of
@@ -177,18 +177,16 @@ def remember(store: Store, source: Path | Address | None, reading: ReadSettings,
     store.remember_source({"source": where, "elsewhere": elsewhere, "columns": columns, "reading": asdict(reading)})
 
 
-def unit_column(text: str) -> str | tuple[str, ...]:
-    """Return the column that ``--unit`` names, or a tuple of several."""
-    first, *others = (name.strip() for name in text.split(","))
-    return (first, *others) if others else first
-
-
-def unit_of(options: Any, settings: Settings) -> Person | None:
+def unit_of(options: PcaOptions | RunOptions, settings: Settings) -> Person | None:
     """Return the unit of ``--unit`` and ``--set unit.NAME``, or None for a row."""
     if options.unit is None:
+        for text in options.set_:
+            if text.startswith("unit."):
+                raise UsageError(f"--set {text.partition('=')[0]}: it goes with --unit")
         return None
+    first, *others = (name.strip() for name in options.unit.split(","))
     return Person(
-        column=unit_column(options.unit), budget=settings.unit_budget, max_rows=settings.unit_max_rows,
+        column=(first, *others) if others else first, budget=settings.unit_budget, max_rows=settings.unit_max_rows,
         name=settings.unit_name, period=settings.unit_period,
     )  # fmt: skip
 

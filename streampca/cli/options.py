@@ -260,6 +260,9 @@ class PrivateOptions(ReadOptions):
     center: bool | None = None
     """Subtract the mean, from the same private release, for 12.5 % more noise. On by default for Gram matrices
     with Gaussian noise, but not with --private-regret; --no-center is the form of the papers."""
+    unit: str | None = None
+    """Column with the person of each row, or several, separated by commas: all rows of a person are protected together,
+    by weights (see streampca.Person). It is no feature."""
     seed: int | None = None
     """Reproducible noise. For tests: not private against a reader who knows the seed."""
     ledger: Path | None = None
@@ -285,7 +288,13 @@ class PcaOptions(PrivateOptions):
     set_: Annotated[
         tuple[str, ...],
         _key_option(
-            "--set", f"Any further parameter of the mechanism, or {UNITS}", Settings, "missing", "bounds", "out"
+            "--set",
+            f"Any further parameter of the mechanism, or {UNITS}",
+            Settings,
+            "missing",
+            "bounds",
+            "unit",
+            "out",
         ),
     ] = ()
     out: HyphenPath = Path("release.jsonl")
@@ -298,9 +307,6 @@ class CheckOptions(PcaOptions):
     """Options of ``check``: those of ``pca``, none of which is required."""
 
     limit: Annotated[int | None, about("Number of first rows to read. All by default.")] = None
-    unit: Annotated[
-        str | None, about("Column with the person of each row, or several, separated by commas, to count people.")
-    ] = None
     write_bounds: Path | None = None
     """JSON file to write, with the names of the columns and empty ranges to be filled in, for --bounds."""
 
@@ -325,9 +331,6 @@ class RunOptions(PrivateOptions):
     files at their times: --read time=COLUMN."""
     start: str | None = None
     """Start of the first period of a calendar: a time with its zone, such as 2026-01-01T00:00+01:00."""
-    unit: str | None = None
-    """Column with the person of each row, or several, separated by commas: all rows of a person are protected together,
-    by weights (see streampca.Person). It is no feature."""
     set_: Annotated[
         tuple[str, ...],
         _key_option(

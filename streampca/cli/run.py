@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from streampca.calendar import Calendar
 from streampca.cli import inputs
@@ -34,17 +34,20 @@ from streampca.cli.options import (
 )  # fmt: skip
 from streampca.cli.session import NEVER, Session, card_lines, repeated
 from streampca.errors import BadParameterError, SourceError, UsageError
-from streampca.facade.pca import components_or_share
+from streampca.facade.pca import components_or_share, release_of_people
 from streampca.linalg.counts import check_components, check_count
 from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
-from streampca.processors.base import Algorithm
 from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import NumberedRows, PositionedSource, Table
+from streampca.rows.report import AdmissionReport
+from streampca.store.config import public_parameters
 from streampca.stream import absorb
 from streampca.stream.stream import Stream
+from streampca.views.card import curator_card
+from streampca.views.facts import Marks
 
 
 def run(
@@ -70,7 +73,7 @@ def run(
     # Everything is checked before a file is written or a budget pays: settings, algorithm, page, rows, files, ledger.
     given = pairs(options.set_)
     for key in given:
-        if (part := key.partition(".")[0]) in ("store", "serve", "unit") and not getattr(options, part):
+        if (part := key.partition(".")[0]) in ("store", "serve") and not getattr(options, part):
             raise UsageError(f"--set {key}: it goes with --{part}")
     settings = take(Settings, given, "missing", "bounds", "unit", "out", "regret", "store", "serve", others=True)
     unit = inputs.unit_of(options, settings)
@@ -258,41 +261,46 @@ def pca(
     number, count for nothing. Each release of the same rows spends the budget anew.
     """
     given = pairs(options.set_)
-    settings = take(Settings, given, "missing", "bounds", "out", others=True)
-    opened_rows = cache(lambda: inputs.rows_of(file, options))
+    settings = take(Settings, given, "missing", "bounds", "unit", "out", others=True)
+    unit, private = inputs.unit_of(options, settings), options.bounds == "private"
+    if settings.unit_period is not None:
+        raise UsageError("--set unit.period: one release has no periods. Omit it, or use streampca run")
+    opened_rows = cache(lambda: inputs.rows_of(file, options, unit))
     units = units_of(given, lambda: opened_rows().features)
     # A share of the variance is chosen from the release, whose matrix does not depend on the number of components.
     k, share = (None, None) if options.n_components is None else components_or_share(options.n_components)
-    common = {name: getattr(options, name, None) for name in COMMON} | {"n_components": k}
-    missing, mechanism = inputs.missing_scale(options), None
-    if options.mechanism is None:
-        algorithm: Algorithm = make_algorithm("fpl", common, given, missing=missing)
+    common = {name: getattr(options, name, None) for name in COMMON} | {"n_components": k, "unit": unit}
+    missing, mechanism, name = inputs.missing_scale(options), None, options.mechanism
+    # The rows of a person get one weight together. Private bounds are for rows that arrive one by one.
+    together = unit is not None and not private
+    if name is None and together:
+        name = "gaussian"
+    if name is None:
+        algorithm: Any = make_algorithm("fpl", common, given, missing=missing)
     else:
-        if share is not None:
-            raise BadParameterError("n_components", share, f"a whole number for --mechanism {options.mechanism}")
-        mechanism = make_mechanism(
-            "adaptive" if options.mechanism == "auto" else options.mechanism, common, given, missing=missing
-        )
+        if share is not None and options.mechanism is not None:
+            raise BadParameterError("n_components", share, f"a whole number for --mechanism {name}")
+        mechanism = make_mechanism("adaptive" if name == "auto" else name, common, given, missing=missing)
     source = opened_rows()
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
-        blocks = list(source.blocks())  # damage raises before it is paid
-        n, d = sum(map(len, blocks)), len(source.features)
+        # Damage raises before it is paid.
+        parts = list(source.blocks_with(unit.columns)) if unit is not None else [(one, []) for one in source.blocks()]
+        n, d = sum(len(block) for block, _ in parts), len(source.features)
         if not n:
             raise SourceError(file, "no rows; there is nothing to release")
         # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
-        private = options.bounds == "private"
         if mechanism is None:
-            algorithm = replace(algorithm, horizon=n, release_every=n)  # type: ignore[type-var]
+            algorithm = replace(algorithm, horizon=n, release_every=n)
         else:
             # The options were checked for the adaptive mechanism; only the table has the number of features.
-            if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
+            if name == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
                 mechanism = adaptive_mechanism(
                     d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
                     adjacency=mechanism.adjacency, center=mechanism.center,
                 )  # fmt: skip
-            algorithm = Tumbling(mechanism, release_every=n)
+            algorithm = mechanism if together else Tumbling(mechanism, release_every=n)
         warned = advice.settings_warnings(algorithm.guarantee, n)
         warned += advice.size_warnings(None if share is not None else algorithm.n_components, d)
         if private:
@@ -302,8 +310,24 @@ def pca(
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
         caution(warned)
-        stream = Stream(algorithm, **inputs.stream_settings(options, settings, source), account=account, regret=None)
-        table = Table(source.features, source.bounds, lambda: iter(blocks))
+        scale = inputs.stream_settings(options, settings, source)
+        if together:
+            del scale["warmup"], scale["start"]
+            told = list[AdmissionReport]()
+            release = release_of_people(
+                algorithm, source.features, parts, account=account, curator=told.append, **scale
+            )
+            release = release if share is None else release.holding(share)
+            files.begin(release.terms, public_parameters(algorithm, row_norm=release.row_norm, bounds=source.bounds))
+            files.releases.add([release])
+            files.releases.close()
+            title = f"{file.name} → {files.releases.path}" if files.releases.is_written else file.name
+            budget = "" if account is None else account.remaining()
+            card = curator_card(release, None, told[0], budget, title=title, marks=Marks.of(release))
+            print(*card_lines(replace(card, units=units), quiet=options.quiet), sep="\n", file=sys.stderr)
+            return 0
+        stream = Stream(algorithm, **scale, account=account, regret=None)
+        table = Table(source.features, source.bounds, lambda: (block for block, _ in parts), lambda _: iter(parts))
         session = Session(stream, table, files, [], name=file.name, share=share, units=units, quiet=options.quiet).run()
         lines = session.conclude("", "" if account is None else account.remaining(), brief=True)
     print(*lines, sep="\n", file=sys.stderr)

@@ -114,6 +114,7 @@ def set_budget(
     epsilon: Annotated[float, about("Total that may be spent on them.")],
     delta: Annotated[float, about("Where epsilon is measured.")] = DELTA,
     adjacency: Annotated[Adjacency, about(NEIGHBORS)] = "zero-out",
+    unit: Annotated[str, about("What it protects, in the words of a card, such as one person.")] = "one row",
 ) -> int:
     """Set the budget of a data set, once.
 
@@ -122,6 +123,6 @@ def set_budget(
     # Checked before the file is created. Once set, a budget cannot be raised: what it paid for was published.
     budget = Budget(epsilon, delta, adjacency)
     with Ledger(file) as opened:
-        opened.set_budget(data_set, budget)
-    print(f"{data_set}: epsilon {epsilon:g} at delta {delta:g}, for one row under {adjacency} adjacency")
+        opened.set_budget(data_set, budget, unit)
+    print(f"{data_set}: epsilon {epsilon:g} at delta {delta:g}, for {unit} under {adjacency} adjacency")
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from streampca.conversion import as_block
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_components
 from streampca.linalg.scale import Bounds, check_scale
+from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Account
@@ -119,15 +120,10 @@ def pca(
             n_components=k, epsilon=epsilon, delta=delta, adjacency=adjacency, center=center, unit=person
         )
         # All rows of a person are weighted together, so the table is held.
-        if names is None:
-            parts, cells = zip(*rows.blocks_with(person.columns), strict=True)
-            values, names = np.concatenate(parts), [name for part in cells for name in names_of(part)]
-        else:
-            values = _values(rows)
-        frame = pd.DataFrame(values, columns=list(features))
-        whole = mechanism.release(
-            frame, bounds=bounds, row_norm=row_norm, seed=seed, account=account, person=names, on_missing=on_missing,
-            missing_rates=missing_rates, correct=correct,
+        parts = rows.blocks_with(person.columns) if names is None else [(_values(rows), ())]
+        whole = release_of_people(
+            mechanism, features, parts, names, bounds=bounds, row_norm=row_norm, seed=seed, account=account,
+            on_missing=on_missing, missing_rates=missing_rates, correct=correct,
         )  # fmt: skip
         return whole if share is None else whole.holding(share)
     algorithm = PrivateFPL(
@@ -148,6 +144,16 @@ def pca(
     if release is None:
         raise SourceError(None, f"the file had {n} rows when they were counted, and has {stream.t} now")
     return release if share is None else release.holding(share)
+
+
+def release_of_people(
+    mechanism: Mechanism, features: Sequence[str], parts: Iterable[tuple[Any, Sequence[Any]]],
+    names: Names | None = None, **settings: Any,
+) -> Release:  # fmt: skip
+    """Release rows by a mechanism with a unit; ``parts`` are blocks with the columns of the unit, or have ``names``."""
+    values, cells = zip(*parts, strict=True)
+    names = [name for part in cells for name in names_of(part)] if names is None else names
+    return mechanism.release(pd.DataFrame(np.concatenate(values), columns=[*features]), person=names, **settings)
 
 
 def _values(rows: Any) -> Any:

@@ -125,7 +125,8 @@ class BufferedFactorization(MatrixFactorization):
     def products(self, inputs: IntArray, n: int) -> FloatArray:
         weights, logs, square = self._later_column(n)
         lags = n - inputs
-        products: FloatArray = np.exp(lags[:, None] * logs) @ weights / (square * self._growth(inputs, n))
+        # Not a product of matrices: an entry has the same bits by itself and among others.
+        products = sum_of_rows(np.exp(lags * logs[:, None]) * weights[:, None]) / (square * self._growth(inputs, n))
         products[lags == 0] = 1.0
         if self.restart_after is not None:  # sequences are independent
             products[(inputs - 1) // self.restart_after < (n - 1) // self.restart_after] = 0.0

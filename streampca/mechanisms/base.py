@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -57,7 +57,7 @@ class Mechanism(Configuration):
         self, rows: Any, randomness: Randomness | None = None, *, bounds: Bounds | None = None,
         row_norm: float | None = None, t: int | None = None, seed: int | None = None, account: Account | None = None,
         on_missing: Literal["bad", "cell"] = "bad", missing_rates: Shares = None, correct: bool = True,
-        person: Any = ...,
+        person: Any = ..., curator: Callable[[AdmissionReport], None] = tell_curator,
     ) -> Release:  # fmt: skip
         """Release the data set once.
 
@@ -81,6 +81,7 @@ class Mechanism(Configuration):
             checked and before noise is drawn.
         person : with ``unit=``, the name of the person of each row, in place of the columns of the unit.
         on_missing, missing_rates, correct : what becomes of missing cells, as in `Stream`.
+        curator : what is told of the rows, and when all is released; by default a record of the logger.
 
         Returns
         -------
@@ -137,7 +138,7 @@ class Mechanism(Configuration):
         public += () if on_missing == "bad" else ((on_missing, present),)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d), public)
         release = self.released(rows, Outlet(source, source.first), terms, t)
-        tell_curator(report)
+        curator(report)
         return release
 
 

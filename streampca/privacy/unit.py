@@ -54,8 +54,10 @@ class Person:
     with no others, so that all releases are mu-GDP for the pair. Let C D^(q) be what the rows of one person in period q
     add to all releases (`streampca.rows.people`), of norm at most B u on every path. Her rows in p periods add their
     sum, of norm at most p B u on every path, so that all releases are p mu-GDP for her in p periods: rho is p**2 times
-    as large. The norms add up, not their squares, because later releases may hold the rows of earlier periods. Two runs
-    compose as those of one unit only if their periods begin together.
+    as large. The norms add up, not their squares, because later releases may hold the rows of earlier periods. A
+    period of one grid overlaps two of another, so runs compose as those of one unit only if their periods begin
+    together, which the unit of a stream's guarantee says ("one person in one day from 12:00 UTC"), and if both count
+    each row in the same period, as by its time in a file.
     """
 
     column: str | tuple[str, ...] | None = None

@@ -55,6 +55,7 @@ import numpy as np
 
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import STEP
+from streampca.linalg.lazy import Columns
 from streampca.linalg.svec import PRESENCE
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.unit import Person
@@ -71,7 +72,6 @@ _NOTHING_LEFT, _LEAST_WEIGHT = 1e-6, 2.0**-20
 _REWARD_ERROR = 2.0**-29
 _Q = struct.Struct("<d")
 _NO_CHANGES: Mapping[bytes, bytes] = MappingProxyType({})
-_NO_INPUTS = np.empty(0, dtype=np.int64)
 
 
 class People(NamedTuple):
@@ -157,14 +157,14 @@ class Budgets:
         self, unit: Person, key: bytes, largest: float, reward_weight: float,
         products: Callable[[IntArray, int], FloatArray], *, center: bool = False, cells: bool = False,
     ) -> None:  # fmt: skip
-        self._unit, self._key, self._products = unit, key, products
+        self._unit, self._key, self._columns = unit, key, Columns(products)
+        self._own = 0, 0.0  # the latest input, and the product of its column with itself
         self._square = unit.budget**2 * (largest**2 + reward_weight**2) * (1.0 - 2.0**-30)
         self._reward, self._center, self._cells = reward_weight**2, center, cells
         self._active: dict[bytes, bytes] = {}
         self._spent = _Spent()
         self._entered: Mapping[bytes, bytes] = _NO_CHANGES
         self._past = 0
-        self._own = 0, 0.0  # the latest input, and the product of its column with itself
 
     def id_of(self, name: bytes) -> bytes:
         """Return the id of a name. Names with one id, of probability 2**-128 for two, are one person."""
@@ -209,16 +209,15 @@ class Budgets:
             if state == SPENT or (state is None and identity in self._spent):
                 out[i], refused = 0.0, refused + 1
                 continue
-            root, after = self._charged(state, rows[i], inputs[i])
+            row, root, after = self._charged(state, rows[i], inputs[i])
             if after is not None:
                 number, spent = number + (state is None), spent + (after == SPENT)
                 changes[identity] = after
+            total += root * root
             if root == 1.0:
                 full += 1
             else:
-                out[i] = _shrunk(rows[i], root, self._further(rows.shape[1]))
-                shrunk, refused = shrunk + (root > 0.0), refused + (root == 0.0)
-            total += root * root
+                out[i], shrunk, refused = row, shrunk + (root > 0.0), refused + (root == 0.0)
         return out, People(MappingProxyType(changes), number, spent, full, shrunk, refused, total, past)
 
     def voted(self, people: People, bins: Bins, names: Sequence[bytes | None]) -> tuple[Bins, People]:
@@ -253,23 +252,25 @@ class Budgets:
         """Return how many of the last entries of a row are the weights of its cells."""
         return (size - int(self._center)) // 2 * int(self._cells)
 
-    def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[float, bytes | None]:
-        """Return the root of the weight of a row in input n, and the state of its person after it; None for none."""
-        size, used, count, inputs, held = row.size, 0.0, 0, _NO_INPUTS, None
-        further = self._further(size)
-        d = size - further
+    def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[FloatArray, float, bytes | None]:
+        """Return a row in input n as it counts, the root of its weight, and the state of its person after it."""
+        used, count, middle, held = 0.0, 0, 0, None
+        further = self._further(row.size)
+        d = row.size - further
         if state is not None:
-            count = (len(state) - _Q.size) // (8 + 4 * size)
             used = _Q.unpack_from(state)[0]
-            inputs = np.frombuffer(state, np.int64, count, _Q.size)
-            held = np.frombuffer(state, np.float32, count * size, _Q.size + 8 * count).reshape(count, size)
-            products, rows = self._products(inputs, n), held.astype(np.float64)
-            rewards = self._reward * self._largest_rewards(rows) if self._reward else None
+            count = (len(state) - _Q.size) // (8 + 4 * row.size)
+            middle = _Q.size + 8 * count
+            products = self._columns.products(np.frombuffer(state, np.int64, count, _Q.size), n)
+            held = np.frombuffer(state, np.float32, -1, middle).reshape(count, row.size).astype(np.float64)
+            rewards = self._reward * self._largest_rewards(held) if self._reward else None
         if self._own[0] != n:
-            self._own = n, float(self._products(np.array([n]), n)[0])
+            self._own = n, float(self._columns.products(np.array([n]), n)[0])
+        found = 0.0, 0.0, 0.0
 
         def cost(one: FloatArray) -> tuple[float, float, float]:
             """Return X and Y of the row, and 2 X + Y."""
+            nonlocal found
             # Products of two rows are exact: sums of multiples of 2**-40 below 2**13.
             own, present = one[:d], one[d:]
             both, cross, reward = float(own @ own) ** 2, 0.0, 0.0
@@ -279,29 +280,29 @@ class Budgets:
                 reward = float(self._largest_rewards(one[None])[0])
                 both += self._reward * reward * reward
             if held is not None:
-                pairs = rows[:, :d] @ own
+                pairs = held[:, :d] @ own
                 pairs *= pairs
                 if further:
-                    pairs += PRESENCE / further * (rows[:, d:] @ present)
+                    pairs += PRESENCE / further * (held[:, d:] @ present)
                 if rewards is not None:
                     pairs += rewards * reward
                 cross = float(products @ pairs)
             both *= self._own[1]
-            return cross, both, 2.0 * cross + both
+            found = cross, both, 2.0 * cross + both
+            return found
 
         (cross, own, total), room, root, counts = cost(row), self._square - used, 1.0, row
         if total > room:
             weight = max(0.0, room) / (cross + math.sqrt(cross * cross + own * max(0.0, room)))
             root, counts = _fitting(row, math.sqrt(weight), lambda one: cost(one)[2] <= room, further)
             if not counts.any():
-                return 0.0, state
-            total = cost(counts)[2]
-        used += total
+                return counts, 0.0, state
+        used += found[2]
         if self._square - used < _NOTHING_LEFT * self._square or count + 1 >= self._unit.max_rows:
-            return root, SPENT
+            return counts, root, SPENT
+        before, rows = (b"", b"") if state is None else (state[_Q.size : middle], state[middle:])
         after = counts.astype(np.float32).tobytes()  # exact: multiples of 2**-20 up to 1
-        parts = _Q.pack(used), inputs.tobytes(), n.to_bytes(8, "little"), b"" if held is None else held.tobytes(), after
-        return root, b"".join(parts)
+        return counts, root, b"".join([_Q.pack(used), before, n.to_bytes(8, "little"), rows, after])
 
 
 def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: float, further: int = 0) -> FloatArray:

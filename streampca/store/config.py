@@ -19,6 +19,7 @@ from streampca.errors import StoreCorruptError, UsageError, reason, short
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy import outlet, randomness
+from streampca.privacy.configuration import Configuration
 from streampca.privacy.unit import Person
 from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Solver
@@ -78,7 +79,7 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_rebuilt)
 _DECODER_OF_PARTS = msgspec.msgpack.Decoder(tuple[str, dict[str, Any]], ext_hook=_rebuilt)
 
 
-def public_parameters(algorithm: Algorithm, *, row_norm: float, bounds: Any) -> dict[str, Any]:
+def public_parameters(algorithm: Configuration, *, row_norm: float, bounds: Any) -> dict[str, Any]:
     """Return the public parameters of a run, for its file of releases; ``bounds`` as (lower, upper) or as given."""
     # Privacy: no seed, no key and no value that depends on rows may be added.
     if isinstance(bounds, (tuple, list)):

@@ -197,6 +197,8 @@ class Ledger(Answered, AbstractContextManager["Ledger"]):
             if not promised.is_private:
                 raise BudgetExhaustedError(f"no budget covers an event without a guarantee: {promised.theorem}")
             event = Event.of(promised)
+            if event.adjacency == "add-remove":  # of a calendar, where a zero row is none: it implies zero-out
+                event = replace(event, adjacency="zero-out")
         # Optimistic: the price is computed without a lock, and again if another debit was booked meanwhile.
         while True:
             before = self.balance(data_set)

@@ -310,14 +310,15 @@ class Engine:
         """Return the guarantee of all releases together under these settings of admission."""
         algorithm, d = self.algorithm, admission.n_features
         guarantee = algorithm.guarantee if d is None else algorithm.guarantee_for(d)
+        if guarantee.period is not None and self.calendar is not None:
+            guarantee = replace(guarantee, unit=guarantee.unit + self.calendar.phase(guarantee.period))
         if isinstance(admission.bounds, PrivateBounds):
-            rows, who, kind = "rows" if d is None else f"{admission.warmup} rows", "which enter", "rows"
-            if algorithm.unit is not None:
-                who, kind = f"in which every {algorithm.unit.name} has one vote and then enters", "people"
+            rows, unit = "rows" if d is None else f"{admission.warmup} rows", algorithm.unit
+            who = "which enter" if unit is None else f"in which every {unit.name} has one vote and then enters"
             guarantee = replace(
                 guarantee,
                 scope=f"{guarantee.scope}, and bounds of the columns from the first {rows}, {who} nothing else",
-                theorem=f"{guarantee.theorem}; parallel composition over disjoint {kind}",
+                theorem=f"{guarantee.theorem}; parallel composition over disjoint {'people' if unit else 'rows'}",
             )
         return guarantee.seeded() if self.randomness.is_seeded else guarantee
 

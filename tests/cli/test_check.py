@@ -187,8 +187,6 @@ def test_people_are_counted_and_the_command_protects_them(folder, command):
     said = command("check", path, "--unit", "who,ward", "--columns", "a,b", "--bounds", "-4:4")
     assert said.status == 0
     assert "10 people have complete rows, 6 in the median and 6 at most" in " ".join(said.out.split())
-    _, *words = shlex.split(said.out[said.out.index("streampca run") :].replace("\\\n", ""))
-    out = folder / "out.jsonl"
-    assert command(*words, "--delta", "1e-6", "--release-every", 60, "--out", out).status == 0
-    (release,) = sp.read_releases(out)
+    assert command(*proposed(said), "--delta", "1e-6").status == 0
+    (release,) = sp.read_releases("release.jsonl")
     assert release.terms.guarantee.unit == "one person"

@@ -60,7 +60,10 @@ def test_the_column_of_people_is_no_feature(table, command):
         (["--set", "unit.budget=2"], "--set unit.budget: it goes with --unit"),
         (["--unit", "who", "--set", "unit.budgets=2"], "there is no such key; use"),
         (["--unit", "who", "--set", "unit.budget=0"], "--set unit.budget=0.0: expected a number of full rows"),
-        (["--unit", "who", "--algorithm", "sketch"], "--unit: PrivateSketch takes no such parameter"),
+        (
+            ["--unit", "who", "--algorithm", "sketch"],
+            "--unit: PrivateSketch cannot protect people; those that can are GaussianCovariance, PrivateFPL",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(words, message, table, command):
@@ -181,3 +184,58 @@ def test_an_endless_run_says_that_budgets_are_spent_for_good(table, command):
     assert "the budget of a device is spent for good" in said.words
     said = command("run", table, *words, "--force")
     assert "spent for good" not in said.words
+
+
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [
+        (["--row-norm", "1"], {"row_norm": 1.0}),
+        (["--bounds", "a=-1:1,b=-2:2", "--mechanism", "gaussian"], {"bounds": {"a": (-1.0, 1.0), "b": (-2.0, 2.0)}}),
+        (["--bounds", "private", "--set", "bounds.warmup=101"], None),
+    ],
+)
+def test_one_release_of_people_is_that_of_python(words, how, table, command):
+    out, book = table.with_name("r.jsonl"), table.with_name("book.db")
+    assert command("ledger", "budget", book, "t", "--epsilon", 1, "--unit", "one device").status == 0
+    words = ["-k", "1", "--epsilon", "1", "--columns", "a,b", "--unit", "who", "--seed", "1", "--out", out, *words]
+    words += ["--set", "unit.budget=2", "--set", "unit.name=device", "--ledger", book, "--data-set", "t"]
+    said = command("pca", table, *words)
+    assert said.status == 0, said.err
+    assert "(1, 1e-06)-DP for one device" in said.err
+    (made,) = sp.read_releases(out)
+    unit = sp.Person(column="who", budget=2.0, name="device")
+    if how is None:
+        algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, horizon=400, release_every=400, unit=unit)
+        stream = sp.Stream(algorithm, bounds="private", warmup=101, features=["a", "b"], seed=1)
+        stream.push_many(ROWS.round(3), NAMES)
+        assert stream.release.to_json() == made.to_json()
+    else:
+        assert made.to_json() == sp.pca(table, 1, 1.0, columns=["a", "b"], seed=1, unit=unit, **how).to_json()
+    assert "has spent epsilon=1 of 1" in command("pca", table, *words, "--force").words
+
+
+def test_the_curator_is_told_of_the_rows_of_one_release(table, command, terminal):
+    table.write_text(table.read_text() + ",1,1\np1,,1\n")
+    words = ["-k", ".5", "--epsilon", "9", "--row-norm", ".1", "--columns", "a,b", "--unit", "who", "--out", "-"]
+    said = command("pca", table, *words, "--set", "units.a=mi")
+    assert said.status == 0, said.err
+    assert said.out.count("\n") == 2
+    assert " mi" in said.err
+    assert "curator only: unusable 2 rows (1 missing value, 1 no person)" in said.words
+    assert "curator only" not in command("pca", table, *words, "--quiet").err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--unit", "who", "--mechanism", "adaptive"], "--unit: AdaptiveCovariance cannot protect people; those that"),
+        (["--unit", "who", "--set", "unit.period=1d"], "--set unit.period: one release has no periods"),
+        (["--set", "unit.budget=2"], "--set unit.budget: it goes with --unit"),
+        (["--unit", "a"], "--columns a: it holds people or times, and is no feature"),
+    ],
+)
+def test_what_one_release_of_people_refuses(words, message, table, command):
+    out = table.with_name("out.jsonl")
+    said = command("pca", table, "-k", 1, "--epsilon", 1, "--row-norm", 1, "--columns", "a,b", *words, "--out", out)
+    assert (said.status, out.exists()) == (2, False)
+    assert message in said.words

@@ -11,6 +11,7 @@ from dense_forms import strategy
 from streampca import _native
 from streampca.errors import BadParameterError, HorizonReachedError, UsageError
 from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.lazy import Columns
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
@@ -360,3 +361,14 @@ def test_differences_have_the_digits_of_the_dense_matrix(mechanism):
         dense = math.sqrt(math.fsum(np.square(decoder[b - 1] - decoder[a - 1]).tolist()))
         # Two roundings of the square root's argument, and its own.
         assert mechanism.difference_std(a, b) == pytest.approx(dense, rel=4.5e-16)
+
+
+@every_case
+def test_products_have_the_same_bits_by_themselves_and_in_a_table(name):
+    mechanism = CASES[name]
+    n = min(mechanism.horizon or 100, 100)
+    stated, columns = mechanism.products(np.arange(1, n + 1), n), Columns(mechanism.products)
+    for _ in range(2):  # from a table after a quarter of the first ones
+        alone = [float(columns.products(np.array([j]), n)[0]) for j in range(1, n + 1)]
+        assert alone == stated.tolist()
+    np.testing.assert_array_equal(mechanism.products(np.array([1, n]), n), stated[[0, -1]])

@@ -426,10 +426,10 @@ def test_people_and_their_rows(kind: str, columns: list[str] | None, tmp_path: P
     assert "30 people would spend their budget" in text
     if not is_first:
         return
-    # The planner's guess, and that of a larger budget; the share that it expects is lower than for rows.
-    assert report.mean_weight == pytest.approx(sp.plan(
-        n_rows=300, n_features=3, n_components=2, epsilon=1.0, release_every=300, rows_per_person=298 / 30
-    ).question.weight)  # fmt: skip
+    # From the known numbers of rows: a little more than the planner's guess, which is for uneven ones. And that of a
+    # larger budget; the share that it expects is lower than for rows.
+    guess = sp.plan(n_rows=300, n_features=3, n_components=2, epsilon=1.0, release_every=300, rows_per_person=298 / 30)
+    assert 0.8 * report.mean_weight < guess.question.weight < report.mean_weight
     assert report.captured is not None
     assert report.captured[0] < sp.check(table, columns=["a", "b", "c"], epsilon=1.0).captured[0]  # type: ignore[index]
 

@@ -12,6 +12,7 @@ from streampca.mechanisms.base import Mechanism
 from streampca.planning import Plan, Prediction, Question, plan as planned
 from streampca.planning.curve import Curve
 from streampca.planning.plan import _recommend
+from streampca.planning.question import rows_in_full
 
 SPECTRUM = np.array([0.35, 0.25, 0.1, 0.05, 0.05, 0.02, 0.02, 0.01])
 ASKED: dict[str, Any] = {
@@ -129,6 +130,25 @@ def test_people_count_with_the_guessed_share_of_their_weight(center: bool, every
     assert found.question.weight == pytest.approx(np.mean(weights), rel=0.25)
     assert algorithm.captured == pytest.approx(np.mean(shares), abs=0.03)
     assert algorithm.captured < {p.label: p for p in plan(**asked).predictions}["PrivateFPL blt"].captured - 1e-4
+
+
+def test_short_rows_of_uneven_numbers_count_less_than_their_mean_would() -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.lognormal(sigma=0.7, size=200)
+    names = rng.choice(200, size=3000, p=sizes / sizes.sum()).tolist()
+    rows = rng.normal(size=(3000, 8)) * np.sqrt([1.0, 0.7, 0.5] + [0.1] * 5)
+    rows *= 0.45 / np.linalg.norm(rows, axis=1, keepdims=True)
+    spectrum = np.linalg.eigvalsh(rows.T @ rows / 3000)[::-1].tolist()
+    asked = {**ASKED, "center": False, "spectrum": spectrum, "release_every": 25, "rows_per_person": 15.0}
+    found = plan(**asked)
+    algorithm = {p.label: p.algorithm for p in found.predictions}["PrivateFPL blt"]
+    stream = sp.Stream(algorithm, row_norm=1.0, features=8, seed=0, regret=None)
+    stream.push_many(rows, person=names)
+    weight = stream.admission.mean_weight
+    assert found.question.weight == pytest.approx(weight, rel=0.12)
+    # The number of rows that her budget covers, over the mean number, is the wrong answer.
+    full = rows_in_full(np.array(spectrum), 0.0, center=False, at_once=False)
+    assert min(1.0, full / 15.0) > 1.25 * weight
 
 
 def test_a_plan_for_people() -> None:

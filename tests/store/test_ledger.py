@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,31 @@ def test_what_is_refused(ledger):
     ledger.close()
     with pytest.raises(StoreUnwritableError, match="closed database"):
         ledger.balance("patients")
+
+
+def test_days_that_begin_at_other_hours_are_other_units(ledger):
+    ledger.set_budget("days", sp.Budget(2.0, 1e-6), "one person in one day")
+    unit = sp.Person(column="who", period="1d")
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, horizon="9d", release_every="12h", unit=unit)
+
+    def paid(start):
+        stream = sp.Stream(algorithm, row_norm=1.0, features=["a"], start=start, account=ledger.account("days"))
+        stream.tick(datetime.fromisoformat(start))
+        return stream.guarantee
+
+    # A noon to noon is in two days: her rows in one of these cost the run twice its mu.
+    for_days = "'days' is for one person in one day under 'zero-out', this is calibrated for one person in one day from"
+    with pytest.raises(UsageError, match=f"{for_days} 12:00 UTC"):
+        paid("2026-03-01T12:00+00:00")
+    with pytest.raises(UsageError, match=f"{for_days} 23:00 UTC"):
+        paid("2026-03-01T00:00+01:00")
+    first, second = paid("2026-03-01T00:00+00:00"), paid("2026-03-09T02:00+02:00")
+    assert (first.unit, first.adjacency) == ("one person in one day", "add-remove")
+    # Adding and removing rows is a change of contents, too: a zero row is not there.
+    assert ledger.balance("days").spent == pytest.approx(first.compose(second).epsilon)
+    stream = sp.Stream(algorithm, row_norm=1.0, features=["a"], start="2026-03-01T12:00+00:00")
+    with pytest.raises(UsageError, match="cannot compose"):
+        first.compose(stream.guarantee)
 
 
 # -- damage and nonsense --------------------------------------------------------------

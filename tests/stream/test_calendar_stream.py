@@ -471,7 +471,7 @@ def test_rows_of_people_give_the_same_bits_one_by_one_in_blocks_and_by_their_tim
     assert people_of(one) == people_of(many) == people_of(dated)
     assert bool(people_of(one)) is (unit is PERSON)  # five periods of two days are closed
     assert one.admission == many.admission == dated.admission
-    assert one.guarantee.unit == unit.text
+    assert one.guarantee.unit == unit.text + " from 1970-01-02 23:00 UTC" * (unit is IN_TWO_DAYS)
     assert one.guarantee.adjacency == "add-remove"
 
 

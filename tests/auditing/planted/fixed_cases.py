@@ -26,7 +26,8 @@ _NAMES = """
     PrivateFPL-centered-rewards PrivateFPL-centered-replace PrivateFPL-cells PrivateFPL-centered-cells
     PrivateFPL-person PrivateFPL-person-centered PrivateFPL-person-tree PrivateFPL-person-every_4
     PrivateFPL-person-centered-cells PrivateFPL-person-bounds DoublingFPL DPPCA DPPCA-replace DPPCA-n_components_2
-    SlidingWindowPCA-histogram SlidingWindowPCA-ring SlidingWindowPCA-forgetting SlidingWindowPCA-replace SlidingWindowPCA-cells PrivateOja
+    SlidingWindowPCA-histogram SlidingWindowPCA-ring SlidingWindowPCA-forgetting SlidingWindowPCA-replace
+    SlidingWindowPCA-cells PrivateOja
     PrivateOja-replace PrivateOja-n_components_2-replace PrivateSketch PrivateSketch-replace PrivateSketch-centered
     PrivateSketch-centered-replace GaussianCovariance GaussianCovariance-replace GaussianCovariance-discrete
     LaplaceCovariance LaplaceCovariance-replace MatrixLaplaceCovariance MatrixLaplaceCovariance-replace
