@@ -178,13 +178,13 @@ class Fleet(AbstractContextManager["Fleet"]):
     @classmethod
     def resume(cls, store: str | os.PathLike[str], *, moved: bool = False) -> Self:
         """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
-        file, fleet = FleetStore(store), cls.__new__(cls)
-        file.rebuild(fleet, moved=moved)
-        fleet._store = file
+        file, self = FleetStore(store), cls.__new__(cls)
+        file.rebuild(self, moved=moved)
+        self._store = file
         if moved:
             # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
-            fleet._event("moved", [], os.urandom(16))
-        return fleet
+            self._event("moved", [], os.urandom(16))
+        return self
 
     @exclusive
     def push(self, key: Any, row: Any) -> FleetStep:
