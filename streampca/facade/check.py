@@ -150,7 +150,8 @@ def _warnings(profile: Profile, outside: float) -> list[str]:
     if profile.unreadable:
         texts.append(f"{profile.unreadable:,} rows are unreadable: cells are missing or too many, or it is no record.")
     if profile.used and bad:
-        texts.append(f"{bad:,} rows ({bad / profile.rows:.1%}) are incomplete and would count for nothing.")
+        gaps = " Missing cells can be filled: on_missing='cell'." if sum(profile.missing) else ""
+        texts.append(f"{bad:,} rows ({bad / profile.rows:.1%}) are incomplete and would count for nothing.{gaps}")
     if outside > 0.01:
         texts.append(f"Up to {outside:.1%} of a column is outside its range and would be clamped.")
     if profile.row_norm is not None and complete:

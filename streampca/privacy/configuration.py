@@ -6,6 +6,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from copy import copy
+from functools import cache
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from streampca.errors import UsageError, refuse_guess
@@ -42,6 +43,12 @@ def for_missing(algorithm: Kind, present: tuple[float, ...] | Literal["private"]
             "public shares as missing_rates="
         )
     return algorithm.corrected(counting=present == "private")
+
+
+@cache
+def _parameters(kind: type) -> frozenset[str]:
+    """Return the names of the parameters of a class."""
+    return frozenset(inspect.signature(kind).parameters)
 
 
 class Configuration(ABC):
@@ -82,7 +89,7 @@ class Configuration(ABC):
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
         """Create an instance; an unknown keyword raises an error that names the right one."""
-        for name in given.keys() - inspect.signature(cls).parameters.keys():
+        for name in given.keys() - _parameters(cls):
             refuse_guess([""], name, TypeError, "parameter")
         return super().__new__(cls)
 

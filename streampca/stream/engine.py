@@ -102,9 +102,7 @@ class Engine:
 
     @exclusive
     def push(self, row: Any, names: Names | None = None) -> Step:
-        if names is not None:
-            return self._push_many([row], None, names)[0]
-        lane = self.lane
+        lane, people = self.lane, None
         if lane is not None and not self.checked and (step := lane.push(row)) is not None:
             return step
         overdue = self.checked and self.ready()
@@ -114,13 +112,17 @@ class Engine:
         # Invariant: rows `now.t` + 1 to `taken` wait in the buffer, in order.
         t = max(now.t, self.taken)
         place, waiting = t - now.t, self._waiting
-        if place == 0 and now.due == 1:  # every row is absorbed on its own
+        if place == now.due == 0:
+            running(now).check_horizon(1)
+        if names is not None or (place == 0 and now.due == 1):  # every row is absorbed on its own
+            if names is not None and names[0] is None:
+                row = named_values(now.admission.values(row, t + 1)[None, :], names)[0]
             admitted, counts = now.admission.row(row, t + 1)
+            if names is not None:
+                admitted, counts, people = self.weighted(now, admitted, counts, names)
         else:
             # Rows up to the next release are absorbed together, which changes no bit and costs a tenth.
             if place == 0:
-                if now.due == 0:
-                    running(now).check_horizon(1)
                 room = min(now.due, _WAITING_ROWS)
                 if self.log is not None and (uncommitted := self.log.room) is not None:
                     room = min(room, uncommitted)
@@ -133,7 +135,7 @@ class Engine:
                 return WaitingStep(t + 1, waiting, place)
             admitted, marks = now.admission.block(waiting.rows[: place + 1], now.t + 1)
             counts = marks.counts()
-        now, release, rewards = self.absorb(now, admitted, counts)
+        now, release, rewards = self.absorb(now, admitted, counts, people=people)
         if release is not None:
             self._open_lane(now)
         return Step(now.t, release, float(rewards[-1]) * now.unit, self.log)
@@ -404,11 +406,9 @@ class Engine:
     def _terms(self, admission: Admission) -> Terms:
         guarantee, names = self.guarantee_of(admission), admission.features
         noise = self.algorithm.noise_law(admission.admitted_features or 0)
-        calendar, ranges = None if self.calendar is None else self.calendar.terms(), admission.ranges()
-        return Terms(
-            guarantee, admission.row_norm, names, *ranges, admission.warmup, noise, calendar=calendar,
-            present=admission.present,
-        )  # fmt: skip
+        calendar = None if self.calendar is None else self.calendar.terms()
+        more: dict[str, Any] = {"calendar": calendar, "present": admission.present}
+        return Terms(guarantee, admission.row_norm, names, *admission.ranges(), admission.warmup, noise, **more)
 
     def begun(self, admission: Admission, row: Any, count: int) -> State:
         """Check the first rows, pay and start; return the state with its features fixed."""
