@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from streampca.cli import inputs
 from streampca.cli.files import OutputFile, refuse_inputs
+from streampca.cli.messages import in_flags
 from streampca.cli.options import Address, CheckOptions, Settings, SourceAddress, about, pairs, take
 from streampca.errors import UsageError
 from streampca.facade.check import check as check_table
@@ -66,7 +67,7 @@ def check(
     if report.used and report.rows:
         options = replace(options, n_components=min(k, len(report.used)))
         report = replace(report, proposal=_command(file, options, report.used, table.names))
-    print(report)
+    print(replace(report, notes=tuple(map(in_flags, report.notes))))
     return 0
 
 

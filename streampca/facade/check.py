@@ -96,7 +96,9 @@ def check(
     notes, figures = profile.read(limit), profile.columns()
     used = tuple(names[at] for at in profile.used or ())
     n, d, noise, captured = profile.rows, len(used), None, None
-    notes += _warnings(profile, 0.0 if ranges is None or not used else figures.loc[[*used], "outside"].max())
+    own = figures.loc[[*used]]
+    outside = 0.0 if ranges is None or not used else own["outside"].max()
+    notes += _warnings(profile, outside, has_gaps=bool(own["missing"].any()))
     counts = np.array([*profile.people.values()])
     each, weight = float(counts.mean()) if counts.size else None, None
     if person is not None and each is not None:
@@ -144,14 +146,14 @@ def check(
     )  # fmt: skip
 
 
-def _warnings(profile: Profile, outside: float) -> list[str]:
+def _warnings(profile: Profile, outside: float, *, has_gaps: bool) -> list[str]:
     """Return what would happen to the rows: bad, clamped and shortened ones."""
     texts, bad, complete = [], profile.rows - profile.complete, profile.complete
     if profile.unreadable:
         texts.append(f"{profile.unreadable:,} rows are unreadable: cells are missing or too many, or it is no record.")
     if profile.used and bad:
-        gaps = " Missing cells can be filled: on_missing='cell'." if sum(profile.missing) else ""
-        texts.append(f"{bad:,} rows ({bad / profile.rows:.1%}) are incomplete and would count for nothing.{gaps}")
+        remedy = " Cells that are missing can be filled: on_missing='cell'." if has_gaps else ""
+        texts.append(f"{bad:,} rows ({bad / profile.rows:.1%}) are incomplete and would count for nothing.{remedy}")
     if outside > 0.01:
         texts.append(f"Up to {outside:.1%} of a column is outside its range and would be clamped.")
     if profile.row_norm is not None and complete:

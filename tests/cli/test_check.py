@@ -61,7 +61,8 @@ weight kg  number       –       0.7% '-'
 systolic   number    0.3%              –
 glucose    number       –  0.3% infinite
 left out: patient_id (looks like an identifier), visit_date, sex (text)
-6 rows (2.0%) are incomplete and would count for nothing.
+6 rows (2.0%) are incomplete and would count for nothing. Cells that are missing
+can be filled: --on-missing cell.
 One release at (1, 1e-06): noise of standard deviation 4.753; the planner
 expects 78.2% to 100.0% of what 2 components can capture, by the spectrum.
 The guarantee is for one row: where patient_id repeats, a person with m rows has
