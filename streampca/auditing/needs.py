@@ -182,7 +182,7 @@ def with_gaps(pairs: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs
     found = {name: (absent(one), absent(two)) for name, (one, two) in pairs(subject, d).items()}
     gaps, whole = np.full(d, np.nan), np.eye(d)[0]
     gaps[: min(d, 2)] = (0.0, 1.0 - 1e-9)[-min(d, 2) :]
-    if subject.guarantee.adjacency == "zero-out":
+    if subject.guarantee.adjacency != "replace":  # with a calendar, too
         nothing = np.full(d, np.inf)
         return found | {"all cells for none": (nothing, whole), "a row with gaps": (nothing, gaps)}
     if subject.center and d > 1:  # as in `centered`
