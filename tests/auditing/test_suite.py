@@ -52,7 +52,7 @@ def test_planted_bug_is_refuted(bug):
 @pytest.mark.parametrize("case", ["PrivateFPL-person", "PrivateFPL-person-centered"])
 def test_a_weight_in_place_of_its_root_is_not_refuted(case):
     """It shortens rows more than needed, which is no breach."""
-    patch = people, "_shrunk", lambda honest: lambda rows, root: honest(rows, root * root)
+    patch = people, "_shrunk", lambda honest: lambda rows, root, further=0: honest(rows, root * root, further)
     rows = audit_planted(Bug("weights without their roots", case, (patch,)), 1e-3, seed=1)
     assert not any(row.verdict == "refuted" for row in rows), "\n".join(map(str, rows))
 
