@@ -131,7 +131,7 @@ def test_processes(files: list[Path]) -> None:
 
 @pytest.mark.ci
 @pytest.mark.filterwarnings("ignore")  # of theirs: sockets are left to the garbage collector
-# Real Ray is 240 MB and starts for seconds: `pip install ray`, then `pytest -m long tests/stream/test_absorb.py -k ray`.
+# Ray itself is 240 MB and starts slowly: `pip install ray`, then `pytest -m long tests/stream/test_absorb.py -k ray`.
 @pytest.mark.parametrize("engine", ["processes", "loky", "dask", pytest.param("ray", marks=pytest.mark.long)])
 def test_engines_give_the_bits_of_one_process_for_any_size(files: list[Path], engine: str) -> None:
     expected = single(files)
