@@ -288,15 +288,10 @@ class PcaOptions(PrivateOptions):
     set_: Annotated[
         tuple[str, ...],
         _key_option(
-            "--set",
-            f"Any further parameter of the mechanism, or {UNITS}",
-            Settings,
-            "missing",
-            "bounds",
-            "unit",
-            "out",
+            "--set", f"Any further parameter of the mechanism, or {UNITS}", Settings,
+            "missing", "bounds", "unit", "out",
         ),
-    ] = ()
+    ] = ()  # fmt: skip
     out: HyphenPath = Path("release.jsonl")
     """File of the release, or - for standard output. Publishable; the format is that of streampca run."""
 
