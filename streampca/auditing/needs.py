@@ -50,7 +50,7 @@ ENDLESS = "noise for any number of rows, of which a short run spends a part"
 DOUBLING = "its noise is for regret, and more than the claim requires"
 MEAN = "centered rewards are bounded for a mean of length 1, which no single row causes"
 REWARDS = "rewards of two persons add up only where rows of one are absent while those of the other count"
-OBLIQUE = "the bound for all rows of a person is for a basis that holds them, and later ones meet another basis"
+ONE_STEP = "rows of one step move one component by less than those of two steps, which are too long for an audit"
 CORNERS = "the first rows find bounds, and only the corners of their box are as long as the claim allows"
 
 Pairs = dict[str, tuple[Row, Row]]
@@ -167,6 +167,23 @@ def her_rows(of_row: Callable[[Any, int], Pairs], subject: Any, d: int, warmup: 
     if warmup:
         pairs["rows after the warm-up"] = bad, lambda stream: bad if stream.t < warmup else corner
     return {"short rows": (bad, 0.6 * one), **{name: (bad, pair[1]) for name, pair in pairs.items()}}
+
+
+def in_the_basis(subject: Any, d: int) -> Pairs:
+    """Return `changes` and full rows in the current basis: after a first row, from which on it can be seen.
+
+    Under replace, rows of the first step and of the second, or, of two components, in two directions of the first.
+    """
+
+    def in_basis(first: int, component: int = 0) -> Row:
+        return lambda stream: np.full(d, np.nan) if stream.t < first else _played(stream, component)
+
+    found = changes(subject, d) | {"in the basis": (np.full(d, np.nan), in_basis(1))}
+    if subject.guarantee.adjacency == "replace":
+        found |= {"in the basis, a step later": (in_basis(2), in_basis(1))}
+        if subject.n_components > 1:
+            found |= {"in two directions of the basis": (in_basis(1, 1), in_basis(1))}
+    return found
 
 
 def with_gaps(pairs: Callable[[Any, int], Pairs], subject: Any, d: int) -> Pairs:
@@ -304,8 +321,12 @@ def _fpl(options: Mapping[str, Any], rows: int) -> Pair:
 def _oja(options: Mapping[str, Any], rows: int) -> Pair:
     if options["batch_size"] == "auto" and options["horizon"] is None:
         rows += 256 - 12  # rows of its first step
-    slack = "" if options["unit"] is None else OBLIQUE
-    return {}, {"rows": rows, "positions": (0, -8, -3, -1), "slack": slack}
+    case: dict[str, Any] = {"rows": rows, "positions": (0, -8, -3, -1)}
+    if options["unit"] is not None:
+        one_step = options["batch_size"] == "auto" and options["n_components"] == 1
+        slack = ONE_STEP if one_step and options["adjacency"] == "replace" else ""
+        case |= {"changes": in_the_basis, "slack": slack}
+    return {}, case
 
 
 def _dp_pca(options: Mapping[str, Any], rows: int) -> Pair:
