@@ -46,6 +46,7 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
@@ -55,7 +56,6 @@ import numpy as np
 
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import STEP
-from streampca.linalg.lazy import Columns
 from streampca.linalg.svec import PRESENCE
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.unit import Person
@@ -65,12 +65,12 @@ from streampca.rows.bounds import NO_VOTE, Bins
 ID_BYTES = 16
 #: State of a person whose budget is spent. Otherwise it is Q, the inputs of her rows, and the rows as they count.
 SPENT = b""
-#: Part of the budget that counts as spent, and least weight that is not 0.
-_NOTHING_LEFT, _LEAST_WEIGHT = 1e-6, 2.0**-20
+#: Part of the budget that counts as spent, and root of the least weight that is not 0.
+_NOTHING_LEFT, _LEAST_ROOT = 1e-6, 2.0**-10
 #: Bound on the error by which a reward exceeds the squared norm of its row, over the number of its entries. Rewards and
 #: the entries of a basis V of k <= d columns are rounded to 2**-30, so that ``||V||**2 <= 1 + sqrt(d k) 2**-30``.
 _REWARD_ERROR = 2.0**-29
-_Q = struct.Struct("<d")
+_Q, _WORDS = struct.Struct("<d"), struct.Struct("=QQ")
 _NO_CHANGES: Mapping[bytes, bytes] = MappingProxyType({})
 
 
@@ -99,40 +99,62 @@ class _Spent:
     """A set of ids in one block of memory, by open addressing: about 40 bytes an id."""
 
     def __init__(self) -> None:
-        # An interrupt finds all ids: their block is replaced by one assignment, and `count` may only be too large.
-        self._table, self.count = bytearray(64 * ID_BYTES), 0
+        # An interrupt finds all ids: an assignment replaces their block, or an id in it; `count` may only be too large.
+        self._table, self.count = array("Q", bytes(64 * ID_BYTES)), 0  # two numbers an id
 
     def __contains__(self, identity: bytes) -> bool:
-        place = _place(self._table, identity)
-        return self._table[place : place + ID_BYTES] == identity
+        return _found(self._table, identity)[0]
 
     def add(self, identity: bytes) -> None:
         if identity in self:
             return
-        slots = len(self._table) // ID_BYTES
-        if 3 * self.count >= 2 * slots:
-            larger = bytearray(slots * 3 // 2 * ID_BYTES)
+        if 3 * self.count >= len(self._table):
+            larger = array("Q", bytes(len(self._table) * 3 // 4 * ID_BYTES))
             for one in self.ids():
-                place = _place(larger, one)
-                larger[place : place + ID_BYTES] = one
+                place = _found(larger, one)[1]
+                larger[place : place + 2] = array("Q", one)
             self._table = larger
         self.count += 1
-        place = _place(self._table, identity)
-        self._table[place : place + ID_BYTES] = identity
+        place = _found(self._table, identity)[1]
+        self._table[place : place + 2] = array("Q", identity)
 
     def ids(self) -> list[bytes]:
         """Return all ids."""
-        empty = bytes(ID_BYTES)
-        parts = (bytes(self._table[place : place + ID_BYTES]) for place in range(0, len(self._table), ID_BYTES))
+        empty, data = bytes(ID_BYTES), self._table.tobytes()
+        parts = (data[place : place + ID_BYTES] for place in range(0, len(data), ID_BYTES))
         return [one for one in parts if one != empty]
 
 
-def _place(table: bytearray, identity: bytes) -> int:
-    """Return the place of an id in a table, or the empty one at which it would be stored."""
-    place = int.from_bytes(identity[:8], "little") * ID_BYTES % len(table)
-    while (found := table[place : place + ID_BYTES]) != identity and any(found):
-        place = (place + ID_BYTES) % len(table)
-    return place
+def _found(table: array[int], identity: bytes) -> tuple[bool, int]:
+    """Return whether an id is in a table, and its place, or the empty one at which it would be stored."""
+    first, second = _WORDS.unpack(identity)
+    place = first % (len(table) // 2) * 2
+    while (one := table[place]) or table[place + 1]:
+        if one == first and table[place + 1] == second:
+            return True, place
+        place = (place + 2) % len(table)
+    return False, place
+
+
+class _Columns:
+    """Products of the columns of a strategy with the latest of them, which ``products`` returns.
+
+    They are public, and have the same bits by themselves and in the table that is made once many are asked for.
+    """
+
+    def __init__(self, products: Callable[[IntArray, int], FloatArray]) -> None:
+        self._products = products
+        self._latest: tuple[int, int, FloatArray | None] = 0, 0, None  # a column, how often it was asked for, the table
+
+    def products(self, columns: IntArray, n: int) -> FloatArray:
+        """Return the products of columns up to n with column n."""
+        latest, count, table = self._latest
+        if latest != n:
+            count, table = 0, None
+        if table is None and n <= 4 * count:
+            table = self._products(np.arange(1, n + 1), n)
+        self._latest = n, count + 1, table  # one assignment, for interrupts
+        return self._products(columns, n) if table is None else table[columns - 1]
 
 
 class Budgets:
@@ -157,7 +179,7 @@ class Budgets:
         self, unit: Person, key: bytes, largest: float, reward_weight: float,
         products: Callable[[IntArray, int], FloatArray], *, center: bool = False, cells: bool = False,
     ) -> None:  # fmt: skip
-        self._unit, self._key, self._columns = unit, key, Columns(products)
+        self._unit, self._key, self._columns = unit, key, _Columns(products)
         self._own = 0, 0.0  # the latest input, and the product of its column with itself
         self._square = unit.budget**2 * (largest**2 + reward_weight**2) * (1.0 - 2.0**-30)
         self._reward, self._center, self._cells = reward_weight**2, center, cells
@@ -262,42 +284,41 @@ class Budgets:
             count = (len(state) - _Q.size) // (8 + 4 * row.size)
             middle = _Q.size + 8 * count
             products = self._columns.products(np.frombuffer(state, np.int64, count, _Q.size), n)
-            held = np.frombuffer(state, np.float32, -1, middle).reshape(count, row.size).astype(np.float64)
+            held = np.frombuffer(state, np.float32, -1, middle).astype(np.float64).reshape(count, row.size)
+            vectors = held[:, :d]
             rewards = self._reward * self._largest_rewards(held) if self._reward else None
         if self._own[0] != n:
             self._own = n, float(self._columns.products(np.array([n]), n)[0])
-        found = 0.0, 0.0, 0.0
+        diagonal = self._own[1]
 
         def cost(one: FloatArray) -> tuple[float, float, float]:
             """Return X and Y of the row, and 2 X + Y."""
-            nonlocal found
             # Products of two rows are exact: sums of multiples of 2**-40 below 2**13.
-            own, present = one[:d], one[d:]
-            both, cross, reward = float(own @ own) ** 2, 0.0, 0.0
+            own = one[:d] if further else one
+            both, cross, reward = float(own.dot(own)) ** 2, 0.0, 0.0
             if further:
-                both += PRESENCE / further * float(present @ present)
+                both += PRESENCE / further * float(one[d:].dot(one[d:]))
             if self._reward:
                 reward = float(self._largest_rewards(one[None])[0])
                 both += self._reward * reward * reward
             if held is not None:
-                pairs = held[:, :d] @ own
+                pairs = vectors.dot(own)
                 pairs *= pairs
                 if further:
-                    pairs += PRESENCE / further * (held[:, d:] @ present)
+                    pairs += PRESENCE / further * held[:, d:].dot(one[d:])
                 if rewards is not None:
                     pairs += rewards * reward
-                cross = float(products @ pairs)
-            both *= self._own[1]
-            found = cross, both, 2.0 * cross + both
-            return found
+                cross = float(products.dot(pairs))
+            both *= diagonal
+            return cross, both, 2.0 * cross + both
 
         (cross, own, total), room, root, counts = cost(row), self._square - used, 1.0, row
         if total > room:
             weight = max(0.0, room) / (cross + math.sqrt(cross * cross + own * max(0.0, room)))
-            root, counts = _fitting(row, math.sqrt(weight), lambda one: cost(one)[2] <= room, further)
-            if not counts.any():
+            root, counts, total = _fitting(row, math.sqrt(weight), lambda one: cost(one)[2], room, further)
+            if total == 0.0:
                 return counts, 0.0, state
-        used += found[2]
+        used += total
         if self._square - used < _NOTHING_LEFT * self._square or count + 1 >= self._unit.max_rows:
             return counts, root, SPENT
         before, rows = (b"", b"") if state is None else (state[_Q.size : middle], state[middle:])
@@ -321,7 +342,7 @@ def commonly_weighted(rows: FloatArray, names: Sequence[bytes | None], budget: f
         norm = _norm_of_sum(rows[own], further)
         if norm > most:
             root = math.sqrt(most / norm)
-            out[own] = _fitting(rows[own], root, lambda part: _norm_of_sum(part, further) <= most, further)[1]
+            out[own] = _fitting(rows[own], root, lambda part: _norm_of_sum(part, further), most, further)[1]
     return out
 
 
@@ -335,21 +356,28 @@ def _norm_of_sum(rows: FloatArray, further: int) -> float:
 
 
 def _fitting(
-    rows: FloatArray, root: float, fits: Callable[[FloatArray], bool], further: int
-) -> tuple[float, FloatArray]:
-    """Return the root of a weight, and rows of this weight that fit: a lower one while they do not, at last 0."""
-    root, less = root if root * root >= _LEAST_WEIGHT else 0.0, 2.0**-20
-    counts = _shrunk(rows, root, further)
-    # Truncation shortens each entry, but may enlarge a product of rows with entries of both signs.
-    while root > 0.0 and not fits(counts):
-        root, less = max(0.0, root - less), 2.0 * less
+    rows: FloatArray, root: float, cost: Callable[[FloatArray], float], room: float, further: int
+) -> tuple[float, FloatArray, float]:
+    """Return the root of a weight, rows of this weight, and their cost, at most ``room``.
+
+    The weight is lower than the one given while they cost more, and at last 0.
+    """
+    less = 2.0**-20
+    while root >= _LEAST_ROOT:
         counts = _shrunk(rows, root, further)
-    return root, counts
+        if (total := cost(counts)) <= room:
+            return root, counts, total
+        # Truncation shortens each entry, but may enlarge a product of rows with entries of both signs.
+        root, less = root - less, 2.0 * less
+    return 0.0, np.zeros_like(rows), 0.0
 
 
 def _shrunk(rows: FloatArray, root: float, further: int = 0) -> FloatArray:
     """Return rows times the root of their weight, and their cells times the weight, truncated to the lattice."""
-    counts: FloatArray = np.trunc(rows * (root / STEP)) * STEP + 0.0
+    counts: FloatArray = rows * (root / STEP)
+    np.trunc(counts, counts)
+    counts *= STEP
+    counts += 0.0  # no -0.0
     if further:
         counts[..., -further:] = np.trunc(rows[..., -further:] * (root * root / STEP)) * STEP
     return counts

@@ -98,12 +98,11 @@ _REASONS = {
         rows/admission.py Marks.counts: found >= 0
     """,
     "weights are functions of a person's own rows, and both outcomes occur in tests/rows/test_people.py": """
-        rows/people.py _Spent.__contains__: self._table[place:place + ID_BYTES] == identity
         rows/people.py _Spent.add: identity in self
-        rows/people.py _Spent.add: 3 * self.count >= 2 * slots
+        rows/people.py _Spent.add: 3 * self.count >= len(self._table)
         rows/people.py _Spent.ids: one != empty
-        rows/people.py _place: (found := table[place:place + ID_BYTES]) != identity
-        rows/people.py _place: any(found)
+        rows/people.py _found: one == first
+        rows/people.py _found: table[place + 1] == second
         rows/people.py Budgets.enter: state == SPENT
         rows/people.py Budgets.weighted: identity in changes
         rows/people.py Budgets.weighted: state == SPENT
@@ -118,15 +117,12 @@ _REASONS = {
         rows/people.py Budgets.voted: identity in self._spent
         rows/people.py Budgets._charged: self._own[0] != n
         rows/people.py Budgets._charged: total > room
-        rows/people.py Budgets._charged: cost(one)[2] <= room
-        rows/people.py Budgets._charged: counts.any()
+        rows/people.py Budgets._charged: total == 0.0
         rows/people.py Budgets._charged: self._square - used < _NOTHING_LEFT * self._square
         rows/people.py Budgets._charged: count + 1 >= self._unit.max_rows
         rows/people.py commonly_weighted: norm > most
-        rows/people.py commonly_weighted: _norm_of_sum(part, further) <= most
-        rows/people.py _fitting: root * root >= _LEAST_WEIGHT
-        rows/people.py _fitting: root > 0.0
-        rows/people.py _fitting: fits(counts)
+        rows/people.py _fitting: root >= _LEAST_ROOT
+        rows/people.py _fitting: (total := cost(counts)) <= room
         rows/people.py _norm_of_sum: len(vectors) < d
         processors/base.py Algorithm.products: inputs == n
     """,
