@@ -136,7 +136,7 @@ def _found(table: array[int], identity: bytes) -> tuple[bool, int]:
     return False, place
 
 
-class _Columns:
+class Columns:
     """Products of the columns of a strategy with the latest of them, which ``products`` returns.
 
     They are public, and have the same bits by themselves and in the table that is made once many are asked for.
@@ -179,7 +179,7 @@ class Budgets:
         self, unit: Person, key: bytes, largest: float, reward_weight: float,
         products: Callable[[IntArray, int], FloatArray], *, center: bool = False, cells: bool = False,
     ) -> None:  # fmt: skip
-        self._unit, self._key, self._columns = unit, key, _Columns(products)
+        self._unit, self._key, self._columns = unit, key, Columns(products)
         self._own = 0, 0.0  # the latest input, and the product of its column with itself
         self._square = unit.budget**2 * (largest**2 + reward_weight**2) * (1.0 - 2.0**-30)
         self._reward, self._center, self._cells = reward_weight**2, center, cells

@@ -11,12 +11,12 @@ from dense_forms import strategy
 from streampca import _native
 from streampca.errors import BadParameterError, HorizonReachedError, UsageError
 from streampca.linalg.lattice import GramSum, onto_ball
-from streampca.linalg.lazy import Columns
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import ForgettingBLT, StationaryBLT, WindowDifference
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness, encoded
+from streampca.rows.people import Columns
 
 MU, SENSITIVITY = 0.7, 1.5
 LONG = 37
