@@ -101,6 +101,8 @@ _REASONS = {
         rows/people.py _Spent.add: identity in self
         rows/people.py _Spent.add: 3 * self.count >= len(self._table)
         rows/people.py _Spent.ids: one != empty
+        rows/people.py _found: (one := table[place])
+        rows/people.py _found: table[place + 1]
         rows/people.py _found: one == first
         rows/people.py _found: table[place + 1] == second
         rows/people.py Budgets.enter: state == SPENT
