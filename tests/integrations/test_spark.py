@@ -42,6 +42,7 @@ from streampca.store.database import Database
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]
 N, D = 3300, 6
 NAMES = [f"x{j}" for j in range(D)]
+SIZES = 150, 400, 401, 500, 999, 2000, None
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PLAIN = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.adaptive.enabled=false"
 LIMIT = "--conf spark.driver.maxResultSize=64m"
@@ -82,7 +83,7 @@ def single(rows: list[np.ndarray], every: int = 250) -> list[str]:
 def test_files_read_by_workers(spark, folder: Path) -> None:
     executor, expected = SparkExecutor(spark, workers=2), single(in_order(folder))
     assert len(expected) == 13
-    for size in (150, 400, 401, 500, 999, 2000, None):
+    for size in SIZES:
         assert of_steps(stream().absorb(folder, executor, rows_per_task=size)) == expected, size
     with pytest.raises(AbsorbInterruptedError):
         next(stream().absorb(folder, SparkExecutor(None, workers=2)))
@@ -297,8 +298,9 @@ from runs import of_steps
 if __name__ == "__main__":
     folder, checkpoint, store = map(Path, sys.argv[2:])
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
-    executor = here.SparkExecutor(spark, workers=2)
-    assert of_steps(here.stream().absorb(folder, executor, rows_per_task=500)) == here.single(here.in_order(folder))
+    executor, expected = here.SparkExecutor(spark, workers=2), here.single(here.in_order(folder))
+    for size in here.SIZES:
+        assert of_steps(here.stream().absorb(folder, executor, rows_per_task=size)) == expected, size
     frame = spark.read.parquet(str(folder))
     assert of_steps(here.absorb_frame(here.stream(here.N), frame)) == here.single(here.in_order(folder), here.N)
     frames = spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 3).parquet(str(folder))
