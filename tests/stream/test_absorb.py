@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -426,6 +426,42 @@ def test_a_worker_that_dies_interrupts_and_the_same_call_continues(files: list[P
     assert made + of_steps(out.absorb(files)) == single(files)
 
 
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("ended", r"a worker failed \(RuntimeError\)"),
+        ("no future", r"a worker failed \(AttributeError\)"),
+        ("another result", "the executor lost results after row"),
+        ("twice", None),
+    ],
+)
+def test_an_executor_that_misbehaves_costs_no_row_and_doubles_none(files: list[Path], fault: str, message) -> None:
+    class Twice(Future):
+        def add_done_callback(self, fn) -> None:
+            super().add_done_callback(fn)
+            super().add_done_callback(fn)
+
+    class Faulty:
+        def __init__(self) -> None:
+            self.tasks, self.last = 0, None
+
+        def submit(self, fn, item) -> Future | None:
+            self.tasks += 1
+            if fault == "ended" and self.tasks == 12:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            future = Twice() if fault == "twice" else Future()
+            future.set_result(self.last if fault == "another result" and self.tasks == 12 else fn(item))
+            self.last = future.result()
+            return None if fault == "no future" and self.tasks == 12 else future
+
+    out = stream()
+    made: list[str] = []
+    expected = nullcontext() if message is None else pytest.raises(AbsorbInterruptedError, match=message)
+    with expected:
+        drain(out.absorb(files, Faulty(), rows_per_task=100), made)
+    assert made + of_steps(out.absorb(files)) == single(files)
+
+
 def test_private_bounds_are_found_first(files: list[Path]) -> None:
     def private() -> sp.Stream:
         algorithm = sp.PrivateFPL(n_components=2, epsilon=2.0, release_every=EVERY, horizon=2 * N)
@@ -448,6 +484,14 @@ def test_private_bounds_are_found_first(files: list[Path]) -> None:
         ({}, None, {"executor": "dask"}, BadParameterError, "executor='dask'"),
         ({}, None, {"memory": None}, BadParameterError, "memory=None"),
         ({}, None, {"before": -1}, UsageError, "before=-1"),
+        ({}, None, {"before": None}, BadParameterError, "before=None"),
+        ({}, None, {"commit_every": "10s"}, BadParameterError, "commit_every='10s'"),
+        ({}, None, {"storage": "s3"}, BadParameterError, "storage='s3': expected a pyarrow.fs.FileSystem"),
+        ({}, None, {"columns": "abcde"}, BadParameterError, "columns='abcde': expected a list of names"),
+        ({}, None, {"columns": [0, 1, 2, 3, 4]}, BadParameterError, "a list of names"),
+        ({}, "", {}, BadParameterError, "dataset='': expected paths of Parquet files"),
+        ({}, 7, {}, BadParameterError, "dataset=7: expected paths"),
+        ({}, pa.table({"x0": [1.0]}), {}, BadParameterError, "expected paths of Parquet files"),
         ({}, None, {"columns": NAMES[:3]}, BadParameterError, "the 5 features"),
         ({"features": [*NAMES[:4], "y"]}, None, {}, SourceError, "part-0.parquet: no column for the feature 'y'"),
         ({}, [], {}, BadParameterError, "at least one file"),
