@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -56,6 +56,7 @@ from streampca.stream.stream import Stream
 from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, Records
 
 _KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
+_PARTS = {str, bytes, int}
 _INSTEAD = "Use a Stream a tenant"
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
@@ -141,8 +142,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         check_count("max_tenants_per_user", max_tenants_per_user)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
-        if any(not str(depth or 0).isdecimal() for depth in totals):
-            raise BadParameterError("totals", list(totals), "algorithms by numbers of first parts of a key, from 0")
+        if not isinstance(totals, Mapping) or any(not str(depth or 0).isdecimal() for depth in totals):
+            raise BadParameterError("totals", totals, "algorithms by numbers of first parts of a key, from 0")
         self._totals = {int(depth or 0): total for depth, total in totals.items()}
         for total in self._totals.values():
             check_algorithm("totals", total)
@@ -191,12 +192,12 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Feed one row of a tenant. Raises as `push_many`."""
         self._ready()
         tenants = self._tenants
-        if self._store is None and not self._totals and isinstance(key, (str, bytes, int)):
+        if self._store is None and not self._totals and type(key) in _PARTS:
             place = tenants.places.get(key, -1)
             if place >= 0 and (t := tenants.push(place, row)):
                 return FleetStep(key, t, tenants)
         own = [one for records, _, one in self._admit([key], [row], None)[0] if records is tenants]
-        return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
+        return FleetStep(key, int(tenants.t[tenants.places[self._plain(key)]]), tenants, own[0] if own else None)
 
     @exclusive
     def push_many(self, keys: Any, rows: Any, position: tuple[str, Any] | None = None) -> list[FleetStep]:
@@ -213,14 +214,15 @@ class Fleet(AbstractContextManager["Fleet"]):
         BadRowError, BadParameterError, HorizonReachedError, TenantRetiredError
             If a row has the wrong shape, a key is none or is retired, or a tenant has no row left. No row is absorbed.
         """
-        names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
-        values = as_block(rows)
+        if position is not None and not (isinstance(position, (tuple, list)) and len(position) == 2):
+            raise BadParameterError("position", position, "the name of a source, and its place")
+        names, values = _listed(keys), as_block(rows)
         return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, values, position)[0]]
 
     def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> tuple[list[Found], Marks]:
         """Admit and absorb rows in one commit."""
         self._ready()
-        values = self._admission.all_values(rows, 1)
+        values, names = self._admission.all_values(rows, 1), list(map(self._plain, names))
         if len(names) != len(values):
             raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
         admitted, marks = self._admission.block(values, 1)
@@ -250,18 +252,14 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def _places(self, records: Records, keys: list[Any], change: Change) -> IntArray:
         """Return the places of keys; new ones are begun by ``change``."""
-        try:
-            found: list[Any] = list(map(records.places.get, keys))
-        except TypeError:  # not hashable
-            raise BadParameterError("keys", ..., _KEYS) from None
+        found: list[Any] = list(map(records.places.get, keys))
         if None in found:
             begun, count = dict[Any, int](), len(records.places)
             for i, key in enumerate(keys):
                 if found[i] is None:
                     if key not in begun:
                         if not self._is_key(key, records.depth):
-                            some = f"a tuple of {self._depth}: " if self._depth > 1 else ""
-                            raise BadParameterError("keys", key, some + _KEYS)
+                            raise self._no_key(key)
                         begun[key] = count + len(begun)
                     found[i] = begun[key]
             records.reserve(count + len(begun))
@@ -274,6 +272,19 @@ class Fleet(AbstractContextManager["Fleet"]):
             key = keys[int(places.argmin())]
             raise TenantRetiredError(f"tenant {key!r} was retired, and its budget is spent. Use another key")
         return places
+
+    def _plain(self, key: Any) -> Any:
+        """Return a key without types of numpy. Refuse what only equals one, as True and Decimal(1) equal 1."""
+        # Invariant: a key is stored as it is, so that a replay finds its tenant.
+        if type(key) in _PARTS or (type(key) is tuple and _PARTS.issuperset(map(type, key))):
+            return key
+        plain = tuple(map(_key_of, key)) if type(key) is tuple else _key_of(key)
+        if not _PARTS.issuperset(map(type, plain if type(plain) is tuple else (plain,))):
+            raise self._no_key(key)
+        return plain
+
+    def _no_key(self, key: Any) -> BadParameterError:
+        return BadParameterError("keys", key, f"a tuple of {self._depth}: " * (self._depth > 1) + _KEYS)
 
     def _is_key(self, key: Any, depth: int) -> bool:
         """Return whether a key, or the first parts of one, can begin a record."""
@@ -320,13 +331,22 @@ class Fleet(AbstractContextManager["Fleet"]):
         features, last = self._admission.features, self.position
         source = as_source(rows, features, columns)
         if source is None:
-            left = iter(rows)
-            while batch := list(islice(left, ROWS)):
+            left, batch, problem = iter(rows), list[Any](), None
+            while problem is None:
+                batch.clear()
+                try:
+                    batch.extend(islice(left, ROWS))
+                except Exception as error:  # after the rows before it
+                    problem = error
+                if not batch:
+                    break
                 fields = [row for row in map(mapping_of, batch) if row is not None]
                 if len(fields) < len(batch):
                     raise UsageError("key: a row without names has no column of keys. Use push_many(keys, rows)")
                 cells = [[row.get(name) for row in fields] for name in columns]
                 yield cells, self._admission.all_values(batch, 1), None
+            if problem is not None:
+                raise problem
             return
         if features is None or not set(features) <= set(source.features):
             raise UsageError("the source lacks features of this fleet, or they have no names")
@@ -356,7 +376,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         """
         self._ready()
         if keys:
-            self._event("retire", list(keys))
+            self._event("retire", list(map(self._plain, keys)))
 
     @property
     def address(self) -> str:
@@ -371,14 +391,15 @@ class Fleet(AbstractContextManager["Fleet"]):
         rows of the tenants stay in the totals of this fleet, and do not enter those of the other one.
         """
         self._ready()
+        keys = list(map(self._plain, _listed(keys)))
         if not keys or to == self.address:
             raise UsageError("keys, to: expected at least one key, and the address of another fleet")
-        name = encode([list(keys), to])
+        name = encode([keys, to])
         if name not in self._now["packets"]:
             records = [self._tenants.all[self._place(self._tenants, key)].tobytes() for key in keys]
             # In the commit that retires them: no crash loses the tenants, or lets both fleets continue them.
-            packet = packed_for(to, encode([self._law, list(keys), records]))
-            self._event("hand_over", list(keys), name, packet)
+            packet = packed_for(to, encode([self._law, keys, records]))
+            self._event("hand_over", keys, name, packet)
         return bytes(self._now["packets"][name])
 
     @exclusive
@@ -536,6 +557,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         """
         self._settle()
         if self._store is not None:
+            if self._lost:
+                raise StoreLockedError(self._lost)
             stored = ((level, key, Published(*one)) for level, key, *one in map(decode, self._store.kept(since)))
             return (FleetStep(_key(key), one.t, self._levels[level], one) for level, key, one in stored)
         found = []
@@ -579,6 +602,15 @@ class Fleet(AbstractContextManager["Fleet"]):
 def _key(stored: Any) -> Any:
     """Return a key as it was before it was encoded."""
     return tuple(stored) if isinstance(stored, list) else stored
+
+
+def _listed(keys: Any) -> list[Any]:
+    """Return a sequence or column of keys as a list."""
+    if hasattr(keys, "to_pylist"):  # of Arrow
+        return list(keys.to_pylist())
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+        raise BadParameterError("keys", keys, f"a sequence of keys: {_KEYS}")
+    return list(keys.tolist() if hasattr(keys, "tolist") else keys)
 
 
 def _key_of(cell: Any) -> Any:

@@ -72,7 +72,7 @@ def checksum(name: str, data: bytes) -> bytes:
 
 
 #: Message of a path without a run.
-NO_RUN = "{} holds no run. Start one with `Stream(..., store=Store(path))`"
+NO_RUN = "{} holds no run. Start one with `Stream(..., store=Store(path))`, or `Fleet(..., store=path)`"
 #: Connections of a parent process, which the child of a fork must not even close.
 _INHERITED: list[sqlite3.Connection] = []
 

@@ -284,7 +284,7 @@ class Store(AbstractContextManager["Store"]):
             # A run without its key file broke off while it began. One that has it may have been paid for.
             is_whole = found is not None and (has_key or self._in_memory) and found["account"] is not None
             if progress.records or progress.rows or is_whole:  # rows of an open period are records only
-                raise UsageError(f"{self.path} holds a run of {progress.rows} rows. Continue with Stream.resume(store)")
+                raise UsageError(f"{self.path} holds a run. Continue with Stream.resume(store), or Fleet.resume(path)")
             before = None if found is None else str(found["run"])
             if has_key and (before is None or run_of(self._key_file) != before):
                 raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")

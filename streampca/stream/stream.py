@@ -220,6 +220,8 @@ class Stream(Answered):
         StoreCorruptError, StoreForkedError, StoreLockedError, StoreUnwritableError, WrongKeyError
             If the run cannot be continued. Nothing has changed.
         """
+        if not hasattr(store, "resume"):
+            raise BadParameterError("store", store, "a store", advice="Pass Store(path)")
         resumed: Self = store.resume(cls, moved=moved)
         periods.tick_quietly(resumed.engine)
         return resumed

@@ -158,8 +158,8 @@ class Records:
         if not drop and (over := after > self.limit).any():
             key = keys[int(over[where].argmax())]
             raise HorizonReachedError(
-                f"tenant {key!r} has reached its horizon of {self.limit} rows. No row of this call was absorbed; "
-                "on_exhausted='drop' leaves such rows out"
+                f"tenant or total {key!r} has reached its horizon of {self.limit} rows. No row of this call was "
+                "absorbed; on_exhausted='drop' leaves such rows out"
             )
         # Only records that may release are copied as a whole.
         due = after // self.every > before_these // self.every
