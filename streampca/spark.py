@@ -147,6 +147,8 @@ def _selected(
 
     names = list(columns or cutter.admission.features or frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
+    if order is not None and order not in kinds:
+        raise UsageError(f"order={order!r}: the frame has no such column. Give one of public row numbers")
     try:
         runs = column_runs(tuple(names), tuple(kinds))
     except KeyError as problem:

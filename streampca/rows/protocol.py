@@ -256,9 +256,10 @@ def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:
 
 
 def is_number(kind: Any) -> bool:
-    """Return whether an Arrow type is numeric."""
+    """Return whether an Arrow type is numeric, or a dictionary of numbers."""
     import pyarrow.types as types
 
+    kind = kind.value_type if types.is_dictionary(kind) else kind
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
@@ -277,7 +278,8 @@ def holds(kind: Any, width: int) -> bool:
     if not width:
         return is_number(kind)
     kind = getattr(kind, "storage_type", kind)
-    is_list = hasattr(kind, "value_type") and is_number(kind.value_type)
+    # Dictionaries and run-end encoded numbers have values, too.
+    is_list = kind.num_fields == 1 and hasattr(kind, "value_type") and is_number(kind.value_type)
     return is_list and getattr(kind, "list_size", width) == width
 
 
@@ -319,6 +321,8 @@ def arrow_floats(column: Any) -> FloatArray:
     import pyarrow as pa
     import pyarrow.types as types
 
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if types.is_boolean(column.type):
         column = column.cast(pa.int8())
     if types.is_float16(column.type):

@@ -37,6 +37,7 @@ class FleetDatabase(Database):
     """The database of a fleet. `Progress.rows` counts commits."""
 
     application = 0x53504346
+    no_run = "{} holds no run. Start one with `Fleet(..., store=path)`"
     # log: entries since the records were written. records: those of all tenants, in pieces.
     tables = """
 CREATE TABLE log (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);

@@ -533,7 +533,7 @@ def files_of(dataset: Any, storage: Any) -> tuple[list[str], Any]:
     if others := [path for path in paths if path.lower().endswith((".csv", ".json", ".ndjson", ".arrow", ".feather"))]:
         raise BadParameterError("dataset", others[0], "Parquet files", advice="Read others with stream.run(source)")
     if not paths:
-        raise BadParameterError("dataset", ..., "at least one file", advice="Check the path")
+        raise SourceError(texts[0] if texts else None, "no Parquet file here; check the path")
     return paths, storage
 
 

@@ -37,7 +37,7 @@ from streampca.errors import (
     UsageError,
 )  # fmt: skip
 from streampca.ray import RayExecutor
-from streampca.rows.protocol import arrow_rows
+from streampca.rows.protocol import arrow_rows, as_source
 from streampca.sources.parquet import from_parquet
 from streampca.store.database import Database
 from streampca.stream.absorb import Open
@@ -494,7 +494,7 @@ def test_private_bounds_are_found_first(files: list[Path]) -> None:
         ({}, pa.table({"x0": [1.0]}), {}, BadParameterError, "expected paths of Parquet files"),
         ({}, None, {"columns": NAMES[:3]}, BadParameterError, "the 5 features"),
         ({"features": [*NAMES[:4], "y"]}, None, {}, SourceError, "part-0.parquet: no column for the feature 'y'"),
-        ({}, [], {}, BadParameterError, "at least one file"),
+        ({}, [], {}, SourceError, "no Parquet file here; check the path"),
         ({}, "a.csv", {}, BadParameterError, "stream.run"),
         ({}, "nowhere.parquet", {}, SourceError, "nowhere.parquet"),
     ],
@@ -544,6 +544,7 @@ def test_columns_of_lists_are_features(tmp_path: Path) -> None:
         "tensor": pa.FixedShapeTensorArray.from_storage(
             pa.fixed_shape_tensor(pa.float64(), [2, 2]), pa.FixedSizeListArray.from_arrays(flat, 4)
         ),
+        "coded": pa.array(cells, pa.list_(pa.dictionary(pa.int32(), pa.float64()))),
     }  # fmt: skip
     names = ["x0", *(f"e[{i}]" for i in range(4))]
     plain = pa.table({"x0": rows[:, 0], **{f"e[{i}]": rows[:, i + 1] for i in range(4)}})
@@ -555,6 +556,12 @@ def test_columns_of_lists_are_features(tmp_path: Path) -> None:
         assert of_steps(stream(features=names).absorb(tmp_path / f"{kind}.parquet")) == expected, kind
         part = table.slice(100, 50).to_batches()[0]
         np.testing.assert_array_equal(np.concatenate([*arrow_rows(part, names)]), rows[100:150], kind)
+    coded = pa.table({"x0": pa.array([0.5, None, 0.25]).dictionary_encode()})
+    np.testing.assert_array_equal(np.concatenate([*as_source(coded).blocks()]), [[0.5], [np.nan], [0.25]])
+    with pytest.raises(SourceError, match=r"'x0' of the table \(dictionary.* does not hold numbers"):
+        as_source(coded, ["x0[0]"])
+    with pytest.raises(BadParameterError, match=r"Pass pyarrow.feather.read_table\(path\) as rows"):
+        sp.sources.open_rows(tmp_path / "rows.feather")
     with pytest.raises(SourceError, match="'e' does not hold lists of 3 numbers"):
         next(stream(features=["x0", "e[0]", "e[1]", "e[2]"]).absorb(tmp_path / "fixed.parquet"))
     with pytest.raises(SourceError, match=r"no column for the feature 'e\[2\]'"):
