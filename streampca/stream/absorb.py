@@ -449,7 +449,7 @@ def continued(engine: Engine, files: Files) -> int:
     """Return how many rows of these files a stream has absorbed. Refuse files that it has not."""
     done, before = engine.t - files.before, files.before
     # Also absorbs waiting rows. A stream without a store has no positions.
-    at = engine.position_in(SOURCE, new_source=done == 0) if engine.log is not None else _POSITIONS.get(engine)
+    at = engine.position_in(SOURCE, new_source=True) if engine.log is not None else _POSITIONS.get(engine)
     if done == 0:
         return 0
     remedy = f"pass before={engine.t} if all rows of these files are new"

@@ -227,7 +227,7 @@ def test_a_durable_stream_continues_after_any_step_though_the_list_grows(files: 
         next(out.absorb(files))
     assert [step.t for step in out.absorb(files[:1], before=N)][-1] == N + 1000
     out.push_many(np.zeros((1, D)))
-    with pytest.raises(UsageError, match="came otherwise"):
+    with pytest.raises(UsageError, match=f"came otherwise; pass before={N + 1001} "):
         next(out.absorb(files))
     out.close()
 
