@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -53,10 +53,20 @@ from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
 from streampca.stream.feed import ROWS
 from streampca.stream.stream import Stream
-from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, Records
+from streampca.stream.tenants import (
+    PARTS,
+    Change,
+    FleetStep,
+    OjaRecords,
+    Published,
+    Records,
+    is_part,
+    key_of,
+    keys_of,
+    no_key,
+    plain_keys,
+)  # fmt: skip
 
-_KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
-_PARTS = {str, bytes, int}
 _INSTEAD = "Use a Stream a tenant"
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
@@ -192,12 +202,13 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Feed one row of a tenant. Raises as `push_many`."""
         self._ready()
         tenants = self._tenants
-        if self._store is None and not self._totals and type(key) in _PARTS:
+        if self._store is None and not self._totals and type(key) in PARTS:
             place = tenants.places.get(key, -1)
             if place >= 0 and (t := tenants.push(place, row)):
                 return FleetStep(key, t, tenants)
-        own = [one for records, _, one in self._admit([key], [row], None)[0] if records is tenants]
-        return FleetStep(key, int(tenants.t[tenants.places[self._plain(key)]]), tenants, own[0] if own else None)
+        names = plain_keys([key], self._depth)
+        own = [one for records, _, one in self._admit(names, [row], None)[0] if records is tenants]
+        return FleetStep(key, int(tenants.t[tenants.places[names[0]]]), tenants, own[0] if own else None)
 
     @exclusive
     def push_many(self, keys: Any, rows: Any, position: tuple[str, Any] | None = None) -> list[FleetStep]:
@@ -216,13 +227,13 @@ class Fleet(AbstractContextManager["Fleet"]):
         """
         if position is not None and not (isinstance(position, (tuple, list)) and len(position) == 2):
             raise BadParameterError("position", position, "the name of a source, and its place")
-        names, values = _listed(keys), as_block(rows)
+        names, values = keys_of(keys), as_block(rows)
         return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, values, position)[0]]
 
     def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> tuple[list[Found], Marks]:
         """Admit and absorb rows in one commit."""
         self._ready()
-        values, names = self._admission.all_values(rows, 1), list(map(self._plain, names))
+        values, names = self._admission.all_values(rows, 1), plain_keys(names, self._depth)
         if len(names) != len(values):
             raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
         admitted, marks = self._admission.block(values, 1)
@@ -259,7 +270,7 @@ class Fleet(AbstractContextManager["Fleet"]):
                 if found[i] is None:
                     if key not in begun:
                         if not self._is_key(key, records.depth):
-                            raise self._no_key(key)
+                            raise no_key(key, self._depth)
                         begun[key] = count + len(begun)
                     found[i] = begun[key]
             records.reserve(count + len(begun))
@@ -273,23 +284,10 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise TenantRetiredError(f"tenant {key!r} was retired, and its budget is spent. Use another key")
         return places
 
-    def _plain(self, key: Any) -> Any:
-        """Return a key without types of numpy. Refuse what only equals one, as True and Decimal(1) equal 1."""
-        # Invariant: a key is stored as it is, so that a replay finds its tenant.
-        if type(key) in _PARTS or (type(key) is tuple and _PARTS.issuperset(map(type, key))):
-            return key
-        plain = tuple(map(_key_of, key)) if type(key) is tuple else _key_of(key)
-        if not _PARTS.issuperset(map(type, plain if type(plain) is tuple else (plain,))):
-            raise self._no_key(key)
-        return plain
-
-    def _no_key(self, key: Any) -> BadParameterError:
-        return BadParameterError("keys", key, f"a tuple of {self._depth}: " * (self._depth > 1) + _KEYS)
-
     def _is_key(self, key: Any, depth: int) -> bool:
         """Return whether a key, or the first parts of one, can begin a record."""
         parts = key if self._depth > 1 or depth == 0 else (key,)
-        return type(parts) is tuple and len(parts) == depth and all(map(_is_part, parts))
+        return type(parts) is tuple and len(parts) == depth and all(map(is_part, parts))
 
     def run(self, rows: Any, key: str | Sequence[str]) -> Iterator[FleetStep]:
         """Feed rows with a column of keys, lazily; yield a step for each release.
@@ -311,7 +309,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise BadParameterError("key", key, f"the name of one column for each of the {self._depth} parts of a key")
         places, counts, seen, absorbed = self._tenants.places, NO_COUNTS, 0, 0
         for cells, values, at in self._batches(rows, columns):
-            keys = [list(map(_key_of, column)) for column in cells]
+            keys = [list(map(key_of, column)) for column in cells]
             names = keys[0] if self._depth == 1 else list(zip(*keys, strict=True))
             kept = [i for i, name in enumerate(names) if self._is_key(name, self._depth)]
             if self._drops:
@@ -376,7 +374,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         """
         self._ready()
         if keys:
-            self._event("retire", list(map(self._plain, keys)))
+            self._event("retire", plain_keys(keys, self._depth))
 
     @property
     def address(self) -> str:
@@ -391,7 +389,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         rows of the tenants stay in the totals of this fleet, and do not enter those of the other one.
         """
         self._ready()
-        keys = list(map(self._plain, _listed(keys)))
+        keys = plain_keys(keys_of(keys), self._depth)
         if not keys or to == self.address:
             raise UsageError("keys, to: expected at least one key, and the address of another fleet")
         name = encode([keys, to])
@@ -602,28 +600,3 @@ class Fleet(AbstractContextManager["Fleet"]):
 def _key(stored: Any) -> Any:
     """Return a key as it was before it was encoded."""
     return tuple(stored) if isinstance(stored, list) else stored
-
-
-def _listed(keys: Any) -> list[Any]:
-    """Return a sequence or column of keys as a list."""
-    if hasattr(keys, "to_pylist"):  # of Arrow
-        return list(keys.to_pylist())
-    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
-        raise BadParameterError("keys", keys, f"a sequence of keys: {_KEYS}")
-    return list(keys.tolist() if hasattr(keys, "tolist") else keys)
-
-
-def _key_of(cell: Any) -> Any:
-    """Return the key in a cell of a table."""
-    cell = cell.item() if isinstance(cell, np.generic) else cell
-    return int(cell) if type(cell) is float and cell.is_integer() and abs(cell) < 2.0**53 else cell
-
-
-def _is_part(part: Any) -> bool:
-    """Return whether a value can be a part of a key."""
-    if type(part) is str:
-        try:
-            part = part.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair
-            return False
-    return 0 < len(part) < 256 if type(part) is bytes else type(part) is int and part.bit_length() < 64
