@@ -54,7 +54,6 @@ from streampca.store.row_digest import words_of
 from streampca.stream.feed import ROWS
 from streampca.stream.stream import Stream
 from streampca.stream.tenants import (
-    PARTS,
     Change,
     FleetStep,
     OjaRecords,
@@ -202,7 +201,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Feed one row of a tenant. Raises as `push_many`."""
         self._ready()
         tenants = self._tenants
-        if self._store is None and not self._totals and type(key) in PARTS:
+        if self._store is None and not self._totals and type(key) in (str, bytes, int):
             place = tenants.places.get(key, -1)
             if place >= 0 and (t := tenants.push(place, row)):
                 return FleetStep(key, t, tenants)
@@ -341,8 +340,11 @@ class Fleet(AbstractContextManager["Fleet"]):
                 fields = [row for row in map(mapping_of, batch) if row is not None]
                 if len(fields) < len(batch):
                     raise UsageError("key: a row without names has no column of keys. Use push_many(keys, rows)")
-                cells = [[row.get(name) for row in fields] for name in columns]
-                yield cells, self._admission.all_values(batch, 1), None
+                yield (
+                    [[row.get(name) for row in fields] for name in columns],
+                    self._admission.all_values(batch, 1),
+                    None,
+                )
             if problem is not None:
                 raise problem
             return

@@ -298,8 +298,8 @@ class Stream(Answered):
 
         Parameters
         ----------
-        dataset : path, pattern or address (``file``, ``s3``, ``gs``, ``hdfs``, ``abfs``) of a file or folder, a list of
-            them, or a `pyarrow.dataset.Dataset` of Parquet files.
+        dataset : path or address (``file``, ``s3``, ``gs``, ``hdfs``, ``abfs``) of a file or folder, a pattern,
+            a list of files, or a `pyarrow.dataset.Dataset` of Parquet files.
         executor : None reads in this process, a number in so many processes of this machine. Else an object with
             ``submit(function, item)``, such as a `concurrent.futures.ProcessPoolExecutor`, loky, Dask's
             ``client.get_executor()``, `streampca.spark.SparkExecutor` or `streampca.ray.RayExecutor`.
