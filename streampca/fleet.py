@@ -340,11 +340,8 @@ class Fleet(AbstractContextManager["Fleet"]):
                 fields = [row for row in map(mapping_of, batch) if row is not None]
                 if len(fields) < len(batch):
                     raise UsageError("key: a row without names has no column of keys. Use push_many(keys, rows)")
-                yield (
-                    [[row.get(name) for row in fields] for name in columns],
-                    self._admission.all_values(batch, 1),
-                    None,
-                )
+                cells = [[row.get(name) for row in fields] for name in columns]
+                yield cells, self._admission.all_values(batch, 1), None
             if problem is not None:
                 raise problem
             return
@@ -535,8 +532,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     @exclusive
     def _view(self, records: Records, key: Any) -> FleetStep:
         self._settle()
-        place = self._place(records, key)
-        t, bad, over = records.all[["t", "bad", "over"]][place].tolist()
+        t, bad, over = records.all[["t", "bad", "over"]][place := self._place(records, key)].tolist()
         return FleetStep(key, t, records, records.latest(place), bad, over)
 
     def __getitem__(self, key: Any) -> FleetStep:
