@@ -53,9 +53,19 @@ from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
 from streampca.stream.feed import ROWS
 from streampca.stream.stream import Stream
-from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, Records
+from streampca.stream.tenants import (
+    Change,
+    FleetStep,
+    OjaRecords,
+    Published,
+    Records,
+    is_part,
+    key_of,
+    keys_of,
+    no_key,
+    plain_keys,
+)  # fmt: skip
 
-_KEYS = "text, bytes (1 to 255 bytes) or an integer of 64 bits"
 _INSTEAD = "Use a Stream a tenant"
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
@@ -141,8 +151,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         check_count("max_tenants_per_user", max_tenants_per_user)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
-        if any(not str(depth or 0).isdecimal() for depth in totals):
-            raise BadParameterError("totals", list(totals), "algorithms by numbers of first parts of a key, from 0")
+        if not isinstance(totals, Mapping) or any(not str(depth or 0).isdecimal() for depth in totals):
+            raise BadParameterError("totals", totals, "algorithms by numbers of first parts of a key, from 0")
         self._totals = {int(depth or 0): total for depth, total in totals.items()}
         for total in self._totals.values():
             check_algorithm("totals", total)
@@ -191,12 +201,13 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Feed one row of a tenant. Raises as `push_many`."""
         self._ready()
         tenants = self._tenants
-        if self._store is None and not self._totals and isinstance(key, (str, bytes, int)):
+        if self._store is None and not self._totals and type(key) in (str, bytes, int):
             place = tenants.places.get(key, -1)
             if place >= 0 and (t := tenants.push(place, row)):
                 return FleetStep(key, t, tenants)
-        own = [one for records, _, one in self._admit([key], [row], None)[0] if records is tenants]
-        return FleetStep(key, int(tenants.t[tenants.places[key]]), tenants, own[0] if own else None)
+        names = plain_keys([key], self._depth)
+        own = [one for records, _, one in self._admit(names, [row], None)[0] if records is tenants]
+        return FleetStep(key, int(tenants.t[tenants.places[names[0]]]), tenants, own[0] if own else None)
 
     @exclusive
     def push_many(self, keys: Any, rows: Any, position: tuple[str, Any] | None = None) -> list[FleetStep]:
@@ -213,14 +224,15 @@ class Fleet(AbstractContextManager["Fleet"]):
         BadRowError, BadParameterError, HorizonReachedError, TenantRetiredError
             If a row has the wrong shape, a key is none or is retired, or a tenant has no row left. No row is absorbed.
         """
-        names = keys.tolist() if hasattr(keys, "tolist") else list(keys)
-        values = as_block(rows)
+        if position is not None and not (isinstance(position, (tuple, list)) and len(position) == 2):
+            raise BadParameterError("position", position, "the name of a source, and its place")
+        names, values = keys_of(keys), as_block(rows)
         return [FleetStep(key, one.t, records, one) for records, key, one in self._admit(names, values, position)[0]]
 
     def _admit(self, names: list[Any], rows: Any, position: tuple[str, Any] | None) -> tuple[list[Found], Marks]:
         """Admit and absorb rows in one commit."""
         self._ready()
-        values = self._admission.all_values(rows, 1)
+        values, names = self._admission.all_values(rows, 1), plain_keys(names, self._depth)
         if len(names) != len(values):
             raise BadParameterError("keys", len(names), f"one for each of {len(values)} rows")
         admitted, marks = self._admission.block(values, 1)
@@ -250,18 +262,14 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def _places(self, records: Records, keys: list[Any], change: Change) -> IntArray:
         """Return the places of keys; new ones are begun by ``change``."""
-        try:
-            found: list[Any] = list(map(records.places.get, keys))
-        except TypeError:  # not hashable
-            raise BadParameterError("keys", ..., _KEYS) from None
+        found: list[Any] = list(map(records.places.get, keys))
         if None in found:
             begun, count = dict[Any, int](), len(records.places)
             for i, key in enumerate(keys):
                 if found[i] is None:
                     if key not in begun:
                         if not self._is_key(key, records.depth):
-                            some = f"a tuple of {self._depth}: " if self._depth > 1 else ""
-                            raise BadParameterError("keys", key, some + _KEYS)
+                            raise no_key(key, self._depth)
                         begun[key] = count + len(begun)
                     found[i] = begun[key]
             records.reserve(count + len(begun))
@@ -278,7 +286,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _is_key(self, key: Any, depth: int) -> bool:
         """Return whether a key, or the first parts of one, can begin a record."""
         parts = key if self._depth > 1 or depth == 0 else (key,)
-        return type(parts) is tuple and len(parts) == depth and all(map(_is_part, parts))
+        return type(parts) is tuple and len(parts) == depth and all(map(is_part, parts))
 
     def run(self, rows: Any, key: str | Sequence[str]) -> Iterator[FleetStep]:
         """Feed rows with a column of keys, lazily; yield a step for each release.
@@ -300,7 +308,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise BadParameterError("key", key, f"the name of one column for each of the {self._depth} parts of a key")
         places, counts, seen, absorbed = self._tenants.places, NO_COUNTS, 0, 0
         for cells, values, at in self._batches(rows, columns):
-            keys = [list(map(_key_of, column)) for column in cells]
+            keys = [list(map(key_of, column)) for column in cells]
             names = keys[0] if self._depth == 1 else list(zip(*keys, strict=True))
             kept = [i for i, name in enumerate(names) if self._is_key(name, self._depth)]
             if self._drops:
@@ -320,13 +328,22 @@ class Fleet(AbstractContextManager["Fleet"]):
         features, last = self._admission.features, self.position
         source = as_source(rows, features, columns)
         if source is None:
-            left = iter(rows)
-            while batch := list(islice(left, ROWS)):
+            left, batch, problem = iter(rows), list[Any](), None
+            while problem is None:
+                batch.clear()
+                try:
+                    batch.extend(islice(left, ROWS))
+                except Exception as error:  # after the rows before it
+                    problem = error
+                if not batch:
+                    break
                 fields = [row for row in map(mapping_of, batch) if row is not None]
                 if len(fields) < len(batch):
                     raise UsageError("key: a row without names has no column of keys. Use push_many(keys, rows)")
                 cells = [[row.get(name) for row in fields] for name in columns]
                 yield cells, self._admission.all_values(batch, 1), None
+            if problem is not None:
+                raise problem
             return
         if features is None or not set(features) <= set(source.features):
             raise UsageError("the source lacks features of this fleet, or they have no names")
@@ -356,7 +373,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         """
         self._ready()
         if keys:
-            self._event("retire", list(keys))
+            self._event("retire", plain_keys(keys, self._depth))
 
     @property
     def address(self) -> str:
@@ -371,14 +388,15 @@ class Fleet(AbstractContextManager["Fleet"]):
         rows of the tenants stay in the totals of this fleet, and do not enter those of the other one.
         """
         self._ready()
+        keys = plain_keys(keys_of(keys), self._depth)
         if not keys or to == self.address:
             raise UsageError("keys, to: expected at least one key, and the address of another fleet")
-        name = encode([list(keys), to])
+        name = encode([keys, to])
         if name not in self._now["packets"]:
             records = [self._tenants.all[self._place(self._tenants, key)].tobytes() for key in keys]
             # In the commit that retires them: no crash loses the tenants, or lets both fleets continue them.
-            packet = packed_for(to, encode([self._law, list(keys), records]))
-            self._event("hand_over", list(keys), name, packet)
+            packet = packed_for(to, encode([self._law, keys, records]))
+            self._event("hand_over", keys, name, packet)
         return bytes(self._now["packets"][name])
 
     @exclusive
@@ -514,8 +532,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     @exclusive
     def _view(self, records: Records, key: Any) -> FleetStep:
         self._settle()
-        place = self._place(records, key)
-        t, bad, over = records.all[["t", "bad", "over"]][place].tolist()
+        t, bad, over = records.all[["t", "bad", "over"]][place := self._place(records, key)].tolist()
         return FleetStep(key, t, records, records.latest(place), bad, over)
 
     def __getitem__(self, key: Any) -> FleetStep:
@@ -536,6 +553,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         """
         self._settle()
         if self._store is not None:
+            if self._lost:
+                raise StoreLockedError(self._lost)
             stored = ((level, key, Published(*one)) for level, key, *one in map(decode, self._store.kept(since)))
             return (FleetStep(_key(key), one.t, self._levels[level], one) for level, key, one in stored)
         found = []
@@ -579,19 +598,3 @@ class Fleet(AbstractContextManager["Fleet"]):
 def _key(stored: Any) -> Any:
     """Return a key as it was before it was encoded."""
     return tuple(stored) if isinstance(stored, list) else stored
-
-
-def _key_of(cell: Any) -> Any:
-    """Return the key in a cell of a table."""
-    cell = cell.item() if isinstance(cell, np.generic) else cell
-    return int(cell) if type(cell) is float and cell.is_integer() and abs(cell) < 2.0**53 else cell
-
-
-def _is_part(part: Any) -> bool:
-    """Return whether a value can be a part of a key."""
-    if type(part) is str:
-        try:
-            part = part.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair
-            return False
-    return 0 < len(part) < 256 if type(part) is bytes else type(part) is int and part.bit_length() < 64

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from streampca.conversion import column_runs
-from streampca.errors import HorizonReachedError, StoreForkedError, UsageError
+from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
 from streampca.processors.base import Algorithm
@@ -145,8 +145,16 @@ def _selected(
     import pyspark.sql.functions as f
     from pyspark.sql.types import BooleanType, NumericType
 
-    names = list(columns or cutter.admission.features or frame.columns)
+    if not hasattr(frame, "mapInArrow") or frame.isStreaming:
+        raise BadParameterError(
+            "frame", ..., "a Spark DataFrame that is not streaming", advice="Give a query an EpochSink"
+        )
+    names, d = list(columns or cutter.admission.features or frame.columns), cutter.admission.known_features()
+    if isinstance(columns, str) or len(names) != d:
+        raise BadParameterError("columns", columns, f"the {d} features of the stream, in order")
     kinds = {field.name: field.dataType for field in frame.schema.fields}
+    if order is not None and order not in kinds:
+        raise UsageError(f"order={order!r}: the frame has no such column. Give one of public row numbers")
     try:
         runs = column_runs(tuple(names), tuple(kinds))
     except KeyError as problem:

@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 from threading import Thread
 from time import perf_counter
 
@@ -268,6 +269,7 @@ def test_guarantee_of_units_in_several_tenants_and_of_totals():
         ({"totals": {"": sp.Oja(n_components=1)}}, "totals"),
         ({"totals": {-1: FPL}}, "totals"),
         ({"totals": {"region": FPL}}, "totals"),
+        ({"totals": FPL}, "totals"),
     ],
 )
 def test_what_a_fleet_refuses(given, parameter):
@@ -277,11 +279,13 @@ def test_what_a_fleet_refuses(given, parameter):
 
 
 @pytest.mark.parametrize(
-    "key", ["", b"", "x" * 256, b"x" * 256, "é" * 128, "\ud800", 2**63, 1.5, None, (), ("a",), [1], np.nan]
+    "key",
+    ["", b"", "x" * 256, b"x" * 256, "é" * 128, "\ud800", 2**63, 1.5, None, (), ("a",), [1], np.nan, True, Decimal(1)],
 )
 def test_keys_that_are_refused(key):
     one = fleet()
     one.push("a", ROWS[0])
+    one.push(1, ROWS[0])
     before = state(one)
     for push in (lambda: one.push(key, ROWS[1]), lambda: one.push_many(["b", key], ROWS[:2])):
         with pytest.raises(BadParameterError, match="keys"):
@@ -294,12 +298,32 @@ def test_keys_that_are_accepted_and_their_collections():
     keys = ["a", b"a", 0, -(2**62), "é" * 127, np.int64(5)]
     one.push_many(keys[:5], ROWS[:5])
     one.push_many(np.array([5]), ROWS[:1])
-    assert len(one) == 6
+    assert one.push(keys[5], ROWS[0]).t == one.push(np.str_("a"), ROWS[0]).t == one.push(5.0, ROWS[0]).t - 1 == 2
+    pa = pytest.importorskip("pyarrow")
+    one.push_many(pa.table({"key": [5]})["key"], ROWS[:1])
+    assert (one[5].t, len(one)) == (4, 6)
     assert list(one) == [*keys[:5], 5]
     assert [key in one for key in ("a", b"a", 5, "b")] == [True, True, True, False]
     with pytest.raises(KeyError):
         one["b"]
     assert repr(one).endswith("6 tenants: (1, 1e-06)-DP for one row>")
+
+
+@pytest.mark.parametrize("call", ["push_many", "hand_over"])
+@pytest.mark.parametrize("keys", ["ab", b"ab", None, 1])
+def test_one_key_is_no_sequence_of_keys(call, keys):
+    one = fleet()
+    one.push_many(["a", "b", 97, 98], ROWS[:4])
+    before = state(one)
+    with pytest.raises(BadParameterError, match=r"keys=.*: expected a sequence of keys"):
+        getattr(one, call)(keys, ROWS[:2] if call == "push_many" else fleet().address)
+    assert state(one) == before
+
+
+@pytest.mark.parametrize("position", ["abc", 5, ("a",)])
+def test_a_position_is_a_name_and_a_place(position):
+    with pytest.raises(BadParameterError, match="position="):
+        fleet().push_many(["a"], ROWS[:1], position=position)
 
 
 def test_a_view_before_and_after_a_release():
@@ -544,6 +568,26 @@ def test_the_account_is_debited_once_before_the_first_row():
         fleet(account=Empty()).push("a", ROWS[0])
 
 
+def test_a_source_that_breaks_costs_no_row_before(tmp_path):
+    def broken():
+        for i in range(40):
+            yield {"shop": f"shop-{i % 9}", "x": ROWS[i, 0], "y": 0.0}
+        raise OSError("the source broke")
+
+    one = fleet(features=["x", "y"])
+    with pytest.raises(OSError, match="broke"):
+        list(one.run(broken(), key="shop"))
+    assert sum(one[key].t for key in one) == 40
+
+
+def test_a_table_without_the_column_of_keys(tmp_path):
+    frame = pd.DataFrame(ROWS[:, :2], columns=["x", "y"])
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for rows in (frame, frame.assign(city="here"), sp.sources.from_parquet(tmp_path / "rows.parquet")):
+        with pytest.raises(sp.errors.SourceError, match="no column 'shop'"):
+            next(fleet(features=["x", "y"]).run(rows, key="shop"))
+
+
 def test_run_over_mappings_tables_and_a_file(tmp_path):
     names = [f"x{i}" for i in range(5)]
     frame = [{"shop": key, **dict(zip(names, row, strict=True))} for key, row in zip(KEYS, ROWS.tolist(), strict=True)]
@@ -684,6 +728,7 @@ def test_an_interrupt_while_records_grow_loses_no_record(monkeypatch):
 def test_empty_lists_of_keys_change_nothing():
     one = fleet()
     one.push("a", ROWS[0])
+    one.push(1, ROWS[0])
     before = state(one)
     one.retire()
     for keys, to in (([], fleet().address), (["a"], one.address)):

@@ -37,6 +37,8 @@ _OTHERWISE = {
     "correct=False": "--set missing.correct=no",
     "missing_rates=": "--set missing.rates=",
     "`Stream(..., store=Store(path))`": "`streampca run FILE ... --store PATH`",
+    "Stream.resume(store), or Fleet.resume(path)": "`streampca resume STORE`",
+    "Push rows, or omit unit=": "Omit --processes",
     "with `columns`, or in `bounds`": "with --columns (or --columns all), or in --bounds",
 }
 #: ``name=value`` with a word before the period, a quoted text or a list as value, unless it follows an option already.

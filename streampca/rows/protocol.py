@@ -23,7 +23,7 @@ from streampca.conversion import (
     is_sparse,
     table_columns,
 )  # fmt: skip
-from streampca.errors import SourceError, short
+from streampca.errors import SourceError, listed, short
 from streampca.linalg.types import FloatArray
 from streampca.rows.names import NAME_THEM, refuse_values
 
@@ -208,6 +208,8 @@ def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence
         return None
     if features is None:
         refuse_values(labels, "the table", NAME_THEM)
+    if absent := [name for name in beside if name not in labels]:
+        raise SourceError(None, f"the table has no column {listed(absent)}; its columns are {listed(labels)}")
     labels = [label for label in labels if label not in beside]
     columns = table_columns(labels, features if labels else None, SourceError)
     names = tuple(columns if features is None or not labels else features)
@@ -254,9 +256,10 @@ def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:
 
 
 def is_number(kind: Any) -> bool:
-    """Return whether an Arrow type is numeric."""
+    """Return whether an Arrow type is numeric, or a dictionary of numbers."""
     import pyarrow.types as types
 
+    kind = kind.value_type if types.is_dictionary(kind) else kind
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
@@ -275,7 +278,8 @@ def holds(kind: Any, width: int) -> bool:
     if not width:
         return is_number(kind)
     kind = getattr(kind, "storage_type", kind)
-    is_list = hasattr(kind, "value_type") and is_number(kind.value_type)
+    # Dictionaries and run-end encoded numbers have values, too.
+    is_list = kind.num_fields == 1 and hasattr(kind, "value_type") and is_number(kind.value_type)
     return is_list and getattr(kind, "list_size", width) == width
 
 
@@ -317,6 +321,8 @@ def arrow_floats(column: Any) -> FloatArray:
     import pyarrow as pa
     import pyarrow.types as types
 
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if types.is_boolean(column.type):
         column = column.cast(pa.int8())
     if types.is_float16(column.type):

@@ -140,6 +140,10 @@ def format_of(path: Readable, given: str | None = None) -> str:
     kind = "csv" if given is None else given
     if given is None and isinstance(path, (str, os.PathLike)):
         plain = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zip")
+        if plain.endswith((".arrow", ".feather")):
+            raise BadParameterError(
+                "path", path, ", ".join(FORMATS), advice="Pass pyarrow.feather.read_table(path) as rows"
+            )
         kind = next((kind for kind, (_, ends) in FORMATS.items() if plain.endswith(ends)), kind)
     if kind not in FORMATS:
         raise BadParameterError("format", given, f"one of {', '.join(FORMATS)}")

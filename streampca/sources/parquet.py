@@ -86,6 +86,8 @@ class ParquetRows(RowSource):
     def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
         start, size = 0, self._chunk_rows
         with self.open() as file:
+            if names:
+                choose_named(file.schema_arrow.names, names, str(self.path), NAME_THEM, given=names)
             batches = read_batches(file, [*self.columns, *names], small=size)
             blocks = chain.from_iterable(arrow_blocks_with(batch, self.columns, names, size) for batch in batches)
             while True:

@@ -224,7 +224,7 @@ class Progress(NamedTuple):
 class Database(SQLiteFile):
     """The database of one run, as far as it can be read without a key."""
 
-    what, application, schema, tables = "store", 0x53504341, SCHEMA, _TABLES
+    what, application, schema, tables, no_run = "store", 0x53504341, SCHEMA, _TABLES, NO_RUN
 
     def __init__(self, path: str, *, write: bool) -> None:
         if path != ":memory:" and write:
@@ -236,7 +236,9 @@ class Database(SQLiteFile):
     def fact(self, name: str) -> Any:
         """Return a fact that every run has. `UsageError` if there is no run, `StoreCorruptError` without the fact."""
         if (found := self.get(name)) is None:
-            raise UsageError(NO_RUN.format(self.path)) if name == "run" else damaged(f"{self.path} holds no {name}")
+            raise (
+                UsageError(self.no_run.format(self.path)) if name == "run" else damaged(f"{self.path} holds no {name}")
+            )
         return found
 
     @property

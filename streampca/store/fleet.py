@@ -37,6 +37,7 @@ class FleetDatabase(Database):
     """The database of a fleet. `Progress.rows` counts commits."""
 
     application = 0x53504346
+    no_run = "{} holds no run. Start one with `Fleet(..., store=path)`"
     # log: entries since the records were written. records: those of all tenants, in pieces.
     tables = """
 CREATE TABLE log (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
@@ -194,23 +195,23 @@ def secret_of(engine: Engine, generation: bytes) -> tuple[X25519PrivateKey, byte
 
 def packed_for(to: str, data: bytes) -> bytes:
     """Seal data for the fleet of an address."""
+    own = X25519PrivateKey.generate()
     try:
         address = bytes.fromhex(to)
-        public = X25519PublicKey.from_public_bytes(address)
+        shared = own.exchange(X25519PublicKey.from_public_bytes(address))
     except (TypeError, ValueError):
         raise BadParameterError("to", to, "the address of a fleet") from None
-    own = X25519PrivateKey.generate()
     nonce = own.public_key().public_bytes_raw()
-    return nonce + _cipher(own.exchange(public), nonce, address).encrypt(bytes(12), data, None)
+    return nonce + _cipher(shared, nonce, address).encrypt(bytes(12), data, None)
 
 
 def opened(private: X25519PrivateKey, address: bytes, packet: bytes) -> tuple[bytes, bytes]:
     """Return the 32 bytes that name a packet, and its data."""
-    nonce = bytes(packet[:32])
     try:
+        nonce = bytes(packet[:32])
         shared = private.exchange(X25519PublicKey.from_public_bytes(nonce))
         return nonce, _cipher(shared, nonce, address).decrypt(bytes(12), bytes(packet[32:]), None)
-    except (InvalidTag, ValueError):
+    except (InvalidTag, TypeError, ValueError):
         raise UsageError("packet: damaged, or for another fleet. Hand over to the address of this one") from None
 
 

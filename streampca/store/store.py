@@ -40,7 +40,7 @@ from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.release.release import Release
 from streampca.rows.protocol import Position
 from streampca.store.config import config_of, label_of
-from streampca.store.database import NO_RUN, Database, Progress, plain_errors
+from streampca.store.database import Database, Progress, plain_errors
 from streampca.store.keys import RunKey, read_key, run_of, write_key
 from streampca.store.ledger import Account, Ledger
 from streampca.store.log import Schedule, Writer, sealed_facts
@@ -284,7 +284,7 @@ class Store(AbstractContextManager["Store"]):
             # A run without its key file broke off while it began. One that has it may have been paid for.
             is_whole = found is not None and (has_key or self._in_memory) and found["account"] is not None
             if progress.records or progress.rows or is_whole:  # rows of an open period are records only
-                raise UsageError(f"{self.path} holds a run of {progress.rows} rows. Continue with Stream.resume(store)")
+                raise UsageError(f"{self.path} holds a run. Continue with Stream.resume(store), or Fleet.resume(path)")
             before = None if found is None else str(found["run"])
             if has_key and (before is None or run_of(self._key_file) != before):
                 raise WrongKeyError(f"{self._key_file} exists, and may be the key of a lost run. Move it away first")
@@ -354,7 +354,7 @@ class Store(AbstractContextManager["Store"]):
     def _checked(self, moved: bool) -> tuple[Database, RunKey, Account | None, Point | None]:
         """Open the files of a run, and check its key and that no other copy continued."""
         if not self._in_memory and not Path(self.path).exists():
-            raise UsageError(NO_RUN.format(self.path))
+            raise UsageError(self.kind.no_run.format(self.path))
         database = self._claim()
         run = database.fact("run")
         known = self._key if self._in_memory else None

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from streampca.conversion import column_runs
 from streampca.errors import (
+    AbsorbInterruptedError,
     BadParameterError,
     HorizonReachedError,
     SourceError,
@@ -42,6 +43,7 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
+from streampca.privacy.guarantee import check_number
 from streampca.privacy.randomness import encoded
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.parquet import damage, read_batches
@@ -338,9 +340,15 @@ def absorb(
     d = engine.now.admission.known_features()
     for name, count in {"rows_per_task": rows_per_task, "in_flight": in_flight, "memory": memory}.items():
         check_count(name, count, optional=name != "memory")
+    check_number("commit_every", commit_every)
+    if before != 0:
+        check_count("before", before)
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
+        raise BadParameterError("columns", columns, "a list of names")
+    pool = None
     if executor is not None and not hasattr(executor, "submit"):
         check_count("executor", executor)
-    pool = Pool(executor) if isinstance(executor, int) else None
+        pool = Pool(int(executor))
     runner: Any = pool or executor or Here()
     most = 1 if executor is None else in_flight or 2 * (getattr(runner, "workers", None) or os.cpu_count() or 1)
     try:
@@ -433,13 +441,15 @@ def sums(
         yield push(block)
     if refusals:
         raise refusals[min(refusals)]
+    if opened.t < files.before + files.rows:
+        raise AbsorbInterruptedError(f"the executor lost results after row {opened.t}. Call absorb again with another")
 
 
 def continued(engine: Engine, files: Files) -> int:
     """Return how many rows of these files a stream has absorbed. Refuse files that it has not."""
     done, before = engine.t - files.before, files.before
     # Also absorbs waiting rows. A stream without a store has no positions.
-    at = engine.position_in(SOURCE, new_source=done == 0) if engine.log is not None else _POSITIONS.get(engine)
+    at = engine.position_in(SOURCE, new_source=True) if engine.log is not None else _POSITIONS.get(engine)
     if done == 0:
         return 0
     remedy = f"pass before={engine.t} if all rows of these files are new"
@@ -494,10 +504,18 @@ def files_of(dataset: Any, storage: Any) -> tuple[list[str], Any]:
                 advice="Workers read whole files: write the selection first, or use stream.run",
             )  # fmt: skip
         return list(dataset.files), dataset.filesystem
-    given = [dataset] if isinstance(dataset, (str, os.PathLike)) else list(dataset)
+    given = [dataset] if isinstance(dataset, (str, os.PathLike)) or not isinstance(dataset, Iterable) else [*dataset]
+    if not all(isinstance(path, (str, os.PathLike)) and (path or storage) for path in given):
+        raise BadParameterError(
+            "dataset", dataset, "paths of Parquet files", advice="Read others with stream.run(source)"
+        )
     texts = [os.fspath(path) for path in given]
     if storage is None:
         texts, storage = located(texts)
+    elif not isinstance(storage, fs.FileSystem):
+        raise BadParameterError(
+            "storage", storage, "a pyarrow.fs.FileSystem", advice="Of fsspec, pass PyFileSystem(FSSpecHandler(storage))"
+        )
     paths: list[str] = []
     for text in texts:
         with damage(text, "cannot be found"):
@@ -515,7 +533,7 @@ def files_of(dataset: Any, storage: Any) -> tuple[list[str], Any]:
     if others := [path for path in paths if path.lower().endswith((".csv", ".json", ".ndjson", ".arrow", ".feather"))]:
         raise BadParameterError("dataset", others[0], "Parquet files", advice="Read others with stream.run(source)")
     if not paths:
-        raise BadParameterError("dataset", ..., "at least one file", advice="Check the path")
+        raise SourceError(texts[0] if texts else None, "no Parquet file here; check the path")
     return paths, storage
 
 

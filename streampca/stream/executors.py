@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
@@ -58,6 +60,7 @@ def prepare_worker() -> None:
 
 def begin() -> None:
     """Prepare a process of a pool, which exits when the parent ends, for any reason."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the parent, too
     prepare_worker()
 
     def exit_with_parent() -> None:
@@ -67,6 +70,20 @@ def begin() -> None:
         os._exit(1)
 
     threading.Thread(target=exit_with_parent, daemon=True).start()
+
+
+@contextmanager
+def _interruption() -> Iterator[None]:
+    """Turn the exceptions of executors and workers into `AbsorbInterruptedError`."""
+    try:
+        yield
+    except StreamPCAError:
+        raise
+    except Exception as problem:
+        raise AbsorbInterruptedError(
+            f"a worker failed ({type(problem).__name__}). The stream stands at its last step: call absorb again, with "
+            "an executor that works; a number of processes needs `if __name__ == '__main__':`"
+        ) from problem
 
 
 def finished(
@@ -88,24 +105,19 @@ def finished(
                 warnings.warn("workers are idle; raise in_flight", StreamPCAWarning, stacklevel=4)
                 since = math.inf
             while following is not None and (not unfinished or room(len(unfinished))):
-                future = executor.submit(fn, following[1])
+                with _interruption():
+                    future = executor.submit(fn, following[1])
+                    future.add_done_callback(done.put)
                 unfinished[future] = following[0]
-                future.add_done_callback(done.put)
                 following = next(waiting, None)
             if not unfinished:
                 return
             # Whichever is next, not the oldest: a slow task holds up no other.
             future = done.get()
-            number = unfinished.pop(future)
-            try:
+            if (number := unfinished.pop(future, None)) is None:
+                continue  # this executor reports a task twice
+            with _interruption():
                 result = future.result()
-            except StreamPCAError:
-                raise
-            except Exception as problem:
-                raise AbsorbInterruptedError(
-                    f"a worker failed ({type(problem).__name__}). The stream stands at its last step: call absorb "
-                    "again, with an executor that works"
-                ) from problem
             yield number, result
     finally:
         for future in unfinished:

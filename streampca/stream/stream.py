@@ -220,6 +220,8 @@ class Stream(Answered):
         StoreCorruptError, StoreForkedError, StoreLockedError, StoreUnwritableError, WrongKeyError
             If the run cannot be continued. Nothing has changed.
         """
+        if not hasattr(store, "resume"):
+            raise BadParameterError("store", store, "a store", advice="Pass Store(path)")
         resumed: Self = store.resume(cls, moved=moved)
         periods.tick_quietly(resumed.engine)
         return resumed
@@ -296,8 +298,8 @@ class Stream(Answered):
 
         Parameters
         ----------
-        dataset : path, pattern or address (``file``, ``s3``, ``gs``, ``hdfs``, ``abfs``) of a file or folder, a list of
-            them, or a `pyarrow.dataset.Dataset` of Parquet files.
+        dataset : path or address (``file``, ``s3``, ``gs``, ``hdfs``, ``abfs``) of a file or folder, a pattern,
+            a list of files, or a `pyarrow.dataset.Dataset` of Parquet files.
         executor : None reads in this process, a number in so many processes of this machine. Else an object with
             ``submit(function, item)``, such as a `concurrent.futures.ProcessPoolExecutor`, loky, Dask's
             ``client.get_executor()``, `streampca.spark.SparkExecutor` or `streampca.ray.RayExecutor`.

@@ -109,7 +109,7 @@ def test_commits_that_are_gone_are_noticed(table, capsys, fails):
 
 def test_status_needs_no_key_and_a_begun_run_is_not_begun_again(table, capsys, fails):
     store = begin(table)
-    fails("resume", "run", table, *RUN, "--out", table.with_name("b.jsonl"), "--store", store)
+    fails("Continue with `streampca resume ", "run", table, *RUN, "--out", table.with_name("b.jsonl"), "--store", store)
     os.unlink(f"{store}.key")
     assert main(["status", str(store)]) == 0
     shown = capsys.readouterr().out

@@ -134,6 +134,12 @@ def test_a_frame_in_one_release_or_in_the_order_of_a_column(spark, folder: Path,
         next(absorb_frame(stream(), frame.selectExpr("*", "'a' as name"), columns=[*NAMES[1:], "name"]))
     with pytest.raises(UsageError, match="no column of the frame for the feature 'y'"):
         next(absorb_frame(stream(), frame, columns=[*NAMES[1:], "y"]))
+    for wrong in ({"columns": "abc"}, {"columns": NAMES[:1]}, {"order": "nowhere"}):
+        with pytest.raises(UsageError, match=r"=.*: (expected the|the frame has no such column)"):
+            next(absorb_frame(stream(), frame, **wrong))
+    for other in (frame.toPandas(), spark.readStream.schema(frame.schema).parquet(str(folder))):
+        with pytest.raises(UsageError, match="a Spark DataFrame that is not streaming"):
+            next(absorb_frame(stream(), other))
     assert list(absorb_frame(stream(), frame.limit(0))) == []
 
 

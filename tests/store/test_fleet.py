@@ -247,12 +247,14 @@ def test_a_fleet_has_one_writer_and_its_own_key(tmp_path):
         one.push(("eu", 3), ROWS[0])
     with pytest.raises(StoreCorruptError):
         sp.Stream.resume(sp.Store(path))
-    with pytest.raises(UsageError):
+    with pytest.raises(StoreLockedError, match="was closed"):
+        one.releases()
+    with pytest.raises(UsageError, match=r"holds a run. Continue with .*Fleet\.resume\(path\)"):
         fleet(path)
     (tmp_path / "fleet.db.key").rename(tmp_path / "elsewhere")
     with pytest.raises(WrongKeyError):
         sp.Fleet.resume(path)
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match=r"no run.*Fleet\("):
         sp.Fleet.resume(tmp_path / "missing.db")
 
 
@@ -320,7 +322,12 @@ def test_a_tenant_moves_once(tmp_path):
         before = {key: one[key] for key in keys}
         packet = one.hand_over(keys, other.address)
         assert one.hand_over(keys, other.address) == packet
-        for wrong, where in ((third, packet), (other, packet[:-1] + bytes([packet[-1] ^ 1])), (other, b"short")):
+        for wrong, where in (
+            (third, packet),
+            (other, packet[:-1] + bytes([packet[-1] ^ 1])),
+            (other, b"short"),
+            (other, None),
+        ):
             with pytest.raises(UsageError, match="packet"):
                 wrong.take(where)
         other.take(packet)
@@ -330,8 +337,9 @@ def test_a_tenant_moves_once(tmp_path):
             one.hand_over(keys, third.address)
         with pytest.raises(TenantRetiredError):
             one.push(keys[0], ROWS[0])
-        with pytest.raises(BadParameterError, match="to="):
-            one.hand_over([("eu", 5)], "nowhere")
+        for nowhere in ("nowhere", 32 * "00", None):
+            with pytest.raises(BadParameterError, match="to="):
+                one.hand_over([("eu", 5)], nowhere)
         assert one.total().t == 200
         other.push_many(keys, ROWS[:2])
         assert other.total().t == 2  # the rows of before stay in the totals of the first fleet

@@ -200,3 +200,8 @@ def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:
     resumed = sp.Stream.resume(store)
     assert resumed.t == resumed.regret.now().t == len(rows)
     assert texts(store.releases()) == expected
+
+
+def test_a_path_is_no_store():
+    with pytest.raises(sp.errors.BadParameterError, match=r"store='run.db': expected a store. Pass Store\(path\)"):
+        sp.Stream.resume("run.db")

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -37,7 +37,7 @@ from streampca.errors import (
     UsageError,
 )  # fmt: skip
 from streampca.ray import RayExecutor
-from streampca.rows.protocol import arrow_rows
+from streampca.rows.protocol import arrow_rows, as_source
 from streampca.sources.parquet import from_parquet
 from streampca.store.database import Database
 from streampca.stream.absorb import Open
@@ -227,7 +227,7 @@ def test_a_durable_stream_continues_after_any_step_though_the_list_grows(files: 
         next(out.absorb(files))
     assert [step.t for step in out.absorb(files[:1], before=N)][-1] == N + 1000
     out.push_many(np.zeros((1, D)))
-    with pytest.raises(UsageError, match="came otherwise"):
+    with pytest.raises(UsageError, match=f"came otherwise; pass before={N + 1001} "):
         next(out.absorb(files))
     out.close()
 
@@ -426,6 +426,42 @@ def test_a_worker_that_dies_interrupts_and_the_same_call_continues(files: list[P
     assert made + of_steps(out.absorb(files)) == single(files)
 
 
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("ended", r"a worker failed \(RuntimeError\)"),
+        ("no future", r"a worker failed \(AttributeError\)"),
+        ("another result", "the executor lost results after row"),
+        ("twice", None),
+    ],
+)
+def test_an_executor_that_misbehaves_costs_no_row_and_doubles_none(files: list[Path], fault: str, message) -> None:
+    class Twice(Future):
+        def add_done_callback(self, fn) -> None:
+            super().add_done_callback(fn)
+            super().add_done_callback(fn)
+
+    class Faulty:
+        def __init__(self) -> None:
+            self.tasks, self.last = 0, None
+
+        def submit(self, fn, item) -> Future | None:
+            self.tasks += 1
+            if fault == "ended" and self.tasks == 12:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            future = Twice() if fault == "twice" else Future()
+            future.set_result(self.last if fault == "another result" and self.tasks == 12 else fn(item))
+            self.last = future.result()
+            return None if fault == "no future" and self.tasks == 12 else future
+
+    out = stream()
+    made: list[str] = []
+    expected = nullcontext() if message is None else pytest.raises(AbsorbInterruptedError, match=message)
+    with expected:
+        drain(out.absorb(files, Faulty(), rows_per_task=100), made)
+    assert made + of_steps(out.absorb(files)) == single(files)
+
+
 def test_private_bounds_are_found_first(files: list[Path]) -> None:
     def private() -> sp.Stream:
         algorithm = sp.PrivateFPL(n_components=2, epsilon=2.0, release_every=EVERY, horizon=2 * N)
@@ -448,9 +484,17 @@ def test_private_bounds_are_found_first(files: list[Path]) -> None:
         ({}, None, {"executor": "dask"}, BadParameterError, "executor='dask'"),
         ({}, None, {"memory": None}, BadParameterError, "memory=None"),
         ({}, None, {"before": -1}, UsageError, "before=-1"),
+        ({}, None, {"before": None}, BadParameterError, "before=None"),
+        ({}, None, {"commit_every": "10s"}, BadParameterError, "commit_every='10s'"),
+        ({}, None, {"storage": "s3"}, BadParameterError, "storage='s3': expected a pyarrow.fs.FileSystem"),
+        ({}, None, {"columns": "abcde"}, BadParameterError, "columns='abcde': expected a list of names"),
+        ({}, None, {"columns": [0, 1, 2, 3, 4]}, BadParameterError, "a list of names"),
+        ({}, "", {}, BadParameterError, "dataset='': expected paths of Parquet files"),
+        ({}, 7, {}, BadParameterError, "dataset=7: expected paths"),
+        ({}, pa.table({"x0": [1.0]}), {}, BadParameterError, "expected paths of Parquet files"),
         ({}, None, {"columns": NAMES[:3]}, BadParameterError, "the 5 features"),
         ({"features": [*NAMES[:4], "y"]}, None, {}, SourceError, "part-0.parquet: no column for the feature 'y'"),
-        ({}, [], {}, BadParameterError, "at least one file"),
+        ({}, [], {}, SourceError, "no Parquet file here; check the path"),
         ({}, "a.csv", {}, BadParameterError, "stream.run"),
         ({}, "nowhere.parquet", {}, SourceError, "nowhere.parquet"),
     ],
@@ -500,6 +544,7 @@ def test_columns_of_lists_are_features(tmp_path: Path) -> None:
         "tensor": pa.FixedShapeTensorArray.from_storage(
             pa.fixed_shape_tensor(pa.float64(), [2, 2]), pa.FixedSizeListArray.from_arrays(flat, 4)
         ),
+        "coded": pa.array(cells, pa.list_(pa.dictionary(pa.int32(), pa.float64()))),
     }  # fmt: skip
     names = ["x0", *(f"e[{i}]" for i in range(4))]
     plain = pa.table({"x0": rows[:, 0], **{f"e[{i}]": rows[:, i + 1] for i in range(4)}})
@@ -511,6 +556,12 @@ def test_columns_of_lists_are_features(tmp_path: Path) -> None:
         assert of_steps(stream(features=names).absorb(tmp_path / f"{kind}.parquet")) == expected, kind
         part = table.slice(100, 50).to_batches()[0]
         np.testing.assert_array_equal(np.concatenate([*arrow_rows(part, names)]), rows[100:150], kind)
+    coded = pa.table({"x0": pa.array([0.5, None, 0.25]).dictionary_encode()})
+    np.testing.assert_array_equal(np.concatenate([*as_source(coded).blocks()]), [[0.5], [np.nan], [0.25]])
+    with pytest.raises(SourceError, match=r"'x0' of the table \(dictionary.* does not hold numbers"):
+        as_source(coded, ["x0[0]"])
+    with pytest.raises(BadParameterError, match=r"Pass pyarrow.feather.read_table\(path\) as rows"):
+        sp.sources.open_rows(tmp_path / "rows.feather")
     with pytest.raises(SourceError, match="'e' does not hold lists of 3 numbers"):
         next(stream(features=["x0", "e[0]", "e[1]", "e[2]"]).absorb(tmp_path / "fixed.parquet"))
     with pytest.raises(SourceError, match=r"no column for the feature 'e\[2\]'"):
