@@ -132,7 +132,7 @@ def completed(release: Release, present: Shares) -> Release:
     UsageError, NoReleaseError
         If the shares do not fit, the release is corrected already, or it has no matrix with a stated noise.
     """
-    shares = shares_of("cell", present, True, release.features, release.n_features)
+    shares = shares_of("cell", present, True, release.features, release.n_features, parameter="present")
     if release.terms.present is not None or not isinstance(shares, tuple):
         raise UsageError("present: expected public shares, for a release that is not corrected (correct=False)")
     details, std = release.details, release.noise_std

@@ -23,7 +23,7 @@ from streampca.conversion import (
     is_sparse,
     table_columns,
 )  # fmt: skip
-from streampca.errors import SourceError, short
+from streampca.errors import SourceError, listed, short
 from streampca.linalg.types import FloatArray
 from streampca.rows.names import NAME_THEM, refuse_values
 
@@ -208,6 +208,8 @@ def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence
         return None
     if features is None:
         refuse_values(labels, "the table", NAME_THEM)
+    if absent := [name for name in beside if name not in labels]:
+        raise SourceError(None, f"the table has no column {listed(absent)}, which has people or times. Add it")
     labels = [label for label in labels if label not in beside]
     columns = table_columns(labels, features if labels else None, SourceError)
     names = tuple(columns if features is None or not labels else features)

@@ -12,7 +12,7 @@ from streampca.errors import BadParameterError, SourceError, UsageError, listed
 from streampca.linalg.types import FloatArray
 from streampca.rows.parquet import damage, read_batches
 from streampca.rows.protocol import RowSource, arrow_blocks_with, is_number
-from streampca.sources.base import NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
+from streampca.sources.base import NAME_THEM, BoundsLike, choose, choose_named, feature_names, source_bounds
 from streampca.sources.reading import Reading
 
 
@@ -86,6 +86,8 @@ class ParquetRows(RowSource):
     def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
         start, size = 0, self._chunk_rows
         with self.open() as file:
+            if names:
+                choose(file.schema_arrow.names, names, str(self.path))  # raises if one is not there
             batches = read_batches(file, [*self.columns, *names], small=size)
             blocks = chain.from_iterable(arrow_blocks_with(batch, self.columns, names, size) for batch in batches)
             while True:

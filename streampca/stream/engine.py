@@ -38,7 +38,7 @@ from streampca.release.terms import Terms
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.rows.advice import size_warnings, warn
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.owners import Names, named_values
+from streampca.rows.owners import Names, check_features, named_values
 from streampca.rows.people import People
 from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
@@ -251,12 +251,8 @@ class Engine:
     @exclusive
     def adopt(self, source: RowSource, beside: Sequence[str] = ()) -> None:
         """Use the feature names of a source if the stream has none. The columns ``beside`` and of people are none."""
-        now, others = self.now, [*beside, *columns_of(self.algorithm.unit)]
-        if both := [name for name in others if name in source.features]:
-            raise UsageError(
-                f"columns: {', '.join(both)} holds people or times, and is no feature. Choose the features with "
-                f"columns=, or open the source with beside={both}"
-            )
+        now = self.now
+        check_features(source.features, [*beside, *columns_of(self.algorithm.unit)])
         admission = now.admission
         if source.features and admission.features is None:
             admission = admission.fixed(source.features)

@@ -172,7 +172,7 @@ def test_people_of_a_query_resume_at_its_cursor(table, command):
 
 def test_a_feature_is_no_person(table):
     stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, unit=sp.Person(column="who")), row_norm=1.0)
-    with pytest.raises(sp.errors.UsageError, match=r"who holds people or times.*beside="):
+    with pytest.raises(sp.errors.UsageError, match=r"who holds people or times.*columns="):
         list(stream.run(open_rows(table, columns=["who", "a"])))
     list(stream.run(open_rows(table, columns="all", beside=["who"])))
     assert stream.features == ("a", "b")
