@@ -59,6 +59,8 @@ def test_the_column_of_people_is_no_feature(table, command):
         (["--unit", "who,who"], "unit.column"),
         (["--set", "unit.budget=2"], "--set unit.budget: it goes with --unit"),
         (["--unit", "who", "--set", "unit.budgets=2"], "there is no such key; use"),
+        (["--unit", "who", "--algorithm", "private-oja", "--set", "clip=x"], "clip"),
+        (["--unit", "who", "--algorithm", "private-oja", "--set", "clip=.5"], "clip=0.5"),
         (["--unit", "who", "--set", "unit.budget=0"], "--set unit.budget=0.0: expected a number of full rows"),
         (
             ["--unit", "who", "--algorithm", "sketch"],
