@@ -267,7 +267,8 @@ class Engine:
 
     def position_in(self, source: str, *, new_source: bool = False) -> Any:
         """Return the position at which a source continues, by the rows of a durable stream; None for its start."""
-        if self.log is None or (self.t == 0 and self.now.period is None):
+        # Periods that closed before the first row, such as by a tick, came from no source.
+        if self.log is None or (self.t if self.now.period is None else self.now.period.rows) == 0:
             return None
         self.absorb_waiting()  # rows pushed by hand have no position, and make it unknown
         last = self.log.position(durable=False)
