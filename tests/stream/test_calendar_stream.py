@@ -22,6 +22,7 @@ from streampca.errors import (
     UsageError,
 )
 from streampca.rows.people import NOBODY
+from streampca.sources import from_csv
 from streampca.store import Store
 from streampca.stream import periods
 
@@ -445,6 +446,24 @@ def test_a_file_continues_at_its_own_row(tmp_path):
             store.flush()
             assert texts(store.releases()) == expected
             assert resumed.admission.rows == 120
+
+
+def test_a_source_begins_after_periods_without_rows(clock, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,c\n0.1,0.2,0.3\n")
+    with Store(tmp_path / "run.db") as store:
+        run = stream(features=("a", "b", "c"), store=store)
+        run.tick()
+        clock.days = 1.5
+        run.tick()
+        list(run.run(from_csv(path, columns="all")))
+        assert (run.t, run.admission.rows) == (1, 1)
+    with Store(tmp_path / "run.db") as store:
+        run = sp.Stream.resume(store)
+        with path.open("a") as file:
+            file.write("0.2,0.1,0.3\n")
+        list(run.run(from_csv(path, columns="all")))
+        assert run.admission.rows == 2
 
 
 def test_no_release_before_the_first_period(clock):
