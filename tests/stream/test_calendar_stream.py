@@ -22,7 +22,7 @@ from streampca.errors import (
     UsageError,
 )
 from streampca.rows.people import NOBODY
-from streampca.sources import from_csv
+from streampca.sources import NumberedRows, from_csv
 from streampca.store import Store
 from streampca.stream import periods
 
@@ -456,13 +456,13 @@ def test_a_source_begins_after_periods_without_rows(clock, tmp_path):
         run.tick()
         clock.days = 1.5
         run.tick()
-        list(run.run(from_csv(path, columns="all")))
+        list(run.run(NumberedRows(from_csv(path, columns="all"), "rows")))
         assert (run.t, run.admission.rows) == (1, 1)
     with Store(tmp_path / "run.db") as store:
         run = sp.Stream.resume(store)
         with path.open("a") as file:
             file.write("0.2,0.1,0.3\n")
-        list(run.run(from_csv(path, columns="all")))
+        list(run.run(NumberedRows(from_csv(path, columns="all"), "rows")))
         assert run.admission.rows == 2
 
 
