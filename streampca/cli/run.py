@@ -37,12 +37,10 @@ from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.facade.pca import components_or_share, release_of_people
 from streampca.linalg.counts import check_components, check_count
 from streampca.mechanisms.adaptive import AdaptiveCovariance, adaptive_mechanism
-from streampca.privacy.unit import columns_of
 from streampca.processors.tumbling import Tumbling
 from streampca.regret.regret import RegretLog
 from streampca.rows import advice
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.owners import check_features
 from streampca.rows.protocol import NumberedRows, PositionedSource, Table
 from streampca.rows.report import AdmissionReport
 from streampca.store.config import public_parameters
@@ -287,7 +285,6 @@ def pca(
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
     with inputs.paying(options) as account:
-        check_features(source.features, columns_of(unit))
         # Damage raises before it is paid.
         parts = list(source.blocks_with(unit.columns)) if unit is not None else [(one, []) for one in source.blocks()]
         n, d = sum(len(block) for block, _ in parts), len(source.features)

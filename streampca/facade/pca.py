@@ -116,7 +116,6 @@ def pca(
             raise BadParameterError("unit.column", person.column, "the name of a column of the file")
         rows = open_rows(data, columns=columns, **options | ({} if person is None else {"beside": person.columns}))
         features, n = rows.features, rows.count_rows() or 0
-        check_features(features, columns_of(person))
     check_components(k, len(features))
     if not n:
         raise SourceError(data, "no rows; there is nothing to release")
@@ -156,6 +155,7 @@ def release_of_people(
     names: Names | None = None, **settings: Any,
 ) -> Release:  # fmt: skip
     """Release rows by a mechanism with a unit; ``parts`` are blocks with the columns of the unit, or have ``names``."""
+    check_features(features, columns_of(mechanism.unit))  # chosen by position
     values, cells = zip(*parts, strict=True)
     names = [name for part in cells for name in names_of(part)] if names is None else names
     return mechanism.release(pd.DataFrame(np.concatenate(values), columns=[*features]), person=names, **settings)

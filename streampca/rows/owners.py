@@ -55,9 +55,7 @@ def owned(unit: Person | None, rows: Any, person: Any = ..., otherwise: str = _S
 def check_features(features: Sequence[Any] | None, beside: Sequence[str]) -> None:
     """Raise `UsageError` if a column of people or times is a feature."""
     if both := [name for name in beside if name in (features or ())]:
-        raise UsageError(
-            f"columns: {', '.join(both)} holds people or times, and is no feature. Choose others with columns="
-        )
+        raise UsageError(f"columns: {', '.join(both)} holds people or times, and is no feature. Use columns=")
 
 
 def one_each(person: Any, count: int) -> list[Any]:

@@ -75,10 +75,8 @@ class NdjsonRows(TextRows):
     def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
         for piece in self._start():
             found = [self._record(line) or {} for line in split_records(piece, None)]
-            yield (
-                self._parsed(piece)[0],
-                [[known(record.get(name), self._missing) for record in found] for name in names],
-            )
+            cells: list[Any] = [[known(record.get(name), self._missing) for record in found] for name in names]
+            yield self._parsed(piece)[0], cells
 
     def first_keys(self) -> list[str]:
         """Return the keys of the first record. Curator only: a release must not take its columns from a row."""
