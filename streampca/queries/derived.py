@@ -89,7 +89,7 @@ between = Between()
 
 def _check(name: str, release: Release) -> None:
     """Raise unless a release holds a running sum whose noise is known."""
-    if release.terms.run is None or "window" in release.details:
+    if not isinstance(release, Release) or release.terms.run is None or "window" in release.details:
         raise BadParameterError(
             name, ..., "a release of PrivateFPL with noise BLT or Tree, of all rows so far",
             advice="The matrix of a window, an interval or a block of Tumbling is that of its own rows, and the epochs "
