@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
 from streampca.errors import BadParameterError
@@ -82,7 +82,7 @@ def periods_of(name: str, value: Any, every: str) -> Any:
 def instant(value: object, *, naive: bool = False) -> int | None:
     """Return a time in microseconds since 1970, UTC; None for values that are none.
 
-    Times are datetimes, ISO 8601 texts, and numbers of seconds since 1970. Those without a time zone are in UTC if
+    Times are datetimes, dates (at midnight), ISO 8601 texts, and seconds since 1970. Those without a zone are in UTC if
     ``naive``, else they are none.
     """
     try:
@@ -96,6 +96,8 @@ def instant(value: object, *, naive: bool = False) -> int | None:
             value = value.to_pydatetime(warn=False)  # of pandas: nanoseconds are cut off
         elif type(value).__module__ == "numpy":
             value = value.astype("datetime64[us]").item() if "time" in type(value).__name__ else value.item()  # type: ignore[attr-defined]
+        if type(value) is date:
+            value = datetime(value.year, value.month, value.day)
         if isinstance(value, datetime):
             aware = value.replace(tzinfo=UTC) if value.tzinfo is None and naive else value
             # Subtraction of whole microseconds is exact. A time without a zone raises.

@@ -237,8 +237,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if (self.unit is None) != (person is None):
             given = "person" if self.unit is None else "unit"
             raise UsageError(f"{given}: expected both unit=Person() and the names of the rows, fit(X, person=names)")
-        if self.unit is not None and self.unit.column is not None:
-            raise BadParameterError("unit.column", self.unit.column, "None", advice="Pass fit(X, person=X[column])")
+        if (unit := Person.of(self.unit)) is not None and unit.column is not None:
+            raise BadParameterError("unit.column", unit.column, "None", advice="Pass fit(X, person=X[column])")
         return None if person is None else one_each(person, X.shape[0])
 
     def _configuration(self) -> str:

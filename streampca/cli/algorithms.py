@@ -49,7 +49,7 @@ def make_algorithm(
     mechanism, own, absent = None, dict[str, Any](), list[str]()
     if "mechanism" in accepted and "mechanism" in given:
         own = {key: given.pop(key) for key in list(given) if key not in accepted}
-        mechanism = _public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism)
+        mechanism = _public("--set mechanism", str(given["mechanism"]), MECHANISMS, Mechanism)
         absent = _missing(mechanism, own)
     absent += [*_missing(kind, given), *missing]
     # Blocks have the same noise for any horizon.
@@ -97,7 +97,7 @@ def _given(common: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[s
     given = {key: value for key, value in common.items() if value is not None}
     for key, text in (extra or {}).items():
         try:
-            given[key] = json.loads(text)
+            given[key] = json.loads(f"0{text}" if text.startswith(".") else text)
         except ValueError:  # a bare word
             given[key] = text
     return given

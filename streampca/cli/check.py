@@ -53,7 +53,8 @@ def check(
         columns = list(bounds)
     is_gaussian = options.mechanism in (None, "gaussian", "GaussianCovariance")  # only its noise is predicted
     unit = inputs.unit_of(options, take(Settings, pairs(options.set_), "unit", others=True))
-    table = open_cells(file, None if columns is None else [*columns, *columns_of(unit)], reading, kind)
+    chosen = None if columns is None else [*dict.fromkeys((*columns, *columns_of(unit)))]
+    table = open_cells(file, chosen, reading, kind)
     report = check_table(
         table, columns=columns, bounds=bounds, row_norm=options.row_norm, n_components=k, limit=options.limit,
         epsilon=options.epsilon if is_gaussian else None, adjacency=options.adjacency or "zero-out",

@@ -45,7 +45,7 @@ def open_source(
     applying = theirs.get(kind, given.keys() - (theirs["topic"] ^ theirs["database"]))
     if others := sorted(given.keys() - applying):
         raise UsageError(f"--read {others[0]} does not apply to {source.name}, a {kind}")
-    if both := sorted({*beside} & {*map(str, chosen if isinstance(chosen, list) else bounds or ())}):
+    if both := sorted({*beside} & {*(chosen if isinstance(chosen, list) else bounds or ())}):
         raise UsageError(f"--columns {both[0]}: it holds people or times, and is no feature. Leave it out")
     given["beside"] = beside
     if kind == "file":

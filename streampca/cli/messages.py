@@ -35,7 +35,7 @@ _OTHERWISE = {
     "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
     "correct=False": "--set missing.correct=no",
-    "missing_rates=": "--set missing.rates=",
+    "missing_rates": "--set missing.rates",
     "`Stream(..., store=Store(path))`": "`streampca run FILE ... --store PATH`",
     "Stream.resume(store), or Fleet.resume(path)": "`streampca resume STORE`",
     "Push rows, or omit unit=": "Omit --processes",

@@ -16,11 +16,11 @@ from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import GaussianCovariance
 from streampca.privacy.budget import DELTA, Adjacency
 from streampca.privacy.guarantee import Account
-from streampca.privacy.unit import Person, names_of
+from streampca.privacy.unit import Person, columns_of, names_of
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release.release import Release
 from streampca.rows.admission import Shares
-from streampca.rows.owners import Names, owned
+from streampca.rows.owners import Names, check_features, owned
 from streampca.rows.protocol import RowSource, as_source
 from streampca.rows.report import tell_curator
 from streampca.sources.files import open_rows
@@ -104,13 +104,17 @@ def pca(
     if columns is None and isinstance(bounds, Mapping):
         columns = [str(name) for name in bounds]
     person = Person.of(unit)
+    check_features(columns, columns_of(person))
     names: Names | None = None
     if (options := options_of(data, read)) is None:
-        data, names = (data, None) if person is None else owned(person, as_block(data))
+        if person is not None:
+            data, names = owned(person, as_block(data), otherwise="a frame with such a column")
         table, features = choose_columns(data, columns)
         rows, n = as_source(table, features) or table, table.shape[0]
     else:
-        rows = open_rows(data, columns=columns, **options)
+        if person is not None and not person.columns:
+            raise BadParameterError("unit.column", person.column, "the name of a column of the file")
+        rows = open_rows(data, columns=columns, **options | ({} if person is None else {"beside": person.columns}))
         features, n = rows.features, rows.count_rows() or 0
     check_components(k, len(features))
     if not n:
@@ -151,6 +155,7 @@ def release_of_people(
     names: Names | None = None, **settings: Any,
 ) -> Release:  # fmt: skip
     """Release rows by a mechanism with a unit; ``parts`` are blocks with the columns of the unit, or have ``names``."""
+    check_features(features, columns_of(mechanism.unit))  # chosen by position
     values, cells = zip(*parts, strict=True)
     names = [name for part in cells for name in names_of(part)] if names is None else names
     return mechanism.release(pd.DataFrame(np.concatenate(values), columns=[*features]), person=names, **settings)

@@ -96,7 +96,7 @@ class Mechanism(Configuration):
             raise UsageError(f"bounds: {type(self).__name__} keeps the values of rows. Pass row_norm=1.0")
         if self.unit is not None and self.unit.period is not None:
             raise UsageError(f"unit.period={self.unit.period!r}: one release has no periods. Omit it, or use a Stream")
-        block, names = owned(self.unit, as_block(rows), person)
+        block, names = owned(self.unit, as_block(rows), person, "release(rows, person=[...])")
         admission, rows = _values(
             block, bounds, row_norm, center=self.center, on_missing=on_missing, missing_rates=missing_rates,
             correct=correct,

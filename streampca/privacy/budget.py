@@ -41,7 +41,7 @@ class Budget:
             raise BadParameterError("epsilon", self.epsilon, "a positive finite number, e.g. 1.0")
         if not (isinstance(self.delta, (int, float)) and 0.0 <= self.delta < 1.0):
             raise BadParameterError("delta", self.delta, "a number in (0, 1), well below one over the number of rows")
-        if self.adjacency not in GRAM_SENSITIVITY:
+        if self.adjacency not in [*GRAM_SENSITIVITY]:  # also of a type without a hash
             raise BadParameterError("adjacency", self.adjacency, "'zero-out' or 'replace'")
 
     @property

@@ -74,7 +74,7 @@ class Algorithm(Configuration):
             is_period = field.name == "release_every" and self.has_calendar
             if field.name in _COUNTS and value != "auto" and not is_period:
                 check_count(field.name, value, optional=field.default is None)
-            if field.name == "clip" and value is not None and not 0.0 < value <= 1.0:
+            if field.name == "clip" and not (value is None or (isinstance(value, (int, float)) and 0.0 < value <= 1.0)):
                 raise BadParameterError("clip", value, "a number in (0, 1] or None")
         if self.unit is not None and self.unit.period is not None and not self.unit_periods:
             raise UsageError(

@@ -89,7 +89,7 @@ between = Between()
 
 def _check(name: str, release: Release) -> None:
     """Raise unless a release holds a running sum whose noise is known."""
-    if release.terms.run is None or "window" in release.details:
+    if not isinstance(release, Release) or release.terms.run is None or "window" in release.details:
         raise BadParameterError(
             name, ..., "a release of PrivateFPL with noise BLT or Tree, of all rows so far",
             advice="The matrix of a window, an interval or a block of Tumbling is that of its own rows, and the epochs "
@@ -132,7 +132,7 @@ def completed(release: Release, present: Shares) -> Release:
     UsageError, NoReleaseError
         If the shares do not fit, the release is corrected already, or it has no matrix with a stated noise.
     """
-    shares = shares_of("cell", present, True, release.features, release.n_features)
+    shares = shares_of("cell", present, True, release.features, release.n_features, parameter="present")
     if release.terms.present is not None or not isinstance(shares, tuple):
         raise UsageError("present: expected public shares, for a release that is not corrected (correct=False)")
     details, std = release.details, release.noise_std

@@ -426,8 +426,9 @@ class Admission:
 
 
 def shares_of(
-    on_missing: Any, rates: Any, correct: Any, names: Sequence[str] | None, count: int | None
-) -> tuple[float, ...] | Literal["private"] | None:
+    on_missing: Any, rates: Any, correct: Any, names: Sequence[str] | None, count: int | None,
+    parameter: str = "missing_rates",
+) -> tuple[float, ...] | Literal["private"] | None:  # fmt: skip
     """Return the checked public shares of cells present, as `Terms.present`; () until d is known."""
     if on_missing not in ("bad", "cell"):
         raise BadParameterError("on_missing", on_missing, "'bad' or 'cell'")
@@ -446,18 +447,18 @@ def shares_of(
         shares = np.asarray(rates if named is None else list(named.values()), dtype=np.float64)
         if not ((shares >= LEAST_SHARE) & (shares <= 1.0)).all():
             advice = "Leave out a feature that is present more rarely"
-            raise BadParameterError("missing_rates", rates, expected, advice=advice)
+            raise BadParameterError(parameter, rates, expected, advice=advice)
         if count is None:
             return ()
         if named is not None:
             if names is None or set(named) != set(names):
-                raise BadParameterError("missing_rates", ..., expected, advice="A mapping names every feature")
+                raise BadParameterError(parameter, ..., expected, advice="A mapping names every feature")
             shares = np.array([named[name] for name in names], dtype=np.float64)
         return tuple(np.broadcast_to(shares, (count,)).tolist())
     except BadParameterError:  # is a ValueError
         raise
     except (TypeError, ValueError):
-        raise BadParameterError("missing_rates", rates, expected) from None
+        raise BadParameterError(parameter, rates, expected) from None
 
 
 def _cells(row: Any, number: int) -> Any:

@@ -15,43 +15,47 @@ from streampca.rows.admission import bad_values
 
 #: Names of the people of rows; None for rows of nobody.
 Names = Sequence[bytes | None]
-_NOT_NAMED = "push(row, person=...) or push_many(rows, person=[...])"
+_STREAM = "push(row, person=...) or push_many(rows, person=[...])"
 
 
-def owned(unit: Person | None, rows: Any, person: Any = ...) -> tuple[Any, Names | None]:
+def owned(unit: Person | None, rows: Any, person: Any = ..., otherwise: str = _STREAM) -> tuple[Any, Names | None]:
     """Return a block of rows without the columns of the unit, and the names of their people; None without a unit.
 
     ``person`` has a value for each row, in place of the columns. Whether it is given, and for how many rows, is public;
-    a value that names nobody makes its row a bad one.
+    a value that names nobody makes its row a bad one. ``otherwise`` is how else the caller takes names.
     """
     if unit is None:
         if person is not ...:
-            raise UsageError("person: this stream protects rows. Give the algorithm unit=Person()")
+            raise UsageError("person: rows are protected, and not people. Give unit=Person() to the algorithm")
         return rows, None
     columns = unit.columns
     if person is not ...:
         return rows, [name_of(value) for value in one_each(person, len(rows))]
     if not columns:
-        raise UsageError(
-            f"unit: the stream does not know whose rows these are. Use {_NOT_NAMED}, or Person(column=...)"
-        )
+        raise UsageError(f"unit: it is not known whose rows these are. Use Person(column=...), or {otherwise}")
     if is_frame(rows):
         if missing := [name for name in columns if name not in rows.columns]:
-            raise UsageError(f"unit: the table lacks the columns {missing}. Add them, or use {_NOT_NAMED}")
+            raise UsageError(f"unit: the table lacks the columns {missing}. Add them, or use {otherwise}")
         kept = [name for name in rows.columns if name not in columns]
         return rows[kept], names_of([list(rows[name]) for name in columns])
     if isinstance(rows, np.ndarray):
-        raise UsageError(f"unit: an array has no column {columns[0]!r}. Use {_NOT_NAMED}")
+        raise UsageError(f"unit: an array has no column {columns[0]!r}. Use {otherwise}")
     found, names = [], []
     for row in rows:
         fields = mapping_of(row)
         if fields is None:
-            raise UsageError(f"unit: a row without names has no column {columns[0]!r}. Use {_NOT_NAMED}")
+            raise UsageError(f"unit: a row without names has no column {columns[0]!r}. Use {otherwise}")
         # A name that is absent is a missing value, as in a row of features.
         values = [fields.get(name) for name in columns]
         names.append(name_of(values[0] if len(values) == 1 else tuple(values)))
         found.append({name: value for name, value in fields.items() if name not in columns})
     return found, names
+
+
+def check_features(features: Sequence[Any] | None, beside: Sequence[str]) -> None:
+    """Raise `UsageError` if a column of people or times is a feature."""
+    if both := [name for name in beside if name in (features or ())]:
+        raise UsageError(f"columns: {', '.join(both)} holds people or times, and is no feature. Use columns=")
 
 
 def one_each(person: Any, count: int) -> list[Any]:

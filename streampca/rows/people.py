@@ -270,14 +270,10 @@ class Budgets:
         bounds: FloatArray = squares + rows.shape[1] * _REWARD_ERROR
         return bounds
 
-    def _further(self, size: int) -> int:
-        """Return how many of the last entries of a row are the weights of its cells."""
-        return (size - int(self._center)) // 2 * int(self._cells)
-
     def _charged(self, state: bytes | None, row: FloatArray, n: int) -> tuple[FloatArray, float, bytes | None]:
         """Return a row in input n as it counts, the root of its weight, and the state of its person after it."""
         used, count, middle, held = 0.0, 0, 0, None
-        further = self._further(row.size)
+        further = (row.size - int(self._center)) // 2 * int(self._cells)  # the last entries: weights of its cells
         d = row.size - further
         if state is not None:
             used = _Q.unpack_from(state)[0]

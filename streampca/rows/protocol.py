@@ -209,6 +209,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence
     if features is None:
         refuse_values(labels, "the table", NAME_THEM)
     if absent := [name for name in beside if name not in labels]:
+        refuse_values(labels, "the table", NAME_THEM)  # the message has them
         raise SourceError(None, f"the table has no column {listed(absent)}; its columns are {listed(labels)}")
     labels = [label for label in labels if label not in beside]
     columns = table_columns(labels, features if labels else None, SourceError)

@@ -43,6 +43,12 @@ def number(cell: str, missing: frozenset[str] = MISSING) -> float | None:
     return None
 
 
+def known(cell: Any, missing: frozenset[str] = MISSING) -> Any:
+    """Return the cell of a person or a time; None if it is a text for a missing value."""
+    value = number(cell, missing) if isinstance(cell, str) else None
+    return cell if value == value else None  # not nan
+
+
 def numbers(cells: Sequence[str], missing: frozenset[str] = MISSING) -> list[float] | None:
     """Return the numbers in some cells; None if any is something else."""
     sentinels = _sentinels(missing)

@@ -13,7 +13,7 @@ from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
 from streampca.rows.names import NO_TYPES
 from streampca.sources.base import BoundsLike, choose, choose_named, feature_names, source_bounds
-from streampca.sources.csv_cells import CellParser, numbers
+from streampca.sources.csv_cells import CellParser, known, numbers
 from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, split_cells, split_records
 from streampca.sources.text_files import Readable, TextRows
@@ -119,7 +119,7 @@ class CsvRows(TextRows):
             good = [cells if cells is not None and len(cells) == self._width else None for cells in records]
             yield (
                 np.concatenate([*self._parsed(piece)]),
-                [[None if cells is None else cells[at] for cells in good] for at in places],
+                [[None if cells is None else known(cells[at], self._missing) for cells in good] for at in places],
             )
 
     def _parsed(self, piece: bytes) -> Iterator[FloatArray]:

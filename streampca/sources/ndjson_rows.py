@@ -17,6 +17,7 @@ from streampca.linalg.types import FloatArray
 from streampca.rows.admission import bad_values
 from streampca.rows.names import NO_TYPES
 from streampca.sources.base import BoundsLike, choose, source_bounds
+from streampca.sources.csv_cells import known
 from streampca.sources.reading import Reading
 from streampca.sources.records import OVERLONG, split_records
 from streampca.sources.text_files import Readable, TextRows
@@ -74,7 +75,8 @@ class NdjsonRows(TextRows):
     def blocks_with(self, names: Sequence[str]) -> Iterator[tuple[FloatArray, list[Sequence[Any]]]]:
         for piece in self._start():
             found = [self._record(line) or {} for line in split_records(piece, None)]
-            yield self._parsed(piece)[0], [[record.get(name) for record in found] for name in names]
+            cells: list[Any] = [[known(record.get(name), self._missing) for record in found] for name in names]
+            yield self._parsed(piece)[0], cells
 
     def first_keys(self) -> list[str]:
         """Return the keys of the first record. Curator only: a release must not take its columns from a row."""

@@ -23,7 +23,7 @@ from streampca.errors import SourceError
 from streampca.linalg.types import FloatArray
 from streampca.privacy.unit import names_of
 from streampca.rows.names import MISSING
-from streampca.sources.csv_cells import number, numbers
+from streampca.sources.csv_cells import known, number, numbers
 from streampca.sources.tables import CellTable
 
 #: Names of columns that number rows or people.
@@ -134,7 +134,7 @@ class Profile:
         if self.used:
             complete: Any = finite[:, self.used].all(axis=1)
             if self._owners:
-                names = names_of([list(columns[at]) for at in self._owners])
+                names = names_of([[known(one, missing) for one in columns[at]] for at in self._owners])
                 self.nobody += names.count(None)
                 self.people.update(
                     name for name, counts in zip(names, complete.tolist(), strict=True) if name and counts

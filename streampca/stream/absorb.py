@@ -111,12 +111,6 @@ class Result(NamedTuple):
     bad: str | None  # place of the first bad row. Curator only
     path: str  # of most of its rows
 
-    def share_outside(self) -> float:
-        """Return the share of the rows that exceed the norm, or the bounds of one feature. Curator only."""
-        counts = reduce(Counts.plus, (block.counts for block in self.blocks), NO_COUNTS)
-        outside = counts.scaled if counts.clamped is None else counts.clamped.max()
-        return float(outside / max(1, sum(block.count for block in self.blocks)))
-
 
 @dataclass(frozen=True)
 class FooterReader:
@@ -421,7 +415,9 @@ def sums(
         if result.bad is not None and not told:
             told = True
             logger.warning("%s could not be used, as it lacks a number (others may follow).", result.bad)
-        share = result.share_outside()
+        counts = reduce(Counts.plus, (block.counts for block in result.blocks), NO_COUNTS)
+        outside = counts.scaled if counts.clamped is None else counts.clamped.max()  # of one feature
+        share = float(outside / max(1, sum(block.count for block in result.blocks)))
         if usual is not None and share > _CHANGED > _USUAL > usual:
             logger.warning(
                 "%.0f %% of the rows in and near %s exceed their bounds or row_norm, unlike those before: another "

@@ -38,7 +38,7 @@ from streampca.release.terms import Terms
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.rows.advice import size_warnings, warn
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.owners import Names, named_values
+from streampca.rows.owners import Names, check_features, named_values
 from streampca.rows.people import People
 from streampca.rows.protocol import Position, RowSource
 from streampca.stream import lane as lanes
@@ -251,12 +251,8 @@ class Engine:
     @exclusive
     def adopt(self, source: RowSource, beside: Sequence[str] = ()) -> None:
         """Use the feature names of a source if the stream has none. The columns ``beside`` and of people are none."""
-        now, others = self.now, [*beside, *columns_of(self.algorithm.unit)]
-        if both := [name for name in others if name in source.features]:
-            raise UsageError(
-                f"columns: {', '.join(both)} holds people or times, and is no feature. Choose the features with "
-                f"columns=, or open the source with beside={both}"
-            )
+        now = self.now
+        check_features(source.features, [*beside, *columns_of(self.algorithm.unit)])
         admission = now.admission
         if source.features and admission.features is None:
             admission = admission.fixed(source.features)
@@ -271,7 +267,8 @@ class Engine:
 
     def position_in(self, source: str, *, new_source: bool = False) -> Any:
         """Return the position at which a source continues, by the rows of a durable stream; None for its start."""
-        if self.log is None or (self.t == 0 and self.now.period is None):
+        # Periods that closed before the first row, such as by a tick, came from no source.
+        if self.log is None or (self.t if self.now.period is None else self.now.period.rows) == 0:
             return None
         self.absorb_waiting()  # rows pushed by hand have no position, and make it unknown
         last = self.log.position(durable=False)

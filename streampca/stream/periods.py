@@ -186,11 +186,12 @@ def push_many(
     """
     calendar = grid(engine)
     now = begun(engine, timed=False)
+    # A row of the wrong shape raises before a period is closed.
+    values = named_values(now.admission.all_values(rows, of(now).rows + 1), names) if len(rows) else None
     steps = close_due(engine, now.t if calendar.length is None else calendar.number(clock() if at is None else at))
-    if len(rows):
+    if values is not None:
         now = engine.now
         running(now).check_horizon(1)
-        values = named_values(now.admission.all_values(rows, of(now).rows + 1), names)
         admitted, marks = now.admission.block(values, of(now).rows + 1)
         add(engine, now, admitted, marks.counts(), None if position is None else position(len(values)), names)
     return steps

@@ -27,7 +27,7 @@ from streampca.release.release import Release
 from streampca.rows.admission import Admission, Shares
 from streampca.rows.advice import delta_warnings, settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
-from streampca.rows.owners import owned
+from streampca.rows.owners import check_features, owned
 from streampca.rows.protocol import as_source
 from streampca.rows.report import AdmissionReport, tell_curator
 from streampca.stream import periods
@@ -155,6 +155,7 @@ class Stream(Answered):
             features = None
         if isinstance(features, str) or not isinstance(features, Iterable | None):
             raise BadParameterError("features", features, "a sequence of names, or their number")
+        check_features(features, columns_of(algorithm.unit))
         check_scale(bounds, row_norm)
         check_account(account)
         horizon: int | None = getattr(algorithm, "horizon", None)
@@ -356,10 +357,8 @@ class Stream(Answered):
         UsageError
             If the previous rows came from another source and ``new_source`` is False.
         """
-        rows = framed(rows)
-        source = as_source(
-            rows, self.features, (*(() if time is None else (time,)), *columns_of(self.algorithm.unit))
-        )  # fmt: skip
+        rows, beside = framed(rows), (*(() if time is None else (time,)), *columns_of(self.algorithm.unit))
+        source = as_source(rows, self.features, beside) if end is None or time is not None else None
         if time is not None or end is not None:
             if source is None or time is None:
                 raise UsageError("time, end: expected both, and a source or a table with the column")

@@ -59,6 +59,8 @@ def test_the_column_of_people_is_no_feature(table, command):
         (["--unit", "who,who"], "unit.column"),
         (["--set", "unit.budget=2"], "--set unit.budget: it goes with --unit"),
         (["--unit", "who", "--set", "unit.budgets=2"], "there is no such key; use"),
+        (["--unit", "who", "--algorithm", "private-oja", "--set", "clip=x"], "clip"),
+        (["--unit", "who", "--algorithm", "private-oja", "--set", "clip=.5"], "clip=0.5"),
         (["--unit", "who", "--set", "unit.budget=0"], "--set unit.budget=0.0: expected a number of full rows"),
         (
             ["--unit", "who", "--algorithm", "sketch"],
@@ -172,7 +174,7 @@ def test_people_of_a_query_resume_at_its_cursor(table, command):
 
 def test_a_feature_is_no_person(table):
     stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, unit=sp.Person(column="who")), row_norm=1.0)
-    with pytest.raises(sp.errors.UsageError, match=r"who holds people or times.*beside="):
+    with pytest.raises(sp.errors.UsageError, match=r"who holds people or times.*columns="):
         list(stream.run(open_rows(table, columns=["who", "a"])))
     list(stream.run(open_rows(table, columns="all", beside=["who"])))
     assert stream.features == ("a", "b")

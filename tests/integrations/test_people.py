@@ -91,6 +91,12 @@ def test_a_key_of_each_mapping_names_its_person(kind):
     assert one.admission.zero_rows_by_reason == {"no person": 1}
 
 
+def test_a_unit_of_another_type_is_refused_by_scikit_learn():
+    for unit, message in (("who", "unit.column='who': expected None"), (5, "unit=5: expected a Person")):
+        with pytest.raises(BadParameterError, match=message):
+            sklearn.PrivatePCA(1, row_norm=1.0, unit=unit).fit(np.eye(3), person=[1, 2, 3])
+
+
 def test_the_person_is_no_feature_of_river():
     with pytest.raises(BadParameterError, match="a key that is no feature"):
         river.PrivatePCA(1, row_norm=1.0, unit=sp.Person())

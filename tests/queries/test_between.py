@@ -158,6 +158,19 @@ def test_what_is_no_difference_of_two_sums_of_one_run_is_refused():
         between(one, bare)
 
 
+def test_what_is_no_release_is_refused_by_its_parameter():
+    with pytest.raises(sp.errors.BadParameterError, match=r"^later: expected a release"):
+        sp.queries.between(
+            sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, release_every=1), row_norm=1.0)
+            .push([0.1, 0.2])
+            .release,
+            None,
+        )
+    whole = sp.pca(np.zeros((50, 3)), 1, epsilon=1.0, row_norm=1.0)
+    with pytest.raises(sp.errors.BadParameterError, match=r"^present=\[0.9, 0.7\]: expected"):
+        sp.queries.completed(whole, [0.9, 0.7])
+
+
 def test_copies_are_other_runs_and_a_resumed_run_is_the_same(tmp_path):
     algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, horizon=N, release_every=EVERY)
     given = rows()

@@ -7,10 +7,12 @@ from datetime import date
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import streampca as sp
-from streampca.sources import from_query, open_rows
+from streampca.errors import BadParameterError, SourceError, UsageError
+from streampca.sources import Reading, from_query, open_rows
 
 NAMES = ["a", "b"]
 WHO = [12, "12", " 012 ", 12.0, None, "", float("nan")]
@@ -176,3 +178,43 @@ def test_dates_of_a_file_are_those_of_a_frame(tmp_path):
         assert run.admission == runs[0].admission
         assert run.admission.people == 2
         assert run.admission.zero_rows_by_reason == {"no person": 1}
+
+
+def test_a_text_for_a_missing_value_names_nobody(tmp_path):
+    texts = ["NA", "nan", "-", " 012 ", "12"]
+    csv, lines = tmp_path / "rows.csv", tmp_path / "rows.ndjson"
+    csv.write_text("who,a,b\n" + "".join(f"{name},0.1,0.2\n" for name in texts))
+    lines.write_text("".join(json.dumps({"who": name, "a": 0.1, "b": 0.2}) + "\n" for name in texts))
+    for path in (csv, lines):
+        run = stream()
+        list(run.run(open_rows(path, columns=NAMES, na=["-"])))
+        assert (run.admission.people, run.admission.zero_rows_by_reason) == (1, {"no person": 3})
+    report = sp.check(csv, columns=NAMES, row_norm=1.0, read=Reading(na="-"), unit="who")
+    assert any(note.startswith("3 rows name nobody") for note in report.notes)
+
+
+def test_a_table_without_the_column_of_the_person_is_refused(tmp_path):
+    frame = pd.DataFrame(ROWS, columns=NAMES)
+    frame.to_parquet(path := tmp_path / "rows.parquet")
+    for rows in (frame, pa.table(frame), open_rows(path, columns=NAMES)):
+        with pytest.raises(SourceError, match=r"no column 'who'"):
+            list(stream().run(rows))
+    for rows in (frame, ROWS):
+        with pytest.raises(UsageError, match=r"^unit: .*frame with such a column\.$"):
+            sp.pca(rows, 1, epsilon=1.0, row_norm=1.0, columns=[0, 1], unit="who")
+    with pytest.raises(UsageError, match=r"^unit: .*Use release\(rows, person=\[...\]\)\.$"):
+        sp.GaussianCovariance(n_components=1, epsilon=1.0, unit="who").release(ROWS, row_norm=1.0)
+
+
+def test_the_column_of_the_person_is_no_feature(tmp_path):
+    frame = pd.DataFrame(ROWS, columns=NAMES).assign(who=range(7))
+    frame.to_parquet(path := tmp_path / "rows.parquet")
+    own = {"epsilon": 1.0, "row_norm": 1.0, "unit": PERSON}
+    assert sp.pca(path, 1, **own).features == ("a", "b")
+    for rows in (path, frame):
+        with pytest.raises(UsageError, match="who holds people or times"):
+            sp.pca(rows, 1, columns=["who", "a"], **own)
+    with pytest.raises(UsageError, match="who holds people or times"):
+        sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, unit=PERSON), row_norm=1.0, features=["a", "who"])
+    with pytest.raises(BadParameterError, match=r"unit.column=None: expected the name"):
+        sp.pca(path, 1, **own | {"unit": sp.Person()})

@@ -5,7 +5,7 @@ import pickle
 import shutil
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,16 @@ import pytest
 from dense_forms import strategy
 
 import streampca as sp
-from streampca.errors import BadParameterError, HorizonReachedError, NoReleaseError, SourceError, UsageError
+from streampca.errors import (
+    BadParameterError,
+    BadRowError,
+    HorizonReachedError,
+    NoReleaseError,
+    SourceError,
+    UsageError,
+)
 from streampca.rows.people import NOBODY
+from streampca.sources import NumberedRows, from_csv
 from streampca.store import Store
 from streampca.stream import periods
 
@@ -170,6 +178,27 @@ def test_after_an_outage_all_due_periods_are_closed_but_not_ten_thousand(clock):
     assert (run.t, run.admission.rows) == (30, 0)
     run.close()  # closes none, and the rows are kept
     assert run.t == 30
+
+
+def test_a_row_of_the_wrong_shape_closes_no_period(clock):
+    run = stream()
+    clock.days = 2.5
+    with pytest.raises(BadRowError):
+        run.push(ROWS[0, :2])
+    assert run.t == 0
+    assert [step.t for step in run.tick()] == [1, 2]
+
+
+def test_dates_are_times_at_midnight_and_a_table_needs_its_column():
+    frame = table([0.1, 1.1, 2.1]).assign(at=[date(2026, 1, day) for day in (1, 2, 3)])
+    run = stream(features=("a", "b", "c"), start="2026-01-01T00:00Z")
+    counts = [(step.t, run.admission.rows) for step in run.run(frame, time="at")]
+    assert counts[-1] == (10, 3)
+    run = stream(features=("a", "b", "c"))
+    with pytest.raises(SourceError, match="no column 'when'"):
+        list(run.run(frame, time="when"))
+    with pytest.raises(UsageError, match="time, end: expected both"):
+        list(run.run(frame, end="2026-01-11T00:00+01:00"))
 
 
 def test_tick_accepts_a_time(clock):
@@ -417,6 +446,24 @@ def test_a_file_continues_at_its_own_row(tmp_path):
             store.flush()
             assert texts(store.releases()) == expected
             assert resumed.admission.rows == 120
+
+
+def test_a_source_begins_after_periods_without_rows(clock, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,c\n0.1,0.2,0.3\n")
+    with Store(tmp_path / "run.db") as store:
+        run = stream(features=("a", "b", "c"), store=store)
+        run.tick()
+        clock.days = 1.5
+        run.tick()
+        list(run.run(NumberedRows(from_csv(path, columns="all"), "rows")))
+        assert (run.t, run.admission.rows) == (1, 1)
+    with Store(tmp_path / "run.db") as store:
+        run = sp.Stream.resume(store)
+        with path.open("a") as file:
+            file.write("0.2,0.1,0.3\n")
+        list(run.run(NumberedRows(from_csv(path, columns="all"), "rows")))
+        assert run.admission.rows == 2
 
 
 def test_no_release_before_the_first_period(clock):
