@@ -52,21 +52,11 @@ from streampca.store.fleet import FleetStore, Kept, opened, packed_for, secret_o
 from streampca.store.records import decode, encode
 from streampca.store.row_digest import words_of
 from streampca.stream.feed import ROWS
+from streampca.stream.keys import is_part, key_of, keys_of, no_key, plain_keys
 from streampca.stream.stream import Stream
-from streampca.stream.tenants import (
-    Change,
-    FleetStep,
-    OjaRecords,
-    Published,
-    Records,
-    is_part,
-    key_of,
-    keys_of,
-    no_key,
-    plain_keys,
-)  # fmt: skip
+from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, Records
 
-_INSTEAD = "Use a Stream a tenant"
+_INSTEAD = "Or use one Stream for each tenant"
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
 _SHARD = 64  # records that are sealed together
@@ -74,11 +64,17 @@ _SHARD = 64  # records that are sealed together
 
 def check_algorithm(name: str, algorithm: Any) -> None:
     """Raise `BadParameterError` unless a fleet can run the algorithm."""
-    fits = type(algorithm) is PrivateFPL and isinstance(algorithm.noise, BLT) and not algorithm.has_calendar
-    fits = fits and isinstance(algorithm.solver, (Exact, Tracking)) and not algorithm.publish_regret
-    if not (fits or type(algorithm) is PrivateOja) or algorithm.unit is not None:
-        fpl = "PrivateFPL of rows with noise=BLT(), solver=Exact() or Tracking(), and no regret"
-        raise BadParameterError(name, algorithm, f"{fpl}; or PrivateOja of rows", advice=_INSTEAD)
+    if type(algorithm) not in (PrivateFPL, PrivateOja):
+        raise BadParameterError(name, algorithm, "PrivateFPL or PrivateOja", advice=_INSTEAD)
+    fits = {"unit": (algorithm.unit is None, "None, a row")}
+    if isinstance(algorithm, PrivateFPL):
+        fits["noise"] = isinstance(algorithm.noise, BLT), "BLT()"
+        fits["solver"] = isinstance(algorithm.solver, (Exact, Tracking)), "Exact() or Tracking()"
+        fits["publish_regret"] = not algorithm.publish_regret, "False"
+        fits["release_every"] = not algorithm.has_calendar, "a number of rows"
+    for setting, (is_fit, expected) in fits.items():
+        if not is_fit:
+            raise BadParameterError(f"{name}.{setting}", getattr(algorithm, setting), expected, advice=_INSTEAD)
 
 
 #: Algorithms of tenants and totals.

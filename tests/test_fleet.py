@@ -257,10 +257,10 @@ def test_guarantee_of_units_in_several_tenants_and_of_totals():
 @pytest.mark.parametrize(
     ("given", "parameter"),
     [
-        ({"algorithm": replace(FPL, noise="tree")}, "algorithm"),
-        ({"algorithm": replace(FPL, solver="smoothed")}, "algorithm"),
-        ({"algorithm": replace(FPL, publish_regret=True, center=False)}, "algorithm"),
-        ({"algorithm": replace(FPL, unit="who")}, "algorithm"),
+        ({"algorithm": replace(FPL, noise="tree")}, "algorithm.noise"),
+        ({"algorithm": replace(FPL, solver="smoothed")}, "algorithm.solver"),
+        ({"algorithm": replace(FPL, publish_regret=True, center=False)}, "algorithm.publish_regret"),
+        ({"algorithm": replace(FPL, unit="who")}, "algorithm.unit"),
         ({"bounds": "private", "row_norm": None}, "bounds"),
         ({"features": None}, "features"),
         ({"on_exhausted": "wait"}, "on_exhausted"),
@@ -270,6 +270,7 @@ def test_guarantee_of_units_in_several_tenants_and_of_totals():
         ({"totals": {-1: FPL}}, "totals"),
         ({"totals": {"region": FPL}}, "totals"),
         ({"totals": FPL}, "totals"),
+        ({"algorithm": replace(FPL, release_every="1d", horizon="9d")}, "algorithm.release_every"),
     ],
 )
 def test_what_a_fleet_refuses(given, parameter):

@@ -14,6 +14,7 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.unit import columns_of, names_of
 from streampca.rows.owners import Names
 from streampca.rows.protocol import NumberedRows, Position, PositionedBlock, PositionedSource, RowSource
+from streampca.rows.report import logger
 from streampca.stream import periods
 from streampca.stream.engine import Engine
 from streampca.stream.step import Steps
@@ -125,12 +126,13 @@ def feed_timed(
     number = _last(engine, end)
     engine.adopt(source, (time,))
     name, latest, calendar = getattr(source, "name", None), None, periods.grid(engine)
-    columns = columns_of(engine.algorithm.unit)
+    columns, seen, absent = columns_of(engine.algorithm.unit), 0, 0
     for rows, after, (cells, *others) in numbered(engine, source, (time, *columns), new_source=new_source):
         at = [instant(cell, naive=True) for cell in cells]
         # Absent: without a readable time, before the start, or from the end on.
         numbers = np.array([-1 if one is None else max(-1, calendar.number(one)) for one in at], dtype=np.int64)
         numbers[numbers >= number] = -1
+        seen, absent = seen + len(at), absent + int((numbers < 0).sum())
         stop = len(at)
         for place, one in enumerate(at):
             if one is None:
@@ -144,6 +146,11 @@ def feed_timed(
         if stop < len(at):
             # After the rows before it: the rows of both neighbors are in order. Its number would be a function of rows.
             raise SourceError(name, f"a row is out of order: sort the rows by {time}")
+    if absent:
+        logger.warning(
+            "%d of %d rows have no readable %s, or one outside of the periods, and count for nothing (curator only)",
+            absent, seen, time,
+        )  # fmt: skip
     none = np.empty((0, len(source.features)))
     yield periods.push_timed(engine, none, np.empty(0, np.int64), lambda _: None, until=number)
 

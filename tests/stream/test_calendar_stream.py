@@ -254,6 +254,14 @@ def test_every_period_up_to_the_end_has_one_release():
     assert [step.t for step in steps] == [1, 2, 3]
 
 
+def test_the_curator_sees_how_many_rows_have_no_period(caplog):
+    run = stream(features=("a", "b", "c"))
+    list(run.run(table([-3.0, 0.5, 1.5, 400.0]), time="at"))
+    record = caplog.records[0]
+    assert (record.name, record.args) == ("streampca.curator", (2, 4, "at"))
+    assert "no readable at, or one outside of the periods" in record.getMessage()
+
+
 @pytest.mark.parametrize(
     ("end", "message"),
     [
