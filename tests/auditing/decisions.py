@@ -79,6 +79,7 @@ _REASONS = {
     """,
     "two ways to the same numbers, or a guard of a division": """
         privacy/outlet.py _bytes_of: part.size
+        rows/people.py Columns.products: n <= 4 * count
         papers/subspace_perturbation.py projector_shift: bound > moves
         processors/oja.py orthonormalise: diagonal.max() <= _WELL_CONDITIONED * diagonal.min()
     """,
