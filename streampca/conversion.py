@@ -22,7 +22,7 @@ WARNED_OF = {
     np.complex64, np.complex128, np.clongdouble, np.longdouble, np.ndarray, np.ma.MaskedArray, type(np.ma.masked),
 }  # fmt: skip
 #: Message for a column of a table that has another type.
-NOT_NUMBERS = "column {} of the table ({}) does not hold numbers. Omit it, or encode it."
+NOT_NUMBERS = "column {} of the table ({}) does not hold numbers. Omit it, encode it, or name the entries of its lists."
 
 
 def as_floats(values: Any) -> FloatArray:
@@ -62,6 +62,19 @@ def column_runs(names: tuple[str, ...], columns: tuple[str, ...]) -> Mapping[str
             raise KeyError(name)
         runs[column] = runs.get(column, 0) + 1
     return runs
+
+
+def entries(columns: Sequence[str], lengths: Mapping[str, int], d: int | None = None) -> tuple[str, ...]:
+    """Replace columns of lists by the names of their entries, as in `column_runs`.
+
+    ``lengths`` has the columns of lists, with 0 where their type has no length. One such column has the entries that
+    are left of ``d`` features.
+    """
+    widths = {name: lengths.get(name, 0) for name in columns}
+    unknown = [name for name in columns if lengths.get(name) == 0]
+    if len(unknown) == 1 and d is not None:
+        widths[unknown[0]] = max(0, d - sum(max(1, widths[name]) for name in columns if name != unknown[0]))
+    return tuple(one for name in columns for one in [f"{name}[{i}]" for i in range(widths[name])] or [name])
 
 
 def table_columns(

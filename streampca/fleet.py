@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -59,6 +60,8 @@ from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, R
 _INSTEAD = "Or use one Stream for each tenant"
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
+#: Seconds for which a row of an iterable waits for others of its commit.
+_WAIT = 0.05
 _SHARD = 64  # records that are sealed together
 
 
@@ -290,7 +293,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         Parameters
         ----------
         rows : an iterable of mappings, a table, or a source of `streampca.sources`. A source with positions, such as a
-            topic of Kafka, continues at that of the latest commit, so that each of its rows counts once.
+            topic of Kafka, continues at that of the latest commit, so that each of its rows counts once. Rows of an
+            iterable wait for others for at most 0.05 seconds, or until the next one comes.
         key : name of the column of keys; of a fleet whose keys are tuples, one for each part.
 
         Notes
@@ -327,8 +331,12 @@ class Fleet(AbstractContextManager["Fleet"]):
             left, batch, problem = iter(rows), list[Any](), None
             while problem is None:
                 batch.clear()
+                until = time.monotonic() + _WAIT
                 try:
-                    batch.extend(islice(left, ROWS))
+                    for row in islice(left, ROWS):
+                        batch.append(row)
+                        if time.monotonic() > until:
+                            break
                 except Exception as error:  # after the rows before it
                     problem = error
                 if not batch:

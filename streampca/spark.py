@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.conversion import column_runs
+from streampca.conversion import column_runs, entries
 from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError, UsageError
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
@@ -117,7 +117,8 @@ def absorb_frame(
     ----------
     stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
     frame : a Spark DataFrame that is not streaming. Arrays and vectors hold the features ``name[0]``, ``name[1]``, ...
-    columns : names of the columns, in the order of features; by default those of the stream, or all.
+    columns : names of the columns, in the order of features; by default those of the stream, or all. A column of arrays
+        stands for its entries.
     order : column of public row numbers, each there once, which sorts the rows. Without it, all rows must be part of
         one release, since Spark's own order depends on sizes of files and partitions, hence on the rows.
 
@@ -149,16 +150,23 @@ def _selected(
         raise BadParameterError(
             "frame", ..., "a Spark DataFrame that is not streaming", advice="Give a query an EpochSink"
         )
-    names, d = list(columns or cutter.admission.features or frame.columns), cutter.admission.known_features()
+    kinds, d = {field.name: field.dataType for field in frame.schema.fields}, cutter.admission.known_features()
+    names = [columns] if isinstance(columns, str) else list(columns or cutter.admission.features or frame.columns)
+    if len(names) != d:
+        lists = {name: 0 for name, kind in kinds.items() if kind.simpleString().startswith(("array", "vector"))}
+        names = list(entries(names, lists, d))
     if isinstance(columns, str) or len(names) != d:
         raise BadParameterError("columns", columns, f"the {d} features of the stream, in order")
-    kinds = {field.name: field.dataType for field in frame.schema.fields}
     if order is not None and order not in kinds:
         raise UsageError(f"order={order!r}: the frame has no such column. Give one of public row numbers")
     try:
         runs = column_runs(tuple(names), tuple(kinds))
     except KeyError as problem:
         raise UsageError(f"no column of the frame for the feature {problem}. Choose with columns=") from None
+    try:
+        f.lit(0)
+    except AssertionError:
+        raise UsageError("the session of the frame was stopped. Begin another, and read the frame in it") from None
     chosen, features = [], list[str]()
     for i, (name, width) in enumerate(runs.items()):
         kind, column = kinds[name], f.col(f"`{name.replace('`', '``')}`")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from threading import Thread
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import pandas as pd
@@ -587,6 +587,18 @@ def test_a_table_without_the_column_of_keys(tmp_path):
     for rows in (frame, frame.assign(city="here"), sp.sources.from_parquet(tmp_path / "rows.parquet")):
         with pytest.raises(sp.errors.SourceError, match="no column 'shop'"):
             next(fleet(features=["x", "y"]).run(rows, key="shop"))
+
+
+def test_rows_that_come_slowly_do_not_wait_for_a_full_batch():
+    taken = []
+
+    def slowly():
+        for i in range(10):
+            sleep(0.06)
+            taken.append(i)
+            yield {"shop": "one", "x": ROWS[i, 0], "y": 0.0}
+
+    assert [(step.t, len(taken)) for step in fleet(features=["x", "y"]).run(slowly(), key="shop")] == [(7, 7)]
 
 
 def test_run_over_mappings_tables_and_a_file(tmp_path):

@@ -17,6 +17,7 @@ from streampca.conversion import (
     NOT_NUMBERS,
     arrow_reader,
     column_runs,
+    entries,
     frame_values,
     is_arrow,
     is_frame,
@@ -212,6 +213,8 @@ def as_source(rows: Any, features: Sequence[str] | None = None, beside: Sequence
         refuse_values(labels, "the table", NAME_THEM)  # the message has them
         raise SourceError(None, f"the table has no column {listed(absent)}; its columns are {listed(labels)}")
     labels = [label for label in labels if label not in beside]
+    if features is None and unread:
+        features = entries(labels, list_lengths(unread[0].schema)) or None
     columns = table_columns(labels, features if labels else None, SourceError)
     names = tuple(columns if features is None or not labels else features)
     if not is_frame(rows):
@@ -274,14 +277,23 @@ def arrow_blocks_with(
         start += len(rows)
 
 
-def holds(kind: Any, width: int) -> bool:
-    """Return whether an Arrow type holds single numbers, for width 0, or else lists of ``width`` numbers."""
-    if not width:
-        return is_number(kind)
+def list_length(kind: Any) -> int | None:
+    """Return the length of the lists of numbers that an Arrow type holds, 0 if it has none; None for other types."""
     kind = getattr(kind, "storage_type", kind)
     # Dictionaries and run-end encoded numbers have values, too.
     is_list = kind.num_fields == 1 and hasattr(kind, "value_type") and is_number(kind.value_type)
-    return is_list and getattr(kind, "list_size", width) == width
+    return getattr(kind, "list_size", 0) if is_list and getattr(kind, "list_size", 1) else None
+
+
+def list_lengths(schema: Any) -> dict[str, int]:
+    """Return the columns of lists of an Arrow schema, with their lengths."""
+    lengths = zip(schema.names, map(list_length, schema.types), strict=True)
+    return {name: length for name, length in lengths if length is not None}
+
+
+def holds(kind: Any, width: int) -> bool:
+    """Return whether an Arrow type holds single numbers, for width 0, or else lists of ``width`` numbers."""
+    return list_length(kind) in (0, width) if width else is_number(kind)
 
 
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK) -> Iterator[FloatArray]:

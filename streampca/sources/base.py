@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from streampca.conversion import column_runs
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.scale import Bounds as GivenBounds, close_names, column_bounds
 from streampca.linalg.types import FloatArray
@@ -82,6 +84,17 @@ def choose_named(
     doubtful = [name if at in chosen and name not in trusted else None for at, name in enumerate(header)]
     refuse_values(doubtful, where, remedy, missing)
     return places
+
+
+def columns_of_entries(
+    columns: Sequence[str | int] | None, header: Sequence[str]
+) -> tuple[Sequence[str | int] | None, dict[str, int]]:
+    """Replace the entries of columns of lists by these columns; return them, and the lengths of the lists."""
+    if columns is not None and not isinstance(columns, str) and all(isinstance(name, str) for name in columns):
+        with suppress(KeyError):  # `choose` says what is wrong
+            runs = column_runs(tuple(map(str, columns)), tuple(header))
+            return [*runs], {name: width for name, width in runs.items() if width}
+    return columns, {}
 
 
 def feature_names(header: Sequence[str], places: Sequence[int]) -> tuple[str, ...]:

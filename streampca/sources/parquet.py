@@ -8,11 +8,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameterError, SourceError, UsageError, listed
+from streampca.conversion import entries
+from streampca.errors import BadParameterError, SourceError, UsageError, listed, short
 from streampca.linalg.types import FloatArray
 from streampca.rows.parquet import damage, read_batches
-from streampca.rows.protocol import RowSource, arrow_blocks_with, is_number
-from streampca.sources.base import NAME_THEM, BoundsLike, choose_named, feature_names, source_bounds
+from streampca.rows.protocol import RowSource, arrow_blocks_with, holds, list_lengths
+from streampca.sources.base import NAME_THEM, BoundsLike, choose_named, columns_of_entries, feature_names, source_bounds
 from streampca.sources.reading import Reading
 
 
@@ -25,7 +26,8 @@ class ParquetRows(RowSource):
     Parameters
     ----------
     path : the file.
-    columns, bounds : as in `from_csv`.
+    columns, bounds : as in `from_csv`. A column of lists stands for its entries, ``name[0]``, ``name[1]``, ...; if its
+        type has no length, name all of them.
     any_type : whether columns that hold no numbers are accepted, for `batches`.
     reading : ``chunk_rows`` and ``beside`` of `Reading`.
 
@@ -54,21 +56,26 @@ class ParquetRows(RowSource):
             self.n_rows: int = file.metadata.num_rows
         if self.n_rows == 0 or not names:
             raise SourceError(path, f"no {'columns' if self.n_rows else 'rows'}; check the path")
-        wanted = options.features(names) if columns is None else columns
-        places = choose_named(names, wanted, str(path), NAME_THEM, given=columns)
-        self.features = feature_names(names, places)
+        given, lengths = columns_of_entries(columns, names)
+        lengths = {} if any_type else list_lengths(schema) | lengths
+        wanted = options.features(names) if given is None else given
+        places = choose_named(names, wanted, str(path), NAME_THEM, given=given)
         # pyarrow selects by name, and reads every column of an ambiguous one.
         self.columns: list[str] = [names[place] for place in places]
         if any(names.count(name) > 1 for name in self.columns):
             raise SourceError(path, "a chosen column shares its name with another; rename one")
         kinds = {name: schema.field(name).type for name in self.columns}
-        if bad := [name for name, kind in kinds.items() if not (any_type or is_number(kind))]:
+        if bad := [name for name in kinds if not (any_type or holds(kinds[name], lengths.get(name, 0)))]:
             good = [name for name in self.columns if name not in bad] if columns is None else []
-            remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
+            remedy = f"leave it out with columns={good if good and len(repr(good)) <= 80 else ''}"
+            if bad[0] in lengths:
+                remedy = f"name all entries of its lists, columns=[{short(bad[0] + '[0]')}, ...]"
             raise SourceError(
-                path, f"column {listed(bad)} ({str(kinds[bad[0]])[:40]}) does not hold numbers; leave it out with "
-                f"{remedy}"
+                path, f"column {listed(bad)} ({str(kinds[bad[0]])[:40]}) does not hold numbers; {remedy}"
             )  # fmt: skip
+        self._entries = entries(self.columns, lengths)
+        public = dict(zip(feature_names(names, places), (lengths.get(name, 0) for name in self.columns), strict=True))
+        self.features = entries([*public], public)
         self.bounds = source_bounds(bounds, self.features, names)
 
     def open(self) -> Any:
@@ -88,8 +95,8 @@ class ParquetRows(RowSource):
         with self.open() as file:
             if names:
                 choose_named(file.schema_arrow.names, names, str(self.path), NAME_THEM, given=names)
-            batches = read_batches(file, [*self.columns, *names], small=size)
-            blocks = chain.from_iterable(arrow_blocks_with(batch, self.columns, names, size) for batch in batches)
+            batches = read_batches(file, [*self.columns, *names], small=size, numbers=len(self._entries))
+            blocks = chain.from_iterable(arrow_blocks_with(batch, self._entries, names, size) for batch in batches)
             while True:
                 with damage(self.path, f"damaged after row {start}"):
                     block = next(blocks, None)

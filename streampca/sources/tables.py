@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streampca.conversion import arrow_reader, as_floats, framed, is_arrow, is_frame, is_sparse, table_columns
+from streampca.conversion import arrow_reader, as_floats, entries, framed, is_arrow, is_frame, is_sparse, table_columns
 from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.rows.names import MISSING, NO_TYPES, refuse_values
 from streampca.rows.parquet import BLOCK_ROWS
-from streampca.rows.protocol import sparse_blocks
-from streampca.sources.base import NAME_THEM, choose, choose_named
+from streampca.rows.protocol import list_lengths, sparse_blocks
+from streampca.sources.base import NAME_THEM, choose, choose_named, columns_of_entries
 from streampca.sources.files import format_of, matching, open_rows
 from streampca.sources.ndjson_rows import NdjsonRows
 from streampca.sources.parquet import ParquetRows
@@ -58,7 +58,7 @@ def choose_columns(
     # Types of pandas follow from the rows: one cell of text changes that of its column.
     if has_types and columns is None and (isinstance(first, Mapping) or hasattr(data, "iloc")):
         raise UsageError(f"the table {NO_TYPES}")
-    labels: list[Any] = []
+    labels, lengths = list[Any](), dict[str, int]()
     if isinstance(data, (list, tuple)):
         if isinstance(first, Mapping):
             labels, columns = list(map(str, first if columns is None else columns)), None
@@ -69,6 +69,9 @@ def choose_columns(
     if is_frame(data) or is_arrow(data):
         data = data if is_frame(data) else arrow_reader(data).read_all()  # a reader can be read only once
         labels = list(data.columns) if is_frame(data) else data.schema.names
+        if has_types:
+            columns, lengths = columns_of_entries(columns, [*map(str, labels)])
+            lengths = ({} if is_frame(data) else list_lengths(data.schema)) | lengths
         trusted = [*(columns or ()), *(str(label) for label in labels if not isinstance(label, str))]
         places = list(choose_named([*map(str, labels)], columns, "the table", NAME_THEM, given=trusted))
         data = getattr(data, "iloc", data)[:, places] if is_frame(data) else data.select(places)
@@ -81,7 +84,7 @@ def choose_columns(
         raise _not_whole(data)
     if 0 in data.shape:
         raise SourceError(None, "the table has no rows or no columns; there is nothing to release")
-    return data, tuple(table_columns([labels[place] for place in places], None, SourceError))
+    return data, entries([*table_columns([labels[place] for place in places], None, SourceError)], lengths)
 
 
 def open_cells(

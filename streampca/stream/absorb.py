@@ -28,7 +28,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from streampca.conversion import column_runs
+from streampca.conversion import column_runs, entries
 from streampca.errors import (
     AbsorbInterruptedError,
     BadParameterError,
@@ -47,7 +47,7 @@ from streampca.privacy.guarantee import check_number
 from streampca.privacy.randomness import encoded
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.parquet import damage, read_batches
-from streampca.rows.protocol import Position, arrow_rows, holds
+from streampca.rows.protocol import Position, arrow_rows, holds, list_lengths
 from streampca.stream.blocks import BlockCutter, BlockGram, chunk_rows
 from streampca.stream.engine import Engine
 from streampca.stream.executors import Executor, Here, Pool, finished
@@ -258,16 +258,19 @@ class Files:
 
     @classmethod
     def found(
-        cls, dataset: Any, storage: Any, columns: Sequence[str] | None, before: int, runner: Executor, most: int
+        cls, dataset: Any, storage: Any, columns: Sequence[str] | None, d: int, before: int, runner: Executor, most: int
     ) -> Files:
         """Find the files of a dataset, and let workers read their footers. Raises `SourceError` before any row."""
         paths, storage = files_of(dataset, storage)
-        if columns is None:
+        if columns is None or len(columns) != d:
             with damage(paths[0], "cannot be read as Parquet"), storage.open_input_file(paths[0]) as file:
-                columns = import_module("pyarrow.parquet").read_schema(file).names
+                schema = import_module("pyarrow.parquet").read_schema(file)
+                columns = entries(columns or schema.names, list_lengths(schema), d)
+        if len(columns) != d:
+            raise BadParameterError("columns", list(columns), f"the {d} features of the stream, in order")
         names = tuple(columns)
         lots = [paths[i : i + _LOT] for i in range(0, len(paths), _LOT)]
-        parts = dict(finished(runner, FooterReader(names, storage), lots, most.__gt__))
+        parts = dict(finished(runner, FooterReader(names, storage), lots, most.__gt__, list))
         footers: list[Footer] = []
         for footer in chain.from_iterable(parts[i] for i in range(len(lots))):
             if isinstance(footer, SourceError):
@@ -346,9 +349,7 @@ def absorb(
     runner: Any = pool or executor or Here()
     most = 1 if executor is None else in_flight or 2 * (getattr(runner, "workers", None) or os.cpu_count() or 1)
     try:
-        files = Files.found(dataset, storage, columns or engine.now.admission.features, before, runner, most)
-        if len(files.columns) != d:
-            raise BadParameterError("columns", list(files.columns), f"the {d} features of the stream, in order")
+        files = Files.found(dataset, storage, columns or engine.now.admission.features, d, before, runner, most)
         done, left = continued(engine, files), engine.processor.rows_left
         if left is not None and files.rows - done > left:
             # Before any row, so that a stream never stops within the rows.
@@ -405,7 +406,7 @@ def sums(
         return step
 
     tasks = takewhile(lambda _: not refusals, files.tasks(engine.t - files.before, size))
-    for number, result in finished(runner, plan.run, tasks, room):
+    for number, result in finished(runner, plan.run, tasks, room, Result):
         ended.add(number)
         while arrived in ended:
             ended.remove(arrived)
@@ -521,16 +522,22 @@ def files_of(dataset: Any, storage: Any) -> tuple[list[str], Any]:
                 continue
             found = storage.get_file_info(fs.FileSelector(text, recursive=True))
         inside = {one.path: one.path[len(info.path) :].split("/") for one in found if one.type == fs.FileType.File}
-        # Engines write files beside the rows, and parts of files, under such names.
-        paths += sorted(
-            (path for path, parts in inside.items() if not any(part[:1] in ("_", ".") for part in parts)),
-            key=os.fsencode,
-        )
+        paths += sorted((path for path, parts in inside.items() if not any(map(is_beside, parts))), key=os.fsencode)
+        # Privacy: a row must not count twice, and a link to a folder above itself is one file under many paths.
+        with damage(text, "cannot be read"):
+            known = {(at.st_dev, at.st_ino) for at in map(os.stat, paths if storage.type_name == "local" else ())}
+        if len(known) < len(paths) and storage.type_name == "local":
+            raise SourceError(text, "links lead to some of its files twice; remove them, or give the list of the files")
     if others := [path for path in paths if path.lower().endswith((".csv", ".json", ".ndjson", ".arrow", ".feather"))]:
         raise BadParameterError("dataset", others[0], "Parquet files", advice="Read others with stream.run(source)")
     if not paths:
         raise SourceError(texts[0] if texts else None, "no Parquet file here; check the path")
     return paths, storage
+
+
+def is_beside(name: str) -> bool:
+    """Return whether engines write files beside the rows, and parts of files, under such a name."""
+    return name[:1] in ("_", ".")
 
 
 def located(texts: Sequence[str]) -> tuple[list[str], Any]:
@@ -542,7 +549,7 @@ def located(texts: Sequence[str]) -> tuple[list[str], Any]:
         for text in texts:
             is_pattern = glob.has_magic(text) and not os.path.exists(text)
             found = sorted(glob.glob(text, recursive=True), key=os.fsencode) if is_pattern else [text]
-            paths += [os.path.abspath(path) for path in found]
+            paths += [os.path.abspath(path) for path in found if not (is_pattern and is_beside(os.path.basename(path)))]
         return paths, fs.LocalFileSystem()
     parts = [urlsplit(text.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)) for text in texts]
     if len({(part.scheme, part.netloc) for part in parts}) > 1:

@@ -87,11 +87,11 @@ def _interruption() -> Iterator[None]:
 
 
 def finished(
-    executor: Executor, fn: Callable[[T], R], items: Iterable[T], room: Callable[[int], bool]
+    executor: Executor, fn: Callable[[T], R], items: Iterable[T], room: Callable[[int], bool], kind: type
 ) -> Iterator[tuple[int, R]]:
     """Yield numbers of items and their results as they are finished. Submit while there is ``room`` for the unfinished.
 
-    Raises `AbsorbInterruptedError` if a worker fails. Closing the iterator cancels what has not begun.
+    Raises `AbsorbInterruptedError` if a worker fails, or a result is not of this ``kind``. Closing the iterator cancels what has not begun.
     """
     waiting, unfinished = enumerate(items), dict[Future[R], int]()
     done: SimpleQueue[Future[R]] = SimpleQueue()
@@ -118,6 +118,8 @@ def finished(
                 continue  # this executor reports a task twice
             with _interruption():
                 result = future.result()
+                if not isinstance(result, kind):
+                    raise TypeError("not the result of the function")
             yield number, result
     finally:
         for future in unfinished:

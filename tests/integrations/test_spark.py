@@ -153,10 +153,12 @@ def test_arrays_and_vectors_are_features(spark) -> None:
     frame = spark.createDataFrame(cells, "a double, e array<double>")
     options = {"features": ["e[0]", "e[1]", "a"]}
     expected = texts(stream(100, **options).push_many(rows[:, [1, 2, 0]]).releases)
+    vectors = frame.withColumn("e", array_to_vector("e"))
+    for each in (frame, vectors):  # a column stands for its entries
+        assert of_steps(absorb_frame(stream(100, **options), each, columns=["e", "a"])) == expected
     out = stream(100, **options)
     assert of_steps(absorb_frame(out, frame)) == expected
     assert out.admission.bad_rows == 2
-    vectors = frame.withColumn("e", array_to_vector("e"))
     assert of_steps(absorb_frame(stream(100, **options), vectors)) == expected
 
 

@@ -432,6 +432,7 @@ def test_a_worker_that_dies_interrupts_and_the_same_call_continues(files: list[P
         ("ended", r"a worker failed \(RuntimeError\)"),
         ("no future", r"a worker failed \(AttributeError\)"),
         ("another result", "the executor lost results after row"),
+        ("no result", r"a worker failed \(TypeError\)"),
         ("twice", None),
     ],
 )
@@ -450,7 +451,8 @@ def test_an_executor_that_misbehaves_costs_no_row_and_doubles_none(files: list[P
             if fault == "ended" and self.tasks == 12:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             future = Twice() if fault == "twice" else Future()
-            future.set_result(self.last if fault == "another result" and self.tasks == 12 else fn(item))
+            wrong = {"another result": self.last, "no result": "done"}
+            future.set_result(wrong[fault] if fault in wrong and self.tasks == 12 else fn(item))
             self.last = future.result()
             return None if fault == "no future" and self.tasks == 12 else future
 
@@ -587,9 +589,42 @@ def test_embeddings_have_one_digest_at_every_door(tmp_path: Path) -> None:
         assert of_steps(stream(features=names).run(table)) == expected, kind
     for kind in ("arrow", "ragged"):
         pq.write_table(tables[kind], tmp_path / f"{kind}.parquet")
-        assert of_steps(stream(features=names).absorb(tmp_path / f"{kind}.parquet")) == expected, kind
+        # A column stands for its entries, as far as its type or the stream has their number.
+        chosen = [names] if kind == "ragged" else [None, ["e"], names]
+        for columns in chosen:
+            source = from_parquet(tmp_path / f"{kind}.parquet", columns=columns)
+            assert source.features == tuple(names)
+            assert of_steps(stream(features=768).run(source)) == expected, kind
+        for columns in (None, ["e"], names):
+            found = stream(features=names).absorb(tmp_path / f"{kind}.parquet", columns=columns)
+            assert of_steps(found) == expected, kind
+    assert of_steps(stream(features=None).run(tables["arrow"])) == expected
     with pytest.raises(SourceError, match="does not hold numbers"):
         next(stream(features=names[:9]).run(tables["arrow"]))
+    with pytest.raises(
+        SourceError, match=r"'e' \(list.* does not hold numbers; name all entries .*columns=\['e\[0\]', "
+    ):
+        from_parquet(tmp_path / "ragged.parquet", columns=["e"])
+    with pytest.raises(BadParameterError, match="expected the 9 features of the stream"):
+        next(stream(features=9).absorb(tmp_path / "arrow.parquet", columns=["e"]))
+    with pytest.raises(SourceError, match="no column for the feature 'g'"):
+        next(stream(features=2).absorb(tmp_path / "arrow.parquet", columns=["e", "g"]))
+    chosen = [
+        sp.pca(data, 2, epsilon=9.0, row_norm=30.0, columns=columns, seed=1).components
+        for data in (tables["arrow"], tables["pandas"], tmp_path / "arrow.parquet", tmp_path / "ragged.parquet")
+        for columns in (names, ["e"])[: 1 + (data is tables["arrow"])]
+    ]
+    for components in chosen:
+        np.testing.assert_array_equal(components, chosen[0])
+
+
+def test_links_and_patterns_give_each_file_once(files: list[Path]) -> None:
+    folder = files[0].parent
+    assert of_steps(stream().absorb(folder / "*")) == single(files)  # without _SUCCESS
+    (folder / "more").symlink_to(folder, target_is_directory=True)
+    with pytest.raises(SourceError, match="links lead to some of its files twice"):
+        next(stream().absorb(folder))
+    assert of_steps(stream().absorb(files)) == single(files)
 
 
 _CURATOR = """
