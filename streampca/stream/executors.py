@@ -91,7 +91,8 @@ def finished(
 ) -> Iterator[tuple[int, R]]:
     """Yield numbers of items and their results as they are finished. Submit while there is ``room`` for the unfinished.
 
-    Raises `AbsorbInterruptedError` if a worker fails, or a result is not of this ``kind``. Closing the iterator cancels what has not begun.
+    Raises `AbsorbInterruptedError` if a worker fails, or a result is not of this ``kind``. Closing the iterator cancels
+    what has not begun.
     """
     waiting, unfinished = enumerate(items), dict[Future[R], int]()
     done: SimpleQueue[Future[R]] = SimpleQueue()
