@@ -71,16 +71,18 @@ def core_seconds() -> float:
     return sum(ticks[one] for one in below) / os.sysconf("SC_CLK_TCK")
 
 
-def ways_of(paths: list[Path], features: int, spark: Any, pool: Any = None) -> dict[str, Callable[[], Releases]]:
+def ways_of(
+    paths: list[Path], features: int, spark: Any, pool: Any = None, every: int = 1000
+) -> dict[str, Callable[[], Releases]]:
     """The ways of rows of Parquet files into a stream by name, and ``single``, one process; each returns its releases.
 
     ``spark`` is a session, or None; ``pool`` has the processes of the way ``pool``.
     """
     names = [f"x{j}" for j in range(features)]
 
-    def stream(every: int = 1000) -> sp.Stream:
+    def stream(each: int = every) -> sp.Stream:
         algorithm = sp.PrivateFPL(
-            n_components=5, epsilon=1.0, delta=1e-9, horizon=2**23, release_every=every, center=False
+            n_components=5, epsilon=1.0, delta=1e-9, horizon=2**23, release_every=each, center=False
         )
         return sp.Stream(algorithm, features=names, row_norm=2.0, seed=1)
 
@@ -133,13 +135,17 @@ def timed(way: Callable[[], Releases]) -> tuple[float, float, list[bytes]]:
     return cpu, wall, [release.gram.tobytes() for release in out]
 
 
-def main(*, rows: int = 4_000_000, features: int = 64, passes: int = 3, ways: list[Way] | None = None) -> None:
+def main(
+    *, rows: int = 4_000_000, features: int = 64, every: int = 1000, passes: int = 3, ways: list[Way] | None = None
+) -> None:
     """Measure each way, beside one process, and print.
 
     Parameters
     ----------
     rows, features
         Size of the files.
+    every
+        Rows between releases, which the curator creates alone.
     passes
         Passes after the first.
     ways
@@ -150,7 +156,7 @@ def main(*, rows: int = 4_000_000, features: int = 64, passes: int = 3, ways: li
         paths, spark = write_files(Path(opened.enter_context(tempfile.TemporaryDirectory())), rows, features), None
         if set(asked) - {"here", "pool", "read"}:
             spark = opened.enter_context(session())
-        works = ways_of(paths, features, spark, opened.enter_context(Pool(2)))
+        works = ways_of(paths, features, spark, opened.enter_context(Pool(2)), every)
         print(f"{rows} x {features}: rows per core-second, share of one process's, rows per second", flush=True)
         for name in asked:
             found = []
