@@ -165,20 +165,19 @@ def test_dask_with_workers_that_are_killed_at_random(tmp_path: Path, kills: int)
     options = {"algorithm": sp.PrivateFPL(n_components=2, epsilon=1.0, release_every=EVERY, horizon=2**20)}
     options |= {"features": NAMES, "row_norm": 2.0, "seed": 5}
     out = sp.Stream(**options, store=sp.Store(tmp_path / "run.db"))
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 2 * kills}),
-        cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
+        cluster.adapt(minimum=2, maximum=2, interval="200ms")  # Dask gives up a worker that is killed while it begins
         following = 20
         for i, _ in enumerate(out.absorb(data, client.get_executor(), rows_per_task=100, in_flight=6)):
-            if i >= following and killed < kills:
+            while i >= following and killed < kills:
                 pids = [*client.run(os.getpid, on_error="ignore").values()]
                 with suppress(ProcessLookupError, IndexError):  # none has begun again yet
                     os.kill(draw.choice(pids), signal.SIGKILL)
-                    killed, following = killed + 1, i + draw.randrange(1, 2 * 90)
-                cluster.scale(2)  # Dask gives up a worker that is killed while it begins
+                    killed, following = killed + 1, i + draw.randrange(1, 90)
     out.close()
     assert killed == kills
     assert released(tmp_path / "run.db") == texts(sp.Stream(**options).push_many(rows).releases)
