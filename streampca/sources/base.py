@@ -80,7 +80,7 @@ def choose_named(
         refuse_values(header, where, remedy, missing)
         raise
     # Only chosen names are published, and those that the caller passed are no cells of a row.
-    trusted, chosen = {*(given or ())}, {*places}
+    trusted, chosen = {*(() if given is None else given)}, {*places}
     doubtful = [name if at in chosen and name not in trusted else None for at, name in enumerate(header)]
     refuse_values(doubtful, where, remedy, missing)
     return places
@@ -90,7 +90,7 @@ def columns_of_entries(
     columns: Sequence[str | int] | None, header: Sequence[str]
 ) -> tuple[Sequence[str | int] | None, dict[str, int]]:
     """Replace the entries of columns of lists by these columns; return them, and the lengths of the lists."""
-    if columns is not None and not isinstance(columns, str) and all(isinstance(name, str) for name in columns):
+    if isinstance(columns, Sequence) and not isinstance(columns, str) and all(isinstance(one, str) for one in columns):
         with suppress(KeyError):  # `choose` says what is wrong
             runs = column_runs(tuple(map(str, columns)), tuple(header))
             return [*runs], {name: width for name, width in runs.items() if width}

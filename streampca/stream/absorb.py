@@ -524,10 +524,11 @@ def files_of(dataset: Any, storage: Any) -> tuple[list[str], Any]:
         inside = {one.path: one.path[len(info.path) :].split("/") for one in found if one.type == fs.FileType.File}
         paths += sorted((path for path, parts in inside.items() if not any(map(is_beside, parts))), key=os.fsencode)
         # Privacy: a row must not count twice, and a link to a folder above itself is one file under many paths.
-        with damage(text, "cannot be read"):
-            known = {(at.st_dev, at.st_ino) for at in map(os.stat, paths if storage.type_name == "local" else ())}
-        if len(known) < len(paths) and storage.type_name == "local":
-            raise SourceError(text, "links lead to some of its files twice; remove them, or give the list of the files")
+        if storage.type_name == "local":
+            with damage(text, "cannot be read"):
+                known = {(at.st_dev, at.st_ino) for at in map(os.stat, paths)}
+            if len(known) < len(paths):
+                raise SourceError(text, "links lead to some of its files twice; remove them, or list the files")
     if others := [path for path in paths if path.lower().endswith((".csv", ".json", ".ndjson", ".arrow", ".feather"))]:
         raise BadParameterError("dataset", others[0], "Parquet files", advice="Read others with stream.run(source)")
     if not paths:

@@ -304,9 +304,8 @@ class Stream(Answered):
         executor : None reads in this process, a number in so many processes of this machine. Else an object with
             ``submit(function, item)``, such as a `concurrent.futures.ProcessPoolExecutor`, loky, Dask's
             ``client.get_executor()``, `streampca.spark.SparkExecutor` or `streampca.ray.RayExecutor`.
-        columns : names of the columns, in the order of the features; by default those of the stream. A column of lists
-            stands for its entries.
-            ``name[0]``, ``name[1]``, ... are the entries of a column of lists.
+        columns : names of the columns, in the order of the features; by default those of the stream.
+            ``name[0]``, ``name[1]``, ... are the entries of a column of lists, whose name stands for all of them.
         rows_per_task : minimum number of rows of a task; by default 2**18, more with many workers, fewer of few rows.
         in_flight : number of unfinished tasks; by default two a worker. Give it for a cluster.
         memory : bytes of sums that wait for earlier rows.
