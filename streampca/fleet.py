@@ -117,7 +117,6 @@ class Fleet(AbstractContextManager["Fleet"]):
     """
 
     _store: FleetStore | None = None
-    _paid: bytes | None = None  # the latest run that this process has paid for
 
     def __init__(
         self, algorithm: Tenants, *, features: Sequence[str] | int, bounds: Any = None,
@@ -184,13 +183,20 @@ class Fleet(AbstractContextManager["Fleet"]):
     @classmethod
     def resume(cls, store: str | os.PathLike[str], *, moved: bool = False) -> Self:
         """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
-        file, self = FleetStore(store), cls.__new__(cls)
-        file.rebuild(self, moved=moved)
-        self._store = file
-        if moved:
-            # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
-            self._event("moved", [], os.urandom(16))
+        self = cls.__new__(cls)
+        FleetStore(store).rebuild(self, moved=moved)
         return self
+
+    def attach(self, store: FleetStore, account: Account | None, *, moved: bool) -> None:
+        """Continue with a store, all of whose entries were replayed."""
+        self._store, self._engine.account = store, account
+        if moved:
+            # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run,
+            # before witness and ledger follow it: a refusal leaves them to the other copy.
+            self._now["debit"] = start = os.urandom(16)
+            self._event("moved", [], start)
+        else:
+            store.noted()
 
     @exclusive
     def push(self, key: Any, row: Any) -> FleetStep:
@@ -251,7 +257,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             drawn += used
             now["releases"] += len(released)
             found += [(records, keys[i], one) for i, one in released]
-        now |= {"position": position, "debit": None}
+        now["position"] = position
         entry = None if self._store is None else ["rows", names, words_of(rows), bad, position, drawn]
         self._commit(change, now, entry, found, _ROW_SECONDS * len(rows) + _RELEASE_SECONDS * len(found))
         return found
@@ -357,8 +363,10 @@ class Fleet(AbstractContextManager["Fleet"]):
                     positioned.durable(at.at)
 
     @property
+    @exclusive
     def position(self) -> Position | None:
         """Position of the source after the latest call that had one. Curator only."""
+        self._settle()
         return None if self._now["position"] is None else Position(*self._now["position"])
 
     @exclusive
@@ -421,7 +429,6 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _event(self, kind: str, stored: list[Any], *parts: Any) -> None:
         """Commit an entry without rows; also in a replay."""
         change, now, tenants, keys = Change(), dict(self._now), self._tenants, [_key(key) for key in stored]
-        now["debit"] = parts[0] if kind == "moved" else None
         if kind == "moved":
             change = [(vars(records), "generation", parts[0]) for records in self._levels]
         elif kind == "take":
@@ -441,27 +448,36 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._commit(change, now, [kind, stored, *parts])
 
     def _ready(self) -> None:
-        """Raise if no row is accepted; complete an interrupted commit; pay before the first row."""
+        """Raise if no row is accepted; complete an interrupted commit."""
         if self._lost:
             raise StoreLockedError(self._lost)
         self._settle()
-        # Privacy: what is not paid for is part of the state, so that no crash before the next row forgets it.
-        debit = self._now["debit"]
-        if debit not in (None, self._paid) and self._engine.account is not None:
-            self._engine.account.debit(self.guarantee, debit)
-            self._paid = debit
 
     def _commit(
         self, change: Change, now: dict[str, Any], entry: Any, found: Sequence[Found] = (), seconds: float = 0.0
     ) -> None:  # fmt: skip
-        """Commit a change: to the store, if there is one, then here."""
+        """Pay before the first change, and commit a change: to the store, if there is one, then here."""
+        # After all checks: a refused call costs nothing. Privacy: a start that is not paid for is part of the state, so
+        # that no crash forgets it, and accounts book it once.
+        if self._now["debit"] is not None and self._engine.account is not None:
+            self._engine.account.debit(self.guarantee, self._now["debit"])
+        now["debit"] = None
         now["commits"] += 1
         change += [(self._now, name, value) for name, value in now.items()]
         # Without a store this is the commit point, else the transaction: `_settle` decides after an interrupt.
         self._pending = change, now["commits"]
         if self._store is not None:
             self._store.append(encode(entry), self._kept(found))
-        self._settle()
+        try:
+            self._settle()
+        except (StoreLockedError, StoreUnwritableError) as problem:
+            if entry[0] != "rows":
+                raise
+            # Witness or ledger cannot follow, but the transaction holds: the same call would count its rows twice.
+            raise type(problem)(
+                f"{str(problem).partition('. ')[0]}. The rows of this call are kept: do not push them again. Its "
+                f"releases are in releases(since={self._now['releases']})"
+            ) from problem
         self._replay_seconds += seconds
         if self._store is not None:
             size = sum(len(records.places) * records.dtype.itemsize for records in self._levels)
