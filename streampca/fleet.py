@@ -37,12 +37,10 @@ from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray, IntArray, Mask
-from streampca.matrix_factorization.noises import BLT
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
-from streampca.processors.solvers import Exact, Tracking
 from streampca.rows.admission import NO_COUNTS, Marks
 from streampca.rows.owners import mapping_of
 from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
@@ -54,28 +52,11 @@ from streampca.store.row_digest import words_of
 from streampca.stream.feed import ROWS
 from streampca.stream.keys import is_part, key_of, keys_of, no_key, plain_keys
 from streampca.stream.stream import Stream
-from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, Records
+from streampca.stream.tenants import INSTEAD, Change, FleetStep, OjaRecords, Published, Records, check_algorithm
 
-_INSTEAD = "Or use one Stream for each tenant"
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
 _SHARD = 64  # records that are sealed together
-
-
-def check_algorithm(name: str, algorithm: Any) -> None:
-    """Raise `BadParameterError` unless a fleet can run the algorithm."""
-    if type(algorithm) not in (PrivateFPL, PrivateOja):
-        raise BadParameterError(name, algorithm, "PrivateFPL or PrivateOja", advice=_INSTEAD)
-    fits = {"unit": (algorithm.unit is None, "None, a row")}
-    if isinstance(algorithm, PrivateFPL):
-        fits["noise"] = isinstance(algorithm.noise, BLT), "BLT()"
-        fits["solver"] = isinstance(algorithm.solver, (Exact, Tracking)), "Exact() or Tracking()"
-        fits["publish_regret"] = not algorithm.publish_regret, "False"
-        fits["release_every"] = not algorithm.has_calendar, "a number of rows"
-    for setting, (is_fit, expected) in fits.items():
-        if not is_fit:
-            raise BadParameterError(f"{name}.{setting}", getattr(algorithm, setting), expected, advice=_INSTEAD)
-
 
 #: Algorithms of tenants and totals.
 Tenants = PrivateFPL | PrivateOja
@@ -126,7 +107,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         key: bytes | None = None,
     ) -> None:  # fmt: skip
         if isinstance(bounds, str):
-            raise BadParameterError("bounds", bounds, "public bounds", advice=_INSTEAD)
+            raise BadParameterError("bounds", bounds, "public bounds", advice=INSTEAD)
         check_algorithm("algorithm", algorithm)
         if features is None:
             raise BadParameterError("features", None, "names, or their number")
@@ -146,9 +127,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         check_count("max_tenants_per_user", max_tenants_per_user)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
-        if not isinstance(totals, Mapping) or any(not str(depth or 0).isdecimal() for depth in totals):
+        depths = [str(depth or 0) for depth in totals] if isinstance(totals, Mapping) else [""]
+        if not all(map(str.isdecimal, depths)) or len({*map(int, depths)}) < len(depths):
             raise BadParameterError("totals", totals, "algorithms by numbers of first parts of a key, from 0")
-        self._totals = {int(depth or 0): total for depth, total in totals.items()}
+        self._totals = dict(zip(map(int, depths), totals.values(), strict=True))
         for total in self._totals.values():
             check_algorithm("totals", total)
             if (total.center, total.adjacency) != (algorithm.center, algorithm.adjacency):
@@ -183,8 +165,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     @classmethod
     def resume(cls, store: str | os.PathLike[str], *, moved: bool = False) -> Self:
         """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
-        self = cls.__new__(cls)
-        FleetStore(store).rebuild(self, moved=moved)
+        FleetStore(store).rebuild(self := cls.__new__(cls), moved=moved)
         return self
 
     def attach(self, store: FleetStore, account: Account | None, *, moved: bool) -> None:
@@ -192,7 +173,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._store, self._engine.account = store, account
         if moved:
             # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run,
-            # before witness and ledger follow it: a refusal leaves them to the other copy.
+            # before witness and ledger follow it, so that a refusal leaves them to the other copy.
             self._now["debit"] = start = os.urandom(16)
             self._event("moved", [], start)
         else:
@@ -328,6 +309,8 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _batches(self, rows: Any, columns: Sequence[str]) -> Iterator[tuple[Any, FloatArray, Position | None]]:
         """Yield the cells of the columns of keys, and rows, with the position of their source after them."""
         features, last = self._admission.features, self.position
+        if features is None:
+            raise UsageError("features: their names are needed to find columns. Begin a fleet with features=[...]")
         source = as_source(rows, features, columns)
         if source is None:
             left, batch, problem = iter(rows), list[Any](), None
@@ -347,8 +330,8 @@ class Fleet(AbstractContextManager["Fleet"]):
             if problem is not None:
                 raise problem
             return
-        if features is None or not set(features) <= set(source.features):
-            raise UsageError("the source lacks features of this fleet, or they have no names")
+        if absent := [name for name in features if name not in source.features]:
+            raise UsageError(f"the source lacks features of this fleet: {', '.join(absent[:9])}")
         positioned = source if isinstance(source, PositionedSource) else NumberedRows(source, None)
         name = positioned.name
         if name and self._now["commits"] and (last is None or last.source != name):
@@ -471,13 +454,9 @@ class Fleet(AbstractContextManager["Fleet"]):
         try:
             self._settle()
         except (StoreLockedError, StoreUnwritableError) as problem:
-            if entry[0] != "rows":
-                raise
             # Witness or ledger cannot follow, but the transaction holds: the same call would count its rows twice.
-            raise type(problem)(
-                f"{str(problem).partition('. ')[0]}. The rows of this call are kept: do not push them again. Its "
-                f"releases are in releases(since={self._now['releases']})"
-            ) from problem
+            kept = f"This call is committed: do not repeat its rows, and read releases(since={self._now['releases']})"
+            raise type(problem)(f"{str(problem).partition('. ')[0]}. {kept}") from problem
         self._replay_seconds += seconds
         if self._store is not None:
             size = sum(len(records.places) * records.dtype.itemsize for records in self._levels)

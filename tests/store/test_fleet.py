@@ -259,6 +259,10 @@ def test_a_fleet_has_one_writer_and_its_own_key(tmp_path):
         one.releases()
     with pytest.raises(UsageError, match=r"holds a run. Continue with .*Fleet\.resume\(path\)"):
         fleet(path)
+    witness = (tmp_path / "fleet.db.witness").rename(tmp_path / "away")
+    with pytest.raises(StoreForkedError, match=r"missing \(put it back\), so"):  # a fleet has no witness=
+        sp.Fleet.resume(path)
+    witness.rename(tmp_path / "fleet.db.witness")
     (tmp_path / "fleet.db.key").rename(tmp_path / "elsewhere")
     with pytest.raises(WrongKeyError):
         sp.Fleet.resume(path)
@@ -490,7 +494,7 @@ def test_a_call_whose_ledger_is_locked_counts_once(tmp_path, monkeypatch):
             run = one.run(source, key="shop")
             next(run)
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreLockedError, match=r"rows of this call are kept: .* releases\(since=\d+\)"):
+            with pytest.raises(StoreLockedError, match=r"call is committed: .* releases\(since=\d+\)"):
                 list(run)
             with pytest.raises(StoreLockedError):
                 _ = one.position
