@@ -341,7 +341,10 @@ class Fleet(AbstractContextManager["Fleet"]):
             for start in range(0, len(block.rows), ROWS):
                 part = slice(start, min(start + ROWS, len(block.rows)))
                 at = Position(name, block.after(part.stop)) if name else None
+                if at is not None and self.position not in (None, last):  # two iterators would count rows twice
+                    raise UsageError("another run read rows of this source meanwhile. Call run again to continue")
                 yield [column[part] for column in block.cells], block.rows[part][:, chosen], at
+                last = at
                 if at is not None:
                     positioned.durable(at.at)
 

@@ -158,6 +158,13 @@ def test_a_source_continues_at_its_position(tmp_path):
         for _ in again.run(source, key="shop"):
             pass
         assert sum(again[key].t for key in again) == again.total().t == heard[-1] == 500
+        source.rows, source.shops = np.tile(source.rows, (2, 1)), source.shops * 2
+        first, second = (again.run(source, key="shop") for _ in range(2))
+        next(first), next(second)
+        with pytest.raises(UsageError, match="another run read rows"):
+            list(first)
+        list(second)
+        assert again.total().t == 1000
         source.name = "another"
         with pytest.raises(UsageError, match="another source"):
             next(again.run(source, key="shop"))
