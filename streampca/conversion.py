@@ -159,19 +159,17 @@ def framed(rows: Any) -> Any:
 def arrow_reader(table: Any) -> Any:
     """Return the batches of an Arrow table, batch or stream as a ``pyarrow.RecordBatchReader``.
 
-    Raises `SourceError` if pyarrow is not installed, or for an array, which has no columns; and while reading, if the
-    table fails, such as a DuckDB relation whose connection is closed.
+    Raises `SourceError` if pyarrow is not installed, for an array, which has no columns, and if reading fails.
     """
     try:
         import pyarrow as pa
     except ImportError as error:
         raise SourceError("Arrow", "needs pyarrow. Install it with pip install 'streampca[parquet]'") from error
     try:
-        # A DuckDB relation of an old version; newer ones have the stream interface.
-        if hasattr(table, "fetch_arrow_reader") and not hasattr(table, "__arrow_c_stream__"):
-            reader = table.fetch_arrow_reader()
-        elif hasattr(table, "__arrow_c_stream__"):
+        if hasattr(table, "__arrow_c_stream__"):
             reader = pa.RecordBatchReader.from_stream(table)
+        elif hasattr(table, "fetch_arrow_reader"):  # a DuckDB relation of an old version
+            reader = table.fetch_arrow_reader()
         else:
             return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
     except pa.ArrowInvalid:

@@ -68,11 +68,9 @@ class QueryRows(PositionedSource):
         bounds: BoundsLike = None, **reading: Any,
     ) -> None:  # fmt: skip
         options = Reading(**reading).only("a query", "follow", "chunk_rows", "beside")
-        if not isinstance(connect, str) and not callable(connect):
-            raise BadParameterError("connect", ..., "an address, or a function that returns a connection")
-        for name, text in {"query": query, "cursor": cursor}.items():
+        for name, text in {"connect": "" if callable(connect) else connect, "query": query, "cursor": cursor}.items():
             if not isinstance(text, str):
-                raise BadParameterError(name, text, "text")
+                raise BadParameterError(name, ..., "text, or for connect a function that returns a connection")
         self._connect = connector(connect) if isinstance(connect, str) else connect
         self._follow, self._size = options.follow, options.chunk_rows
         self._query, self._cursor = query.strip().rstrip(";"), cursor

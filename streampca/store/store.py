@@ -372,8 +372,7 @@ class Store(AbstractContextManager["Store"]):
             if database.progress.rows and not moved and not self._witness_file.exists():
                 named = "" if self.more else ", or name it with witness=, on the command line --set store.witness=FILE"
                 raise forked(
-                    f"{self._witness_file} is missing (put it back{named}), so another copy of {self.path} may have "
-                    "continued"
+                    f"{self._witness_file} is missing (put it back{named}), so another copy may have continued"
                 )
             with plain_errors(self._witness_file):
                 seen = self._witness.recall(key.run)
