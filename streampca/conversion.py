@@ -188,10 +188,10 @@ def arrow_reader(table: Any) -> Any:
 
 
 def unreadable(what: str, problem: Exception) -> SourceError:
-    """Return the error for a table or query that fails while rows are read."""
+    """Return the error for a table, query or file that fails while rows are read."""
     # Privacy: the text of the problem may quote a cell, such as one that is no number.
     kind = type(problem).__name__
-    return SourceError(None, f"{what} cannot be read ({kind}). Run it where it comes from, which shows the cause")
+    return SourceError(None, f"{what} cannot be read ({kind}). Read it with the program that made it to see why")
 
 
 def check_iterable(rows: Any) -> None:
