@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from os import PathLike
 from typing import Any
@@ -172,22 +172,39 @@ def framed(rows: Any) -> Any:
 def arrow_reader(table: Any) -> Any:
     """Return the batches of an Arrow table, batch or stream as a ``pyarrow.RecordBatchReader``.
 
-    Raises `SourceError` if pyarrow is not installed, or for an array, which has no columns.
+    Raises `SourceError` if pyarrow is not installed, for an array, which has no columns, and if reading fails.
     """
     try:
         import pyarrow as pa
     except ImportError as error:
         raise SourceError("Arrow", "needs pyarrow. Install it with pip install 'streampca[parquet]'") from error
-    # A DuckDB relation of an old version; newer ones have the stream interface.
-    if hasattr(table, "fetch_arrow_reader") and not hasattr(table, "__arrow_c_stream__"):
-        return table.fetch_arrow_reader()
     try:
         if hasattr(table, "__arrow_c_stream__"):
-            return pa.RecordBatchReader.from_stream(table)
-        return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
+            reader = pa.RecordBatchReader.from_stream(table)
+        elif hasattr(table, "fetch_arrow_reader"):  # a DuckDB relation of an old version
+            reader = table.fetch_arrow_reader()
+        else:
+            return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
     except pa.ArrowInvalid:
         kind = short(type(table).__name__)
         raise SourceError(None, f"rows of Arrow type {kind}: expected a table. Pass array.to_pylist()") from None
+    except Exception as problem:
+        raise unreadable("the table", problem) from None
+
+    def batches() -> Iterator[Any]:
+        try:
+            yield from reader
+        except Exception as problem:
+            raise unreadable("the table", problem) from None
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+
+def unreadable(what: str, problem: Exception) -> SourceError:
+    """Return the error for a table, query or file that fails while rows are read."""
+    # Privacy: the text of the problem may quote a cell, such as one that is no number.
+    kind = type(problem).__name__
+    return SourceError(None, f"{what} cannot be read ({kind}). Read it with the program that made it to see why")
 
 
 def check_iterable(rows: Any) -> None:

@@ -38,12 +38,10 @@ from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray, IntArray, Mask
-from streampca.matrix_factorization.noises import BLT
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
-from streampca.processors.solvers import Exact, Tracking
 from streampca.rows.admission import NO_COUNTS, Marks
 from streampca.rows.owners import mapping_of
 from streampca.rows.protocol import NumberedRows, Position, PositionedSource, as_source
@@ -55,30 +53,13 @@ from streampca.store.row_digest import words_of
 from streampca.stream.feed import ROWS
 from streampca.stream.keys import is_part, key_of, keys_of, no_key, plain_keys
 from streampca.stream.stream import Stream
-from streampca.stream.tenants import Change, FleetStep, OjaRecords, Published, Records
+from streampca.stream.tenants import INSTEAD, Change, FleetStep, OjaRecords, Published, Records, check_algorithm
 
-_INSTEAD = "Or use one Stream for each tenant"
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
 #: Seconds for which a row of an iterable waits for others of its commit.
 _WAIT = 0.05
 _SHARD = 64  # records that are sealed together
-
-
-def check_algorithm(name: str, algorithm: Any) -> None:
-    """Raise `BadParameterError` unless a fleet can run the algorithm."""
-    if type(algorithm) not in (PrivateFPL, PrivateOja):
-        raise BadParameterError(name, algorithm, "PrivateFPL or PrivateOja", advice=_INSTEAD)
-    fits = {"unit": (algorithm.unit is None, "None, a row")}
-    if isinstance(algorithm, PrivateFPL):
-        fits["noise"] = isinstance(algorithm.noise, BLT), "BLT()"
-        fits["solver"] = isinstance(algorithm.solver, (Exact, Tracking)), "Exact() or Tracking()"
-        fits["publish_regret"] = not algorithm.publish_regret, "False"
-        fits["release_every"] = not algorithm.has_calendar, "a number of rows"
-    for setting, (is_fit, expected) in fits.items():
-        if not is_fit:
-            raise BadParameterError(f"{name}.{setting}", getattr(algorithm, setting), expected, advice=_INSTEAD)
-
 
 #: Algorithms of tenants and totals.
 Tenants = PrivateFPL | PrivateOja
@@ -120,7 +101,6 @@ class Fleet(AbstractContextManager["Fleet"]):
     """
 
     _store: FleetStore | None = None
-    _paid: bytes | None = None  # the latest run that this process has paid for
 
     def __init__(
         self, algorithm: Tenants, *, features: Sequence[str] | int, bounds: Any = None,
@@ -130,7 +110,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         key: bytes | None = None,
     ) -> None:  # fmt: skip
         if isinstance(bounds, str):
-            raise BadParameterError("bounds", bounds, "public bounds", advice=_INSTEAD)
+            raise BadParameterError("bounds", bounds, "public bounds", advice=INSTEAD)
         check_algorithm("algorithm", algorithm)
         if features is None:
             raise BadParameterError("features", None, "names, or their number")
@@ -150,9 +130,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         check_count("max_tenants_per_user", max_tenants_per_user)
         if on_exhausted not in ("raise", "drop"):
             raise BadParameterError("on_exhausted", on_exhausted, "'raise' or 'drop'")
-        if not isinstance(totals, Mapping) or any(not str(depth or 0).isdecimal() for depth in totals):
+        depths = [str(depth or 0) for depth in totals] if isinstance(totals, Mapping) else [""]
+        if not all(map(str.isdecimal, depths)) or len({*map(int, depths)}) < len(depths):
             raise BadParameterError("totals", totals, "algorithms by numbers of first parts of a key, from 0")
-        self._totals = {int(depth or 0): total for depth, total in totals.items()}
+        self._totals = dict(zip(map(int, depths), totals.values(), strict=True))
         for total in self._totals.values():
             check_algorithm("totals", total)
             if (total.center, total.adjacency) != (algorithm.center, algorithm.adjacency):
@@ -187,13 +168,19 @@ class Fleet(AbstractContextManager["Fleet"]):
     @classmethod
     def resume(cls, store: str | os.PathLike[str], *, moved: bool = False) -> Self:
         """Continue the fleet of a store, with the releases of an uninterrupted one; see `Stream.resume`."""
-        file, self = FleetStore(store), cls.__new__(cls)
-        file.rebuild(self, moved=moved)
-        self._store = file
-        if moved:
-            # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run.
-            self._event("moved", [], os.urandom(16))
+        FleetStore(store).rebuild(self := cls.__new__(cls), moved=moved)
         return self
+
+    def attach(self, store: FleetStore, account: Account | None, *, moved: bool) -> None:
+        """Continue with a store, all of whose entries were replayed."""
+        self._store, self._engine.account = store, account
+        if moved:
+            # Noise after the rows of the store is fresh in every copy. This one is named and paid for as another run,
+            # before witness and ledger follow it, so that a refusal leaves them to the other copy.
+            self._now["debit"] = start = os.urandom(16)
+            self._event("moved", [], start)
+        else:
+            store.noted()
 
     @exclusive
     def push(self, key: Any, row: Any) -> FleetStep:
@@ -254,7 +241,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             drawn += used
             now["releases"] += len(released)
             found += [(records, keys[i], one) for i, one in released]
-        now |= {"position": position, "debit": None}
+        now["position"] = position
         entry = None if self._store is None else ["rows", names, words_of(rows), bad, position, drawn]
         self._commit(change, now, entry, found, _ROW_SECONDS * len(rows) + _RELEASE_SECONDS * len(found))
         return found
@@ -326,6 +313,8 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _batches(self, rows: Any, columns: Sequence[str]) -> Iterator[tuple[Any, FloatArray, Position | None]]:
         """Yield the cells of the columns of keys, and rows, with the position of their source after them."""
         features, last = self._admission.features, self.position
+        if features is None:
+            raise UsageError("features: their names are needed to find columns. Begin a fleet with features=[...]")
         source = as_source(rows, features, columns)
         if source is None:
             left, batch, problem = iter(rows), list[Any](), None
@@ -349,8 +338,8 @@ class Fleet(AbstractContextManager["Fleet"]):
             if problem is not None:
                 raise problem
             return
-        if features is None or not set(features) <= set(source.features):
-            raise UsageError("the source lacks features of this fleet, or they have no names")
+        if absent := [name for name in features if name not in source.features]:
+            raise UsageError(f"the source lacks features of this fleet: {', '.join(absent[:9])}")
         positioned = source if isinstance(source, PositionedSource) else NumberedRows(source, None)
         name = positioned.name
         if name and self._now["commits"] and (last is None or last.source != name):
@@ -360,13 +349,18 @@ class Fleet(AbstractContextManager["Fleet"]):
             for start in range(0, len(block.rows), ROWS):
                 part = slice(start, min(start + ROWS, len(block.rows)))
                 at = Position(name, block.after(part.stop)) if name else None
+                if at is not None and self.position not in (None, last):  # two iterators would count rows twice
+                    raise UsageError("another run read rows of this source meanwhile. Call run again to continue")
                 yield [column[part] for column in block.cells], block.rows[part][:, chosen], at
+                last = at
                 if at is not None:
                     positioned.durable(at.at)
 
     @property
+    @exclusive
     def position(self) -> Position | None:
         """Position of the source after the latest call that had one. Curator only."""
+        self._settle()
         return None if self._now["position"] is None else Position(*self._now["position"])
 
     @exclusive
@@ -429,7 +423,6 @@ class Fleet(AbstractContextManager["Fleet"]):
     def _event(self, kind: str, stored: list[Any], *parts: Any) -> None:
         """Commit an entry without rows; also in a replay."""
         change, now, tenants, keys = Change(), dict(self._now), self._tenants, [_key(key) for key in stored]
-        now["debit"] = parts[0] if kind == "moved" else None
         if kind == "moved":
             change = [(vars(records), "generation", parts[0]) for records in self._levels]
         elif kind == "take":
@@ -449,27 +442,32 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._commit(change, now, [kind, stored, *parts])
 
     def _ready(self) -> None:
-        """Raise if no row is accepted; complete an interrupted commit; pay before the first row."""
+        """Raise if no row is accepted; complete an interrupted commit."""
         if self._lost:
             raise StoreLockedError(self._lost)
         self._settle()
-        # Privacy: what is not paid for is part of the state, so that no crash before the next row forgets it.
-        debit = self._now["debit"]
-        if debit not in (None, self._paid) and self._engine.account is not None:
-            self._engine.account.debit(self.guarantee, debit)
-            self._paid = debit
 
     def _commit(
         self, change: Change, now: dict[str, Any], entry: Any, found: Sequence[Found] = (), seconds: float = 0.0
     ) -> None:  # fmt: skip
-        """Commit a change: to the store, if there is one, then here."""
+        """Pay before the first change, and commit a change: to the store, if there is one, then here."""
+        # After all checks: a refused call costs nothing. Privacy: a start that is not paid for is part of the state, so
+        # that no crash forgets it, and accounts book it once.
+        if self._now["debit"] is not None and self._engine.account is not None:
+            self._engine.account.debit(self.guarantee, self._now["debit"])
+        now["debit"] = None
         now["commits"] += 1
         change += [(self._now, name, value) for name, value in now.items()]
         # Without a store this is the commit point, else the transaction: `_settle` decides after an interrupt.
         self._pending = change, now["commits"]
         if self._store is not None:
             self._store.append(encode(entry), self._kept(found))
-        self._settle()
+        try:
+            self._settle()
+        except (StoreLockedError, StoreUnwritableError) as problem:
+            # Witness or ledger cannot follow, but the transaction holds: the same call would count its rows twice.
+            kept = f"This call is committed: do not repeat its rows, and read releases(since={self._now['releases']})"
+            raise type(problem)(f"{str(problem).partition('. ')[0]}. {kept}") from problem
         self._replay_seconds += seconds
         if self._store is not None:
             size = sum(len(records.places) * records.dtype.itemsize for records in self._levels)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.conversion import as_block
+from streampca.conversion import as_block, unreadable
 from streampca.errors import BadRowError, SourceError, StreamPCAError, UsageError, reason
 from streampca.linalg.counts import check_count
 from streampca.linalg.svec import svec_size
@@ -114,7 +114,10 @@ class BlockFolder:
             return read[: count if m == blocks else count - 1]
 
         for stamp in sorted(files.keys() - set(read)):
-            blocks = pq.read_table(files[stamp])["block"].to_pylist()
+            try:
+                blocks = pq.read_table(files[stamp])["block"].to_pylist()
+            except Exception as problem:  # those of pyarrow have no common class
+                raise unreadable(str(files[stamp]), problem) from None
             read.append(stamp)
             yield Part(
                 blocks, partial(after, len(read), len(blocks)), partial("{}, entry {}".format, files[stamp].name)

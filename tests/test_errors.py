@@ -159,7 +159,8 @@ MESSAGES = [
     (f"run kafka://broker/topic {BUDGET}", "--columns"),
     (f"run kafka://broker/topic {BUDGET} --columns a --read delimiter=;", "--read delimiter does not apply"),
     (f"run kafka://broker/topic {BUDGET} --columns a --read cursor=id", "--read cursor does not apply"),
-    (f"run postgresql://u:secret@host/db {BUDGET}", "needs a query and a cursor"),
+    (f"run postgresql://u:secret@host/db {BUDGET}", "cursor: --read query='SELECT * FROM t' --read cursor=id."),
+    (f"pca postgresql://u:secret@host/db {KNOWN}", "postgresql://host/db: expected the path of a file."),
     (f"run rows.csv {BUDGET} --read query=SELECT", "--read query does not apply to rows.csv, a file"),
     # Mechanisms.
     *((f"pca rows.csv {KNOWN} {more}", words) for more, words in (

@@ -268,6 +268,7 @@ def test_guarantee_of_units_in_several_tenants_and_of_totals():
         ({"totals": {"": replace(FPL, center=False)}}, "totals"),
         ({"totals": {"": sp.Oja(n_components=1)}}, "totals"),
         ({"totals": {-1: FPL}}, "totals"),
+        ({"totals": {0: FPL, "": FPL}}, "totals"),
         ({"totals": {"region": FPL}}, "totals"),
         ({"totals": FPL}, "totals"),
         ({"algorithm": replace(FPL, release_every="1d", horizon="9d")}, "algorithm.release_every"),
@@ -614,7 +615,9 @@ def test_run_over_mappings_tables_and_a_file(tmp_path):
         assert len(list(third.run(table, key="shop"))) == one._now["releases"]
         assert {f"shop-{key}": third[key].t for key in third} == {key: one[key].t for key in one}
         assert third.position is None
-    with pytest.raises(UsageError, match="lacks features"):
+    with pytest.raises(UsageError, match="features: their names"):
+        next(fleet(features=5).run(frame, key="shop"))
+    with pytest.raises(UsageError, match="lacks features of this fleet: x4"):
         next(third.run(sp.sources.from_csv(tmp_path / "rows.csv", columns=names[:4]), key="shop"))
 
 

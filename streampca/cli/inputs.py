@@ -54,7 +54,7 @@ def open_source(
         common["columns"] = [str(name) for name in chosen]
     if kind == "database":
         if not {"query", "cursor"} <= given.keys():
-            raise UsageError("a database needs a query and a cursor: --read 'query=SELECT * FROM t' --read cursor=id")
+            raise UsageError("a database needs a query and a cursor: --read query='SELECT * FROM t' --read cursor=id")
         return from_query(str(source), **common, **given)
     features = common.pop("columns")
     if features is None:

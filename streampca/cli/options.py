@@ -46,9 +46,13 @@ def _source(_type: object, tokens: Sequence[Any]) -> Path | Address:
 
 
 def _input(_type: object, tokens: Sequence[Any]) -> Path:
-    # A path joins the slashes of an address: it must be refused before.
-    refuse_web(tokens[0].value)
-    return Path(tokens[0].value)
+    # A path joins the slashes of an address: it must be refused before, and without its password.
+    refuse_web(text := str(tokens[0].value))
+    if text.lower().startswith(_EXTERNAL):
+        raise UsageError(
+            f"{Address(text).name}: expected the path of a file. `streampca run` reads topics and databases"
+        )
+    return Path(text)
 
 
 def _no_directory(_type: object, path: Path | None) -> None:

@@ -15,8 +15,10 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from streampca.errors import SourceError, UsageError
+from streampca.conversion import unreadable
+from streampca.errors import BadParameterError, SourceError, UsageError
 from streampca.linalg.types import FloatArray
+from streampca.rows.admission import bad_values
 from streampca.rows.protocol import PositionedBlock, PositionedSource
 from streampca.sources.base import NAME_THEM, BoundsLike, choose, choose_named, numbers, source_bounds
 from streampca.sources.reading import Reading
@@ -66,6 +68,9 @@ class QueryRows(PositionedSource):
         bounds: BoundsLike = None, **reading: Any,
     ) -> None:  # fmt: skip
         options = Reading(**reading).only("a query", "follow", "chunk_rows", "beside")
+        for name, text in {"connect": "" if callable(connect) else connect, "query": query, "cursor": cursor}.items():
+            if not isinstance(text, str):
+                raise BadParameterError(name, ..., "text, or for connect a function that returns a connection")
         self._connect = connector(connect) if isinstance(connect, str) else connect
         self._follow, self._size = options.follow, options.chunk_rows
         self._query, self._cursor = query.strip().rstrip(";"), cursor
@@ -90,11 +95,13 @@ class QueryRows(PositionedSource):
         with closing(self._connect()) as connection:
             while True:
                 # One row more than a page shows whether the cursor differs across the border of pages.
-                _, page = self._page(connection, at, self._size + 1)
+                header, page = self._page(connection, at, self._size + 1)
+                if header != self._header:  # places of columns are those of the start
+                    raise SourceError(None, "the query has other columns than at its start; name them in the query")
                 keys, before = [row[self._at] for row in page], at
                 for key in keys:
                     wide = isinstance(key, int) and not -(2**63) <= key < 2**63
-                    if wide or not isinstance(key, (int, float, str)):
+                    if wide or not isinstance(key, (int, float, str)) or key != key:
                         kind = f"{type(key).__name__}{' of more than 64 bits' if wide else ''}"
                         raise SourceError(None, f"cursor {self._cursor!r} holds a {kind}; cast it to integer or text")
                     if key == before:
@@ -135,18 +142,24 @@ class QueryRows(PositionedSource):
         try:
             with closing(connection.cursor()) as cursor:
                 cursor.execute(text, *values)
-                return [column[0] for column in cursor.description], cursor.fetchall()
+                columns, page = cursor.description, cursor.fetchall()
         except Exception as error:  # DB-API modules have no common base class of their errors
+            if count:
+                raise unreadable("the query", error) from None
             raise SourceError(None, f"the query failed: {type(error).__name__}: {error}") from error
+        if any(name == self._cursor and str(kind).startswith("ENUM") for name, kind, *_ in columns):
+            # DuckDB sorts them by their places, and compares them with a text by letters: pages would skip rows.
+            raise SourceError(None, f"cursor {self._cursor!r} holds an ENUM; cast it to integer or text")
+        return [column[0] for column in columns], page
 
 
 def as_rows(page: Sequence[Sequence[Any]]) -> FloatArray:
-    """Return rows of numbers: NaN for a null, and all NaN for a row with any other value that is no number."""
+    """Return rows of numbers: NaN for a null, and `bad_values` for a row with any other value that is no number."""
     # Python types decide, not numpy: one long text would widen the whole page, and bytes beside text raise.
     if {*map(type, chain.from_iterable(page))} <= _NUMBERS:
         with suppress(OverflowError):
             return np.array(page, dtype=np.float64)
-    rows = np.full((len(page), len(page[0])), np.nan)
+    rows = np.tile(bad_values("not a number", len(page[0])), (len(page), 1))
     for row, values in zip(rows, page, strict=True):
         with suppress(TypeError, ValueError, OverflowError):
             row[:] = numbers(values, range(len(values)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -72,11 +72,15 @@ class KafkaRows(PositionedSource):
     ) -> None:  # fmt: skip
         options = Reading(**reading).only("a topic", "follow", "beside")
         check_count("turn", turn)
-        if isinstance(features, str) or not features or repeated(features):
+        for name, text in {"topic": topic, "group": group, "servers": servers}.items():
+            if not isinstance(text, str) or not text:  # librdkafka ends the process without a group
+                raise BadParameterError(name, text, "text")
+        names = tuple(features) if isinstance(features, Iterable) and not isinstance(features, str) else ()
+        if not names or repeated(names) or not all(isinstance(name, str) for name in names):
             raise BadParameterError("features", features, "distinct names", advice="A topic has no header line")
         if "@" in servers:
             raise UsageError("servers= holds a user or password; pass sasl.username and sasl.password in config=")
-        self.features, self.name = tuple(features), f"kafka topic {topic}{' of blocks' if value == 'block' else ''}"
+        self.features, self.name = names, f"kafka topic {topic}{' of blocks' if value == 'block' else ''}"
         self.bounds = source_bounds(bounds, self.features)
         if not (callable(value) or value in ("json", "block")):
             raise BadParameterError("value", value, "'json', 'block' or a function of the bytes")
@@ -86,11 +90,12 @@ class KafkaRows(PositionedSource):
         self._connect = f"`{servers}`", float(connect_timeout)
         # An offset whose message was deleted is an error, because reading elsewhere would lose rows in silence.
         # Messages of aborted transactions are no rows.
-        self._config = {
-            "bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False,
-            "auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed",
-            "logger": logger, **(config or {}),
-        }  # fmt: skip
+        fixed = {"auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed"}
+        if not isinstance(config, Mapping | None) or not fixed.keys().isdisjoint(config or ()):
+            expected = f"settings of librdkafka other than {', '.join(fixed)}, which decide what a row is"
+            raise BadParameterError("config", ..., expected)  # may hold a password
+        own = {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "logger": logger}
+        self._config = own | fixed | dict(config or {})
         self._consumer: Any = None
 
     def blocks_from(self, at: Any = None, beside: Sequence[str] = ()) -> Iterator[PositionedBlock]:
@@ -106,10 +111,11 @@ class KafkaRows(PositionedSource):
                     else:
                         check_levels(data)
                         content = msgspec.json.decode(data)
-                    rows[i] = numbers(content, self.features)
-                    # A message without names is one of nobody, hence a bad row.
+                    # Before its numbers: whether they are bad must not decide to whom a row belongs. A message without
+                    # names is one of nobody, hence a bad row.
                     for column, name in zip(cells, beside, strict=True):
                         column[i] = content.get(name) if isinstance(content, Mapping) else None
+                    rows[i] = numbers(content, self.features)
                 except Exception:  # the function of the caller may raise anything
                     rows[i] = bad_values("unreadable record", len(self.features))
             yield PositionedBlock(rows, part.after, cells)
@@ -189,7 +195,8 @@ class _Partitions:
         try:
             found = consumer.list_topics(topic, timeout=connect[1]).topics[topic]
             if found.error is not None or not found.partitions:
-                raise SourceError(f"Kafka topic {topic}", f"{found.error or 'no partitions'}; check the name")
+                problem = "no partitions" if found.error is None else found.error.str()
+                raise SourceError(f"Kafka topic {topic}", f"{problem}; check the name")
             # Watermarks before the assignment: a broker answers one request after the other, and fetches would come
             # first.
             marks = [

@@ -148,7 +148,6 @@ class FleetStore(Store):
             options = config.pop("fleet")
             template = stream_of(config, key, key.open("start", 0, database.fact("start")), Stream)
             check_label(database.get("label"), template.engine, self.path)
-            template.engine.account = account
             fleet.begin(template, **options)
             self._key, self.run, end = key, key.run, database.progress
             self._progress = Progress(rows=end.folded)
@@ -168,7 +167,7 @@ class FleetStore(Store):
                 self.logged += len(sealed)
             if (self._progress.rows, self._progress.digest) != (end.rows, end.digest):
                 raise damaged(f"{self.path}: an entry is missing, or the replay gives other releases")
-            self.noted()
+            fleet.attach(self, account, moved=moved)
         except BaseException as problem:
             self._let_go()
             is_damage = isinstance(problem, (StopIteration, LookupError, TypeError, ValueError, AttributeError))

@@ -370,9 +370,9 @@ class Store(AbstractContextManager["Store"]):
             head = account.ledger.head(data_set, key.run)
         if self._witness is not None:
             if database.progress.rows and not moved and not self._witness_file.exists():
+                named = "" if self.more else ", or name it with witness=, on the command line --set store.witness=FILE"
                 raise forked(
-                    f"{self._witness_file} is missing (put it back, or name it with witness=, on the command line "
-                    f"--set store.witness=FILE), so another copy of {self.path} may have continued"
+                    f"{self._witness_file} is missing (put it back{named}), so another copy may have continued"
                 )
             with plain_errors(self._witness_file):
                 seen = self._witness.recall(key.run)

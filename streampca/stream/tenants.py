@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from streampca import _native
-from streampca.errors import HorizonReachedError, UsageError
+from streampca.errors import BadParameterError, HorizonReachedError, UsageError
 from streampca.linalg.centering import least_count, sum_variance
 from streampca.linalg.lattice import BITS, LOW, UNIT, UNIT_BITS, GramSum, onto_ball
 from streampca.linalg.memory import Rows
@@ -22,12 +22,13 @@ from streampca.linalg.scale import in_norm
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray, Mask
 from streampca.matrix_factorization.blt import BufferedNoise
+from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, Outlet
 from streampca.processors.base import Algorithm, Setting, run_name
-from streampca.processors.private_fpl import FPLProcessor
-from streampca.processors.private_oja import CHUNK, PrivateOjaProcessor
-from streampca.processors.solvers import Reading, Tracked
+from streampca.processors.private_fpl import FPLProcessor, PrivateFPL
+from streampca.processors.private_oja import CHUNK, PrivateOja, PrivateOjaProcessor
+from streampca.processors.solvers import Exact, Reading, Tracked, Tracking
 from streampca.release.release import Release
 from streampca.release.subspace import Subspace
 from streampca.release.terms import Terms
@@ -39,8 +40,24 @@ Change = list[tuple[Any, Any, Any]]
 
 #: Rows of a tenant up to which its sum fits 64 bits: entries of at most one unit a row, in units of 2**-40.
 MOST_ROWS = 2**23 - 1
+INSTEAD = "Or use one Stream for each tenant"  #: advice for what a fleet does not support
 #: Keys that a fleet may ever begin.
 MOST_TENANTS = 2**32 - 1
+
+
+def check_algorithm(name: str, algorithm: Any) -> None:
+    """Raise `BadParameterError` unless a fleet can run the algorithm."""
+    if type(algorithm) not in (PrivateFPL, PrivateOja):
+        raise BadParameterError(name, algorithm, "PrivateFPL or PrivateOja", advice=INSTEAD)
+    fits = {"unit": (algorithm.unit is None, "None, a row")}
+    if isinstance(algorithm, PrivateFPL):
+        fits["noise"] = isinstance(algorithm.noise, BLT), "BLT()"
+        fits["solver"] = isinstance(algorithm.solver, (Exact, Tracking)), "Exact() or Tracking()"
+        fits["publish_regret"] = not algorithm.publish_regret, "False"
+        fits["release_every"] = not algorithm.has_calendar, "a number of rows"
+    for setting, (is_fit, expected) in fits.items():
+        if not is_fit:
+            raise BadParameterError(f"{name}.{setting}", getattr(algorithm, setting), expected, advice=INSTEAD)
 
 
 class _Known(Tracked):

@@ -124,6 +124,9 @@ def test_blocks_that_do_not_fit_are_refused_with_their_place(tmp_path: Path) -> 
     ):
         with pytest.raises(error, match=message):
             list(collect(made(2), source, readers=readers, rows=M))
+    (tmp_path / "reader-1.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SourceError, match=r"reader-1\.parquet cannot be read \(ArrowInvalid\)"):
+        list(collect(made(2), BlockFolder(tmp_path), readers=2, rows=M))
 
 
 def test_a_restart_reads_no_file_of_a_folder_that_is_settled(tmp_path: Path, monkeypatch) -> None:

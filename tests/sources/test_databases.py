@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import traceback
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
@@ -129,6 +130,9 @@ def test_what_is_no_number_is_a_bad_row(database) -> None:
     lenient = sp.Stream(algorithm(), row_norm=1.0, seed=1)
     list(lenient.run(from_query(url, QUERY, "id")))
     assert (lenient.t, lenient.admission.bad_rows) == (N, 1)
+    text = sp.Stream(algorithm(), row_norm=1.0)
+    list(text.run(from_query(url, f"SELECT id, x, CASE WHEN id > {IDS[0]} THEN 'x' END AS y FROM rows", "id")))
+    assert text.admission.zero_rows_by_reason == {"missing value": 1, "not a number": N - 1}
 
 
 def test_bad_cursors(database) -> None:
@@ -159,6 +163,60 @@ def test_a_cursor_that_would_skip_rows_is_an_error(tmp_path: Path, kind: str, ke
     for size in (1, 2, 9):
         with pytest.raises(SourceError, match=message):
             list(from_query(f"sqlite:///{tmp_path / 'rows.db'}", "SELECT * FROM rows", "id", chunk_rows=size).blocks())
+
+
+@pytest.mark.parametrize(("kind", "message"), [("ENUM('z', 'm', 'a')", "holds an ENUM"), ("DOUBLE", "holds a float")])
+def test_a_cursor_that_is_sorted_otherwise_than_compared_is_an_error(tmp_path: Path, kind: str, message: str) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb: pip install 'streampca[duckdb]'")
+    with closing(duckdb.connect(str(tmp_path / "rows.db"))) as made:
+        made.execute(f"CREATE TABLE rows (id {kind}, x DOUBLE)")
+        keys = "zma" if "ENUM" in kind else ["nan"] * 3
+        made.executemany("INSERT INTO rows VALUES (?, 1)", [[key] for key in keys])
+    for size in (1, 2, 9):
+        with pytest.raises(SourceError, match=message):
+            list(from_query(f"duckdb:///{tmp_path / 'rows.db'}", "SELECT * FROM rows", "id", chunk_rows=size).blocks())
+
+
+def test_columns_that_change_while_rows_are_read_are_an_error(tmp_path: Path) -> None:
+    connect = lambda: sqlite3.connect(tmp_path / "rows.db")  # noqa: E731
+    with closing(connect()) as made, made:
+        made.execute("CREATE TABLE rows (z, id, x)")
+        made.executemany("INSERT INTO rows VALUES (?, ?, ?)", [(-i, i, 0.5) for i in range(9)])
+    blocks = from_query(connect, "SELECT * FROM rows", "id", columns=["x"], chunk_rows=2).blocks()
+    assert next(blocks).tolist() == [[0.5], [0.5]]
+    with closing(connect()) as made, made:
+        made.execute("ALTER TABLE rows DROP COLUMN z")
+    with pytest.raises(SourceError, match="other columns than at its start"):
+        next(blocks)
+
+
+def test_no_message_holds_a_cell(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb: pip install 'streampca[duckdb]'")
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE rows AS SELECT i AS id, if(i = 7, 'SECRET', '1') AS x, 'k' k FROM range(9) r(i)")
+    query = "SELECT id, x::INTEGER AS x FROM rows"
+    fleet = sp.Fleet(sp.PrivateFPL(n_components=1, epsilon=1.0), features=["x"], row_norm=1.0)
+    calls = [
+        lambda: list(from_query(connection.cursor, query, "id").blocks()),
+        lambda: list(sp.Stream(algorithm(), row_norm=1.0).run(connection.sql(query))),
+        lambda: sp.Stream(algorithm(), row_norm=1.0).push_many(connection.sql(query)),
+        lambda: sp.pca(connection.sql(query), n_components=1, epsilon=1.0, row_norm=1.0),
+        lambda: list(fleet.run(connection.sql("SELECT x::INTEGER AS x, k FROM rows"), key="k")),
+    ]
+    for call in calls:
+        with pytest.raises(SourceError, match=r"cannot be read \(ConversionException\)") as raised:
+            call()
+        assert "SECRET" not in "".join(traceback.format_exception(raised.value))
+    relation = connection.sql("SELECT 1.0 AS x")
+    connection.close()
+    with pytest.raises(SourceError, match=r"the table cannot be read \(ConnectionException\)"):
+        list(sp.Stream(algorithm(), row_norm=1.0).run(relation))
+
+
+@pytest.mark.parametrize(("name", "value"), [("connect", None), ("query", 5), ("cursor", None)])
+def test_what_is_no_query_is_refused(name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"^{name}"):
+        from_query(**{"connect": sqlite3.connect, "query": "SELECT 1", "cursor": "id"} | {name: value})
 
 
 @pytest.mark.parametrize(

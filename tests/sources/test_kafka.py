@@ -94,6 +94,19 @@ def test_poison_is_a_bad_row(cluster) -> None:
     assert np.isnan(lenient[1:-1]).all()
 
 
+def test_a_message_with_bad_numbers_belongs_to_its_tenant(cluster) -> None:
+    producer, servers = cluster
+    values = [0.1, "text", [1], None, {}]
+    for value in values:
+        producer.produce("tenants", json.dumps({"shop": "s", "a": value}), partition=0)
+    producer.produce("tenants", b'{"shop": "s"', partition=0)  # of nobody
+    assert producer.flush(30) == 0
+    fleet = sp.Fleet(sp.PrivateFPL(n_components=1, epsilon=1.0, center=True), features=["a"], row_norm=1.0)
+    list(fleet.run(from_kafka("tenants", "g", servers=servers, features=["a"]), key="shop"))
+    # When the tenant releases is a function of keys, not of numbers.
+    assert (fleet["s"].t, fleet["s"].bad_rows) == (len(values), 4)
+
+
 def test_a_topic_that_grows_is_followed(cluster) -> None:
     producer, servers = cluster
     fill(producer, "grows", [5])
@@ -243,11 +256,16 @@ def test_periods_that_end_while_a_topic_is_silent_are_yielded_before_the_next_ro
         ({"value": "xml"}, "value='xml'"),
         ({"servers": "user:SECRET@broker"}, "holds a user"),
         ({"config": {"no.such": "1"}}, "No such configuration property"),
+        ({"config": {"auto.offset.reset": "earliest", "sasl.password": "SECRET"}}, "config: .*decide what a row is"),
+        ({"config": ["SECRET"]}, "config: expected settings"),
+        ({"features": [1, 2]}, "expected distinct names"),
+        *(({name: value}, f"{name}={value!r}: expected text") for name in ("topic", "group") for value in (None, "")),
     ],
 )
 def test_bad_parameters_of_a_topic(cluster, options: dict, message: str) -> None:
+    given = {"topic": "t", "group": "g", "servers": cluster[1], "features": ["a"]} | options
     with pytest.raises((UsageError, SourceError), match=message) as raised:
-        next(from_kafka("t", "g", **{"servers": cluster[1], "features": ["a"], **options}).blocks())
+        next(from_kafka(**given).blocks())
     assert "SECRET" not in str(raised.value)
 
 

@@ -158,6 +158,13 @@ def test_a_source_continues_at_its_position(tmp_path):
         for _ in again.run(source, key="shop"):
             pass
         assert sum(again[key].t for key in again) == again.total().t == heard[-1] == 500
+        source.rows, source.shops = np.tile(source.rows, (2, 1)), source.shops * 2
+        first, second = (again.run(source, key="shop") for _ in range(2))
+        next(first), next(second)
+        with pytest.raises(UsageError, match="another run read rows"):
+            list(first)
+        list(second)
+        assert again.total().t == 1000
         source.name = "another"
         with pytest.raises(UsageError, match="another source"):
             next(again.run(source, key="shop"))
@@ -202,7 +209,7 @@ def test_an_interrupt_after_the_transaction_keeps_the_call(tmp_path, monkeypatch
         same(one, again)
 
 
-def test_copies_that_are_set_back_are_refused_or_paid_for(tmp_path):
+def test_copies_that_are_set_back_are_refused_or_paid_for(tmp_path, monkeypatch):
     path, copy = tmp_path / "fleet.db", tmp_path / "copy.db"
     with sp.Ledger(tmp_path / "ledger.db") as ledger:
         ledger.set_budget("rows", sp.Budget(1.2, 1e-6))
@@ -211,11 +218,19 @@ def test_copies_that_are_set_back_are_refused_or_paid_for(tmp_path):
         shutil.copy(path, copy)
         with sp.Fleet.resume(path) as one:
             one.push(1, ROWS[0])
+        path.rename(newest := tmp_path / "newest.db")
         shutil.copy(copy, path)
+        monkeypatch.setattr(sp.Fleet, "_event", lambda *_: sys.exit())  # a crash before it is another run
+        with pytest.raises(SystemExit):
+            sp.Fleet.resume(path, moved=True)
+        monkeypatch.undo()
         with pytest.raises(StoreForkedError):
             sp.Fleet.resume(path)
-        with sp.Fleet.resume(path, moved=True) as again, pytest.raises(BudgetExhaustedError):  # sqrt(2) times mu
-            again.push(1, ROWS[0])
+        with pytest.raises(BudgetExhaustedError):  # sqrt(2) times mu
+            sp.Fleet.resume(path, moved=True)
+        newest.rename(path)
+        with sp.Fleet.resume(path) as one:  # a refusal takes nothing away from the other copy
+            one.push(1, ROWS[1])
         assert len(ledger.balance("rows").entries) == 1
 
 
@@ -251,6 +266,10 @@ def test_a_fleet_has_one_writer_and_its_own_key(tmp_path):
         one.releases()
     with pytest.raises(UsageError, match=r"holds a run. Continue with .*Fleet\.resume\(path\)"):
         fleet(path)
+    witness = (tmp_path / "fleet.db.witness").rename(tmp_path / "away")
+    with pytest.raises(StoreForkedError, match=r"missing \(put it back\), so"):  # a fleet has no witness=
+        sp.Fleet.resume(path)
+    witness.rename(tmp_path / "fleet.db.witness")
     (tmp_path / "fleet.db.key").rename(tmp_path / "elsewhere")
     with pytest.raises(WrongKeyError):
         sp.Fleet.resume(path)
@@ -459,17 +478,49 @@ def test_a_batch_without_rows_moves_the_position(tmp_path):
 def test_a_moved_fleet_is_paid_for_whenever_it_continues(tmp_path):
     path = tmp_path / "fleet.db"
     with sp.Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.set_budget("rows", sp.Budget(1.2, 1e-6))  # less than two runs, sqrt(2) times mu
+        ledger.set_budget("rows", sp.Budget(3.0, 1e-6))
         with fleet(path, totals=None, account=ledger.account("rows")) as one:
-            one.push_many([1, 2] * 7, ROWS[:14])
-        with sp.Fleet.resume(path, moved=True) as one:
+            one._fold()
+        with sp.Fleet.resume(path, moved=True) as one:  # the run before it has no row and costs nothing
             one._fold()  # as after a long log
+        assert len(ledger.balance("rows").entries) == 1
         with sp.Fleet.resume(path) as again:  # a crash came before its first row
-            with pytest.raises(BudgetExhaustedError):
-                again.push(1, ROWS[0])
-            with pytest.raises(BudgetExhaustedError):
-                again.hand_over([1], fleet(None, totals=None).address)
-            assert again[1].t == 7
+            again.push_many([1, 2] * 7, ROWS[:14])
+        with sp.Fleet.resume(path, moved=True) as again:
+            again.push_many([1, 2] * 7, ROWS[:14])
+        assert len(ledger.balance("rows").entries) == 2
+
+
+def test_a_call_whose_ledger_is_locked_counts_once(tmp_path, monkeypatch):
+    path, source = tmp_path / "fleet.db", script.Numbers(500)
+    monkeypatch.setattr("streampca.store.database.SQLiteFile.__init__.__kwdefaults__", {"write": True, "timeout": 0.1})
+    with sp.Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget("rows", sp.Budget(3.0, 1e-6))
+        options = {"features": source.features, "account": ledger.account("rows")}
+        with fleet(path, totals={0: TOTALS[0]}, **options) as one, closing(sqlite3.connect(ledger.path)) as other:
+            run = one.run(source, key="shop")
+            next(run)
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreLockedError, match=r"call is committed: .* releases\(since=\d+\)"):
+                list(run)
+            with pytest.raises(StoreLockedError):
+                _ = one.position
+            other.rollback()
+            list(one.run(source, key="shop"))
+            assert sum(one[key].t for key in one) == 500
+            assert [step.number for step in one.releases()] == list(range(1, one._now["releases"] + 1))
+
+
+@pytest.mark.parametrize("call", [lambda one: one.push(1, ROWS[0, :2]), lambda one: one.retire(1)], ids=["row", "key"])
+def test_a_refused_call_costs_nothing(tmp_path, call):
+    with sp.Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget("rows", sp.Budget(1.0, 1e-6))
+        with fleet(tmp_path / "fleet.db", totals=None, account=ledger.account("rows")) as one:
+            with pytest.raises((ValueError, KeyError)):
+                call(one)
+            assert not ledger.balance("rows").entries
+            one.push(1, ROWS[0])
+            assert len(ledger.balance("rows").entries) == 1
 
 
 def test_an_interrupt_after_records_replaced_the_log_leaves_a_whole_store(tmp_path, monkeypatch):
