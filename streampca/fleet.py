@@ -57,9 +57,8 @@ from streampca.stream.tenants import INSTEAD, Change, FleetStep, OjaRecords, Pub
 
 #: Seconds that the replay of a row and of a release take, and seconds of replay after which records replace the log.
 _ROW_SECONDS, _RELEASE_SECONDS, _REPLAY = 2e-6, 8e-5, 10.0
-#: Seconds for which a row of an iterable waits for others of its commit.
-_WAIT = 0.05
-_SHARD = 64  # records that are sealed together
+#: Records that are sealed together; seconds for which a row of an iterable waits for others of its commit.
+_SHARD, _WAIT = 64, 0.05
 
 #: Algorithms of tenants and totals.
 Tenants = PrivateFPL | PrivateOja
