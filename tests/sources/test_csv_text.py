@@ -95,7 +95,7 @@ def test_odd_cells(cell: str) -> None:
     check(f"0.1\n{cell}\n0.1\n0.1", 1)
 
 
-@pytest.mark.parametrize("runs", [range(150), pytest.param(range(150, 20_000), marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [range(75), pytest.param(range(75, 20_000), marks=pytest.mark.long)])
 def test_any_text(runs: range, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = rows = 0
     for seed in runs:
@@ -113,8 +113,8 @@ def test_any_text(runs: range, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(csv_rows, "_BLOCK", draw.choice((1, 2, 3, 7, 50, 2**20)))
         read, is_open = check(text, width, delimiter, draw.choice(("csv", "csv", "none")))
         damaged, rows = damaged + is_open, rows + read
-    assert damaged > 8
-    assert rows > 2000
+    assert damaged > 4
+    assert rows > 1000
 
 
 @pytest.mark.long
