@@ -44,9 +44,10 @@ def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iter
     """Feed the rows of a source, lazily.
 
     If the iterator is closed early, the stream stays after a whole batch. Two feeds of one stream interleave whole
-    batches. The steps of periods that end while the source waits precede those of its next rows.
+    batches, unless they read one source, whose rows would count twice. The steps of periods that end while the source
+    waits precede those of its next rows.
     """
-    closed = list[Steps]()
+    closed, before = list[Steps](), None
 
     def tick() -> None:
         if len(steps := periods.push_many(engine)):
@@ -55,9 +56,13 @@ def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iter
     if engine.calendar is not None:
         source.while_idle(tick)
     for batch in batches(engine, source, new_source=new_source):
+        last = None if engine.log is None else engine.log.position(durable=False)
+        if before is not None and last not in (None, before) and last.source == before.source:
+            raise UsageError("another run read rows of this source meanwhile. Call run again to continue")
         yield from closed
         closed.clear()
         yield from push(engine, batch)
+        before = batch.position(len(batch.rows))
     yield from closed
 
 

@@ -355,7 +355,8 @@ class Stream(Answered):
         Raises
         ------
         UsageError
-            If the previous rows came from another source and ``new_source`` is False.
+            If the previous rows came from another source and ``new_source`` is False, or if another run of a durable
+            stream reads this source meanwhile.
         """
         rows, beside = framed(rows), (*(() if time is None else (time,)), *columns_of(self.algorithm.unit))
         source = as_source(rows, self.features, beside) if end is None or time is not None else None

@@ -7,6 +7,8 @@ import pytest
 from runs import Blocks
 
 import streampca as sp
+from streampca.errors import UsageError
+from streampca.rows.protocol import NumberedRows
 from streampca.stream import feed
 
 
@@ -42,6 +44,23 @@ def test_the_rows_before_the_horizon_are_absorbed():
     empty = stream()
     assert list(feed.feed(empty.engine, Blocks())) == []
     assert (empty.t, empty.features) == (0, ("a", "b"))
+
+
+def test_two_feeds_of_one_source_count_each_row_once(tmp_path):
+    fed = sp.Stream(stream().algorithm, row_norm=1.0, seed=1, store=sp.Store(tmp_path / "run.db"))
+    first, second, other = (
+        feed.feed(fed.engine, NumberedRows(Blocks(np.full((9000, 2), 0.5)), name), new_source=name == "b")
+        for name in ("a", "a", "b")
+    )
+    next(first), next(second)
+    with pytest.raises(UsageError, match="another run read rows of this source"):
+        next(first)
+    assert fed.t == 2 * feed.ROWS
+    list(second)
+    assert fed.t == 9000
+    list(other)
+    assert fed.t == 18_000
+    fed.close()
 
 
 def test_feeds_of_two_threads_interleave_whole_batches():
